@@ -1,0 +1,1 @@
+"""Agent strategies as declarative graphs, run by a checkpointing async executor."""

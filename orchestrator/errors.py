@@ -1,0 +1,231 @@
+"""Every error that this library raises, in one tree.
+
+    OrchestratorError
+    ├── GraphError                a graph, or a reference to one, is wrong
+    │   ├── InvalidGraph          the checks found problems (all of them, in one report)
+    │   ├── ArrowSyntaxError      a statement of the arrow text cannot be read
+    │   ├── GraphUnknown          code of a graph, tool or model is needed and was not given
+    │   ├── GraphChanged          a run sits on structure that is no longer there
+    │   └── NotSerialisable       a part of a graph has no data form
+    ├── RunError                  a run cannot do what was asked
+    │   ├── RunUnknown
+    │   ├── RunExists
+    │   ├── RunEnded
+    │   ├── RunConflict           somebody else moved, or holds, the run
+    │   ├── QuestionUnknown
+    │   ├── StaleAnswer
+    │   ├── InvalidAnswer
+    │   └── ReplayMismatch        changed code would leave a settled irreversible effect behind
+    ├── StepError                 a step failed
+    │   ├── InvalidInput
+    │   ├── InvalidUpdate
+    │   ├── InvalidOutcome
+    │   ├── ConflictingUpdate
+    │   ├── StepTimeout
+    │   ├── AgentError            a model's reply cannot be used
+    │   ├── UserDenied
+    │   ├── EffectFailed          a recorded effect ended in an error
+    │   └── SecretInState
+    ├── ToolError                 a tool says why it cannot do what was asked
+    ├── ModelError                a model call failed
+    │   └── ModelUnavailable      worth trying again (`retryable`)
+    └── StoreError                a journal cannot be read or written
+        ├── StoreCorrupt
+        ├── StoreUnavailable      disk full, read-only file, locked
+        └── StoreTooNew
+
+Each message names the thing, what is wrong with it, and the mend. `retryable` says whether the same call
+may succeed when it is simply made again; `Retry` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from orchestrator.graph.problem import Problem
+
+
+class OrchestratorError(Exception):
+    """Base of every error of this library."""
+
+    retryable: ClassVar[bool] = False
+
+
+class GraphError(OrchestratorError):
+    """Raised when a graph, or a reference to one, is wrong."""
+
+
+class InvalidGraph(GraphError):
+    """Raised when a graph is built and its checks find problems; `problems` holds them all."""
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        self.name = name
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        lines = "\n".join(f"  - {problem.message}" for problem in self.problems)
+        super().__init__(f"graph {name!r} has {count} problem{'s' if count != 1 else ''}:\n{lines}")
+
+
+class ArrowSyntaxError(GraphError):
+    """Raised when a statement of the arrow text cannot be read; `line` and `column` count from 1."""
+
+    def __init__(self, fault: str, *, line: int, column: int, text: str = "", mend: str = "") -> None:
+        self.line, self.column = line, column
+        pointer = f"\n  {text}\n  {' ' * (column - 1)}^" if text else ""
+        super().__init__(f"line {line}, column {column}: {fault}{'; ' + mend if mend else ''}{pointer}")
+
+
+class GraphUnknown(GraphError):
+    """Raised when code of a graph, node, tool or model is needed and was not given."""
+
+
+class GraphChanged(GraphError):
+    """Raised when the structure on or ahead of a run's live tokens is not what it was started with."""
+
+
+class NotSerialisable(GraphError):
+    """Raised when a part of a graph cannot be written as data, such as a closure."""
+
+
+class RunError(OrchestratorError):
+    """Raised when a run cannot do what was asked of it."""
+
+
+class RunUnknown(RunError):
+    """Raised when a store holds no run of that id."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"no run {run_id!r} in this store; `orchestrator runs` lists those that there are")
+
+
+class RunExists(RunError):
+    """Raised when a run id is taken by a run of another graph or input."""
+
+    def __init__(self, run_id: str, why: str = "another run has this id") -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id!r} exists already: {why}; choose another run id")
+
+
+class RunEnded(RunError):
+    """Raised when something is asked of a run that has ended."""
+
+    def __init__(self, run_id: str, status: str) -> None:
+        self.run_id, self.status = run_id, status
+        super().__init__(f"run {run_id!r} has ended ({status}); fork it to go on from one of its checkpoints")
+
+
+class RunConflict(RunError):
+    """Raised when another executor holds the run or has moved its head."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id!r}: {why}")
+
+
+class QuestionUnknown(RunError):
+    """Raised when a run has no question of that id."""
+
+    def __init__(self, run_id: str, question: str) -> None:
+        self.run_id, self.question = run_id, question
+        super().__init__(f"run {run_id!r} has no question {question!r}; `run.waiting` lists the open ones")
+
+
+class StaleAnswer(RunError):
+    """Raised when an answer comes for a question that is closed or has changed; nothing is changed by it."""
+
+
+class InvalidAnswer(RunError):
+    """Raised when an answer does not fit its question; nothing is changed by it."""
+
+
+class ReplayMismatch(RunError):
+    """Raised when changed code would leave a settled irreversible effect behind."""
+
+
+class StepError(OrchestratorError):
+    """Raised when a step fails."""
+
+
+class InvalidInput(StepError):
+    """Raised when the input of a graph does not fit its state."""
+
+
+class InvalidUpdate(StepError):
+    """Raised when an update names an unknown field or carries a value of the wrong type."""
+
+
+class InvalidOutcome(StepError):
+    """Raised when a node returns an outcome that it did not declare, or a map's field is not a list."""
+
+
+class ConflictingUpdate(StepError):
+    """Raised when branches that know nothing of each other wrote one field that has no reducer."""
+
+
+class StepTimeout(StepError):
+    """Raised when a step, or a call that it made, took longer than its `timeout`."""
+
+
+class AgentError(StepError):
+    """Raised when a model's reply cannot be used: unknown tool, arguments that do not fit, wrong form."""
+
+
+class UserDenied(StepError):
+    """Raised when a person refused what a node asked for and no edge takes the refusal."""
+
+
+class EffectFailed(StepError):
+    """Raised when a recorded effect is replayed that ended in an error; `type` is the first error's name."""
+
+    def __init__(self, message: str, *, type: str = "EffectFailed") -> None:
+        self.type = type
+        super().__init__(message)
+
+
+class SecretInState(StepError):
+    """Raised when a secret is about to enter the state or a tool's arguments, and so the journal."""
+
+
+class ToolError(OrchestratorError):
+    """Raised by a tool that says why it cannot do what was asked."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+class ModelError(OrchestratorError):
+    """Raised when a model call failed."""
+
+
+class ModelUnavailable(ModelError):
+    """Raised when a model could not be reached or refused for now; `retry_after` is in seconds."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class StoreError(OrchestratorError):
+    """Raised when a journal cannot be read or written."""
+
+
+class StoreCorrupt(StoreError):
+    """Raised when a stored record cannot be trusted; what precedes it stays readable."""
+
+    def __init__(self, run_id: str, seq: int, why: str) -> None:
+        self.run_id, self.seq = run_id, seq
+        super().__init__(f"run {run_id!r}: record {seq} is damaged ({why}); records before it are readable")
+
+
+class StoreUnavailable(StoreError):
+    """Raised when the store cannot take a write now: disk full, file read-only or locked."""
+
+
+class StoreTooNew(StoreError):
+    """Raised when a store was written by a newer version of this library."""

@@ -1,0 +1,28 @@
+"""Plain JSON values: their type, their one canonical text, their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+Json: TypeAlias = "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
+JsonObject: TypeAlias = "Mapping[str, Json]"
+
+_encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def canonical(value: Json) -> str:
+    """The one text of a JSON value: sorted keys, no white space, no escapes that are not needed.
+
+    Raises:
+        ValueError: the value holds NaN or an infinity, which JSON cannot say.
+        TypeError: the value is not plain JSON.
+    """
+    return _encoder.encode(value)
+
+
+def digest(value: Json) -> str:
+    """The first 128 bits, in hex, of the SHA-256 of a value's canonical text."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]

@@ -1,0 +1,320 @@
+"""The journal's records: everything that ever happened to a run, as frozen data.
+
+`seq` counts from 1 without gaps. `ts` is Unix time in seconds: the kernel reads no clock, so time comes in
+here. Fields at their default are not written. A record's JSON form is `{"type": ..., "seq": ..., "ts": ...}`
+and is read back by `decode`, which refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from orchestrator.graph.limits import Limits, Usage
+from orchestrator.kernel.question import Answer, Question
+
+RECORD_VERSION = 1
+
+JsonDict: TypeAlias = dict[str, object]
+EffectKind: TypeAlias = Literal["model", "tool", "effect"]
+EffectClass: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
+RunStatus: TypeAlias = Literal["running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted"]
+FINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled", "exhausted"})
+
+
+class Failure(BaseModel):
+    """What went wrong, as data: it outlives the process in which it happened."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str
+    """The error's class name, such as `AgentError`."""
+    message: str
+    node: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seq: int
+    ts: float
+    v: int = RECORD_VERSION
+
+
+class RunStarted(_Record):
+    """A run began. `values` is the whole start state, validated; `refs` says in text what it was started with."""
+
+    type: Literal["run_started"] = "run_started"
+    run_id: str
+    graph: str
+    structure: str
+    content: str
+    values: JsonDict
+    limits: Limits | None = None
+    labels: dict[str, str] = {}
+    approve: str | None = None
+    """Questions about tools of at most this risk are approved by policy."""
+    refs: JsonDict = {}
+    holder: str = ""
+
+
+class StepDone(_Record):
+    """An activation ended with an outcome. `error` is set when the outcome is a reserved one."""
+
+    type: Literal["step_done"] = "step_done"
+    activation: str
+    path: str = ""
+    node: str
+    outcome: str = "done"
+    update: JsonDict = {}
+    ops: dict[str, str] = {}
+    """How a field's update differs from what its reducer does: `replace` or `extend`."""
+    reduced: JsonDict | None = None
+    """Values after the step of fields whose reducer is code, so that folding needs none."""
+    attempt: int = 1
+    started: float = 0.0
+    ended: float = 0.0
+    error: Failure | None = None
+
+
+class StepFailed(_Record):
+    """An activation failed for good: its graph fails."""
+
+    type: Literal["step_failed"] = "step_failed"
+    activation: str
+    path: str = ""
+    node: str
+    attempt: int = 1
+    started: float = 0.0
+    ended: float = 0.0
+    error: Failure
+
+
+class StepRetried(_Record):
+    """An attempt failed and another one follows at `next_at`."""
+
+    type: Literal["step_retried"] = "step_retried"
+    activation: str
+    path: str = ""
+    node: str
+    attempt: int
+    """The attempt that failed."""
+    started: float = 0.0
+    ended: float = 0.0
+    error: Failure
+    next_at: float
+
+
+class GraphOpened(_Record):
+    """The graph inside a subgraph's activation began, with `values` as its whole start state."""
+
+    type: Literal["graph_opened"] = "graph_opened"
+    activation: str
+    path: str = ""
+    node: str
+    attempt: int = 1
+    values: JsonDict
+
+
+class EffectIntended(_Record):
+    """Something outside is about to be touched. Durable before it is."""
+
+    type: Literal["effect_intended"] = "effect_intended"
+    activation: str
+    path: str = ""
+    node: str
+    key: str
+    """activation / attempt / name / digest of the request / occurrence, as one hash: the idempotency key."""
+    kind: EffectKind
+    name: str
+    effect: EffectClass
+    digest: str
+    """Of the request."""
+    occurrence: int = 0
+    attempt: int = 1
+    request: JsonDict = {}
+    """What was asked. Messages that the journal holds already are `{"ref": digest}`."""
+    again: bool = False
+    """An effect intended before, whose end is unknown, is made again under the same key."""
+
+
+class EffectSettled(_Record):
+    """The end of an effect is known."""
+
+    type: Literal["effect_settled"] = "effect_settled"
+    activation: str
+    path: str = ""
+    node: str
+    key: str
+    ok: bool = True
+    result: object = None
+    error: Failure | None = None
+    usage: Usage | None = None
+    started: float = 0.0
+    ended: float = 0.0
+    unknown: bool = False
+    """It may or may not have happened (a cancelled or timed-out irreversible call)."""
+
+
+class Asked(_Record):
+    """An activation waits for an answer."""
+
+    type: Literal["asked"] = "asked"
+    activation: str
+    path: str = ""
+    node: str
+    question: Question
+
+
+class Answered(_Record):
+    """A question was answered, once. `policy` marks answers that a rule gave."""
+
+    type: Literal["answered"] = "answered"
+    question: str
+    answer: Answer = Field(discriminator="type")
+    by: str = ""
+    policy: bool = False
+    message: int | None = None
+    """The inbox message that brought it."""
+
+
+class EventReceived(_Record):
+    """Something from outside was handed to the run."""
+
+    type: Literal["event_received"] = "event_received"
+    name: str
+    data: object = None
+    message: int | None = None
+
+
+class TimerSet(_Record):
+    """A timer will fire at `at`, Unix seconds."""
+
+    type: Literal["timer_set"] = "timer_set"
+    activation: str
+    name: str
+    at: float
+
+
+class TimerFired(_Record):
+    """A timer fired."""
+
+    type: Literal["timer_fired"] = "timer_fired"
+    activation: str
+    name: str
+
+
+class Paused(_Record):
+    """Somebody asked the run to pause: what runs lands, nothing new starts."""
+
+    type: Literal["paused"] = "paused"
+    by: str = ""
+    reason: str = ""
+    message: int | None = None
+
+
+class Resumed(_Record):
+    """An executor took the run up again. `changes` is the content diff, if the graph's content changed."""
+
+    type: Literal["resumed"] = "resumed"
+    holder: str = ""
+    content: str | None = None
+    changes: tuple[str, ...] = ()
+    approve: str | None = None
+    unpause: bool = False
+
+
+class Cancelled(_Record):
+    """Somebody cancelled the run."""
+
+    type: Literal["cancelled"] = "cancelled"
+    by: str = ""
+    reason: str = ""
+    message: int | None = None
+
+
+class LimitSpent(_Record):
+    """A limit of the graph at `frame` was found spent. `activation` is the one that was refused, if any was."""
+
+    type: Literal["limit_spent"] = "limit_spent"
+    frame: str
+    """Path of the graph whose limit it is; empty for the run's own graph."""
+    limit: str
+    activation: str | None = None
+
+
+class LimitsChanged(_Record):
+    """The run's limits were changed."""
+
+    type: Literal["limits_changed"] = "limits_changed"
+    limits: Limits
+    by: str = ""
+
+
+class Forked(_Record):
+    """This run began as a copy of another one's first `at` records, with `update` on its trunk."""
+
+    type: Literal["forked"] = "forked"
+    run_id: str
+    parent: str
+    at: int
+    update: JsonDict = {}
+    ops: dict[str, str] = {}
+    branch: str | None = None
+
+
+class Migrated(_Record):
+    """The run goes on in a changed graph: `nodes` maps old names to new ones."""
+
+    type: Literal["migrated"] = "migrated"
+    structure: str
+    content: str
+    nodes: dict[str, str] = {}
+    values: JsonDict | None = None
+
+
+class Ended(_Record):
+    """The run is over."""
+
+    type: Literal["ended"] = "ended"
+    status: Literal["completed", "failed", "cancelled", "exhausted"]
+    output: object = None
+    error: Failure | None = None
+    reduced: JsonDict | None = None
+
+
+Record: TypeAlias = (
+    RunStarted | StepDone | StepFailed | StepRetried | GraphOpened | EffectIntended | EffectSettled | Asked | Answered
+    | EventReceived | TimerSet | TimerFired | Paused | Resumed | Cancelled | LimitSpent | LimitsChanged | Forked
+    | Migrated | Ended
+)
+
+RECORD_TYPES: tuple[str, ...] = tuple(
+    member.model_fields["type"].default for member in Record.__args__
+)
+
+_adapter: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
+
+
+def encode(record: Record) -> bytes:
+    """A record as compact JSON; fields at their default are left out, `type` never is."""
+    return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + b',"type":"%s"}' % (
+        record.type.encode()
+    )
+
+
+def decode(data: bytes | str) -> Record:
+    """Read a record back.
+
+    Raises:
+        ValueError: it is not a record that this version knows (pydantic's `ValidationError` is one).
+    """
+    record = _adapter.validate_json(data)
+    if record.v > RECORD_VERSION:
+        raise ValueError(f"record version {record.v} is newer than {RECORD_VERSION}; update the library")
+    return record
