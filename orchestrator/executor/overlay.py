@@ -1,0 +1,31 @@
+"""What a drawing shows of a run, as data: the one thing that `render` wants to know of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+Place: TypeAlias = tuple[str, str]
+"""A frame's path and the name of a node in it. The path of the top graph is empty; the segments of any other are
+separated by `/`, and what follows the last `:` or `#` of a segment is not part of its subgraph node's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """Where a run has been and where it is. A drawing adds up all frames of one subgraph node."""
+
+    visits: Mapping[Place, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Node -> how many of its activations ended with an outcome."""
+    taken: Mapping[tuple[str, int], int] = field(default_factory=lambda: MappingProxyType({}))
+    """(Frame path, number of the edge in `graph.edges`) -> how many tokens took it."""
+    waiting: AbstractSet[Place] = frozenset()
+    """Nodes with an open question."""
+    running: AbstractSet[Place] = frozenset()
+    """Nodes with an activation that was admitted and waits for nothing but its own end."""
+    failed: AbstractSet[Place] = frozenset()
+    """Nodes whose failure no edge took."""
+    status: str = ""
+    """The run's status."""
