@@ -1,0 +1,261 @@
+"""The checks of a graph's shape, C2 to C6: where branches meet, and joins that could wait for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.problem import Problem
+
+if TYPE_CHECKING:
+    from orchestrator.graph.topology import FanOut, Topology
+
+MOST_PAIRS = 20_000
+"""Of (node, open forks). A graph with more is refused as too tangled to be understood."""
+
+_SOURCE = "the fork"
+
+
+def shape_problems(topology: Topology) -> list[Problem]:
+    """All faults of the shape, each with its mend. Wants names that checked out."""
+    if not topology.fans:
+        return _unmatched(topology)
+    return [*_meetings(topology), *_unmatched(topology), *_too_many(topology), *_walk(topology)]
+
+
+# -- C2: branches that meet without a word ----------------------------------------------------------------------
+
+
+def _meetings(topology: Topology) -> list[Problem]:
+    found: dict[str, Problem] = {}
+    for fork, fans in topology.fans.items():
+        exits = [join for join in topology.joins_of(fork) if not topology.closes[join]]
+        for fan in fans:
+            if len(fan.targets) < 2 and not exits:
+                continue
+            for node in _first_meetings(topology, fork, fan.targets, exits):
+                if node in found:
+                    continue
+                staying = [j for j in exits if node not in topology.entries(j, frozenset())]
+                if node not in _first_meetings(topology, fork, fan.targets, staying):
+                    continue
+                one, other = _who_meets(topology, fork, fan.targets, staying, node)
+                found[node] = Problem(
+                    "C2",
+                    f"{one} and {other} of fork {fork} meet at {node}: "
+                    "say join='all' (once) or 'each' (per branch)",
+                    (node,),
+                )
+    return list(found.values())
+
+
+def _region(
+    topology: Topology, fork: str, targets: Iterable[str], exits: Iterable[str]
+) -> dict[str, list[str]]:
+    """The ways of the branches up to the first node that says `join`, from one virtual source."""
+    graph: dict[str, list[str]] = {_SOURCE: [*targets, *(f"the way out of {join}" for join in exits)]}
+    for join in exits:
+        graph[f"the way out of {join}"] = [t for t in topology.successors[join] if t != fork]
+    stack = [vertex for starts in list(graph.values()) for vertex in starts]
+    while stack:
+        vertex = stack.pop()
+        if vertex in graph:
+            continue
+        shape = topology.nodes.get(vertex)
+        ends = vertex == fork or (shape is not None and shape.join is not None)
+        graph[vertex] = [] if ends else [t for t in topology.successors[vertex] if t != fork]
+        stack.extend(graph[vertex])
+    return graph
+
+
+def _first_meetings(topology: Topology, fork: str, targets: tuple[str, ...], exits: list[str]) -> list[str]:
+    """Nodes to which two ways lead that have no vertex in common (Menger: nothing but the source dominates)."""
+    graph = _region(topology, fork, targets, exits)
+    if len(graph[_SOURCE]) < 2:
+        return []
+    import networkx as nx
+
+    digraph = nx.DiGraph()
+    digraph.add_nodes_from(graph)
+    digraph.add_edges_from((v, t) for v, following in graph.items() for t in following)
+    met = []
+    dominators = nx.immediate_dominators(digraph, _SOURCE)
+    for vertex, dominator in dominators.items():
+        shape = topology.nodes.get(vertex)
+        if shape is None or shape.join is not None or dominator != _SOURCE or vertex == fork:
+            continue
+        if vertex in graph[_SOURCE]:
+            # The direct edge is one way; is there another that does not start here?
+            others = [t for t in graph[_SOURCE] if t != vertex]
+            if not _leads(graph, others, vertex):
+                continue
+        met.append(vertex)
+    return met
+
+
+def _leads(graph: dict[str, list[str]], sources: Iterable[str], goal: str) -> bool:
+    seen: set[str] = set()
+    stack = list(sources)
+    while stack:
+        vertex = stack.pop()
+        if vertex == goal:
+            return True
+        if vertex not in seen:
+            seen.add(vertex)
+            stack.extend(graph[vertex])
+    return False
+
+
+def _who_meets(
+    topology: Topology, fork: str, targets: tuple[str, ...], exits: list[str], node: str
+) -> tuple[str, str]:
+    graph = _region(topology, fork, targets, exits)
+    coming = [branch for branch in graph[_SOURCE] if _leads(graph, [branch], node)]
+    return coming[0], coming[1]
+
+
+# -- C5, C6: joins that have nothing, or not enough, to wait for --------------------------------------------------
+
+
+def _unmatched(topology: Topology) -> list[Problem]:
+    return [
+        Problem("C5", f"nothing meets at {join}: drop join", (join,))
+        for join, fork in topology.match.items()
+        if fork is None
+    ]
+
+
+def _too_many(topology: Topology) -> list[Problem]:
+    found = []
+    for join, fork in topology.match.items():
+        wanted = topology.nodes[join].join
+        if fork is None or not isinstance(wanted, int):
+            continue
+        most = max(_most_tokens(topology, fork, join, fan) for fan in topology.fans[fork])
+        if wanted > most:
+            found.append(
+                Problem(
+                    "C6",
+                    f"{join} waits for {wanted} branches of fork {fork}, and at most {most:g} can come: "
+                    f"say join={most:g} or less, or join='all'",
+                    (join,),
+                )
+            )
+    return found
+
+
+def _most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float:
+    """At most how many tokens of a fan-out can come to its join; a map, or forks in a loop, have no bound."""
+    if fan.field is not None:
+        return inf
+    inner = topology.reachable(fan.targets, (fork, join))
+    forks = [vertex for vertex in inner if vertex in topology.fans]
+    if not forks:
+        return sum(join in topology.reachable((target,), (fork,)) for target in fan.targets)
+    if any(inside.field is not None for vertex in forks for inside in topology.fans[vertex]):
+        return inf
+    import networkx as nx
+
+    digraph = nx.DiGraph()
+    digraph.add_nodes_from(inner)
+    digraph.add_edges_from((v, t) for v in inner for t in topology.successors[v] if t in inner)
+    if not nx.is_directed_acyclic_graph(digraph):
+        return inf
+    most: dict[str, int] = {join: 1}
+    for vertex in reversed(list(nx.topological_sort(digraph))):
+        ways = [most.get(target, 0) for target in topology.successors[vertex]]
+        fans = [sum(most.get(t, 0) for t in inside.targets) for inside in topology.fans.get(vertex, ())]
+        most[vertex] = max([*ways, *fans], default=0)
+    return sum(most.get(target, 0) for target in fan.targets)
+
+
+# -- C3, C4: a walk over all (node, open forks) -------------------------------------------------------------------
+
+_Stack = tuple[str, ...]
+_State = tuple[str, _Stack]
+
+
+def _walk(topology: Topology) -> list[Problem]:
+    if None in topology.match.values():
+        return []
+    first: _State = ("START", ())
+    came: dict[_State, _State | None] = {first: None}
+    stack = [first]
+    lost: dict[str, Problem] = {}
+    waits: dict[str, dict[str, None]] = {join: {} for join in topology.joins}
+    while stack:
+        state = stack.pop()
+        vertex, forks = state
+        if vertex in topology.match:
+            fork = topology.match[vertex]
+            if fork not in forks:
+                lost.setdefault(vertex, _lost(topology, vertex, state, came))
+                continue
+            _note_waits(topology, vertex, forks, waits)
+            place = forks.index(fork)
+            forks = forks[:place] if topology.closes[vertex] else forks[: place + 1]
+        if topology.is_fork(vertex) and vertex not in forks:
+            forks = (*forks, vertex)
+        for target in topology.successors[vertex]:
+            following = (target, forks)
+            if following not in came:
+                came[following] = state
+                stack.append(following)
+        if len(came) > MOST_PAIRS:
+            return [
+                Problem(
+                    "C3",
+                    f"the graph is too tangled: its nodes can be reached with more than {MOST_PAIRS:,} different "
+                    "sets of open forks; put parts of it into subgraphs",
+                )
+            ]
+    return [*lost.values(), *_circles(topology, waits)]
+
+
+def _note_waits(topology: Topology, at: str, forks: _Stack, waits: dict[str, dict[str, None]]) -> None:
+    for place, fork in enumerate(forks):
+        for join in topology.scope(fork, frozenset(forks[:place])).waiting[at]:
+            waits[join][at] = None
+
+
+def _lost(topology: Topology, join: str, state: _State, came: dict[_State, _State | None]) -> Problem:
+    fork = topology.match[join]
+    step: _State | None = state
+    after = join
+    while step is not None and fork not in step[1]:
+        before = came[step]
+        if before is not None and fork in before[1]:
+            after = step[0]
+            return Problem(
+                "C4",
+                f"{before[0]} leads back to {after}, between fork {fork} and its join {join}: "
+                f"go back to {fork}, or to a node before it",
+                (before[0], after, join),
+            )
+        step = before
+    return Problem("C4", f"a way comes to {join} without passing its fork {fork}: lead it through {fork}", (join,))
+
+
+def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Problem]:
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_edges_from((join, other) for join, others in waits.items() for other in others)
+    found = []
+    for component in nx.strongly_connected_components(graph):
+        if len(component) < 2:
+            continue
+        members = [join for join in topology.joins if join in component]
+        circle = [one for one, _ in nx.find_cycle(graph.subgraph(members), members[0])]
+        start = min(range(len(circle)), key=lambda i: members.index(circle[i]))
+        circle = circle[start:] + circle[:start]
+        found.append(
+            Problem(
+                "C3",
+                f"{' and '.join(circle)} wait for each other through {' -> '.join([*circle, circle[0]])}: "
+                f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the ways",
+                tuple(circle),
+            )
+        )
+    return found

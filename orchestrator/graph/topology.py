@@ -1,0 +1,376 @@
+"""What the shape of a graph alone decides: routes, forks, which join belongs to which fork, who can reach whom.
+
+Nothing here looks at a run. The rules' numbers (R1 to R15, C1 to C6) are those of `docs/kernel.md`.
+
+A *vertex* is a node, START, END, STOP, or a map that stands beside other edges of the same outcome: such a map
+is a fork of its own (R1), so it gets a vertex of its own between the two nodes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from orchestrator.graph.problem import Problem
+
+START, END, STOP, ANY = "START", "END", "STOP", "*"
+DONE = "done"
+RESERVED = ("error", "timeout", "exhausted")
+
+Join: TypeAlias = Literal["all", "each"] | int | None
+
+
+class NodeShape(NamedTuple):
+    """All of a node that its graph's shape depends on."""
+
+    outcomes: tuple[str, ...] = (DONE,)
+    join: Join = None
+
+
+class EdgeLike(Protocol):
+    """An edge, as far as topology cares."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def outcome(self) -> str | None: ...
+    @property
+    def each(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """The branches that one outcome of a fork opens, or a map."""
+
+    targets: tuple[str, ...]
+    """Vertices, in the order of the edges."""
+    field: str | None = None
+    """The state field that a map takes its items from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One edge to take: its number in the graph's text, and the vertex of its own fork if it is such a map."""
+
+    index: int
+    target: str
+    each: str | None
+    map_vertex: str | None
+
+
+class Scope:
+    """Who can reach which join of one fork, given the forks that were opened before it (R4).
+
+    `active[node]` and `waiting[node]` are the joins of the fork that a token running (or about to run) at the
+    node, or waiting at that join, can still reach.
+    """
+
+    __slots__ = ("_tables", "_topology", "active", "below", "fork", "joins", "waiting")
+
+    def __init__(self, topology: Topology, fork: str, below: frozenset[str]) -> None:
+        self.fork, self.below = fork, below
+        self.joins = topology.joins_of(fork)
+        self.active: dict[str, tuple[str, ...]] = {}
+        self.waiting: dict[str, tuple[str, ...]] = {}
+        entries = {join: topology.entries(join, below) for join in self.joins}
+        for vertex, successors in topology.successors.items():
+            self.active[vertex] = tuple(j for j in self.joins if not entries[j].isdisjoint(successors))
+        for vertex in topology.joins:
+            self.waiting[vertex] = tuple(j for j in self.joins if j != vertex and vertex in entries[j])
+
+
+class Topology:
+    """The static analysis of one graph. Wants names and edges that checked out (every name known).
+
+    Args:
+        nodes: every node's outcomes and join.
+        edges: the edges in order; `*` sources are expanded here.
+    """
+
+    def __init__(self, nodes: Mapping[str, NodeShape], edges: Sequence[EdgeLike]) -> None:
+        self.nodes = dict(nodes)
+        self.edges = tuple(edges)
+        self.joins = tuple(name for name, shape in nodes.items() if shape.join not in (None, "each"))
+        self.exhausted_target: str | None = None
+        self._routes: dict[tuple[str, str], tuple[Route, ...]] = {}
+        self.fans: dict[str, tuple[FanOut, ...]] = {}
+        self.successors: dict[str, tuple[str, ...]] = {}
+        self._scopes: dict[tuple[str, frozenset[str]], Scope] = {}
+        self._entries: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
+        self._empty: dict[tuple[str, str, frozenset[str]], str | None] = {}
+        self._lay_out()
+
+    # -- routes and forks -------------------------------------------------------------------------------------
+
+    def routes(self, node: str, outcome: str) -> tuple[Route, ...]:
+        """The edges that an outcome takes, in the order of the text; empty when there are none."""
+        return self._routes.get((node, outcome), ())
+
+    def has_route(self, node: str, outcome: str) -> bool:
+        """Whether any edge takes this outcome of this node."""
+        return (node, outcome) in self._routes
+
+    def is_fork(self, vertex: str) -> bool:
+        """Whether an outcome of the vertex takes several edges, or one that maps."""
+        return vertex in self.fans
+
+    def _lay_out(self) -> None:
+        out: dict[str, list[int]] = {name: [] for name in (START, *self.nodes)}
+        wild: list[int] = []
+        for index, edge in enumerate(self.edges):
+            if edge.source == ANY:
+                if edge.outcome == "exhausted":
+                    self.exhausted_target = edge.target
+                else:
+                    wild.append(index)
+            elif edge.source in out:
+                out[edge.source].append(index)
+        following: dict[str, dict[str, None]] = {name: {} for name in (*out, END, STOP)}
+        for name, numbers in out.items():
+            for outcome, taken in self._taken(name, numbers, wild).items():
+                self._add_routes(name, outcome, taken, following)
+        self.successors = {name: tuple(targets) for name, targets in following.items()}
+
+    def _taken(self, name: str, numbers: Sequence[int], wild: Iterable[int]) -> dict[str, list[int]]:
+        """Outcome -> edge numbers. An unlabelled edge stands for the outcomes that no labelled one names."""
+        outcomes = (DONE,) if name == START else self.nodes[name].outcomes
+        labels = {self.edges[i].outcome for i in numbers}
+        taken: dict[str, list[int]] = {}
+        for outcome in (*outcomes, *(o for o in RESERVED if o in labels)):
+            named = outcome in labels
+            chosen = [i for i in numbers if self.edges[i].outcome == (outcome if named else None)]
+            if chosen and (named or outcome not in RESERVED):
+                taken[outcome] = chosen
+        if name != START:
+            for i in wild:
+                edge = self.edges[i]
+                if edge.outcome in RESERVED and edge.outcome not in labels and edge.target != name:
+                    taken.setdefault(edge.outcome, []).append(i)
+        return taken
+
+    def _add_routes(
+        self, name: str, outcome: str, numbers: Sequence[int], following: dict[str, dict[str, None]]
+    ) -> None:
+        routes: list[Route] = []
+        branches: list[str] = []
+        for i in numbers:
+            edge = self.edges[i]
+            vertex = None
+            if edge.each is not None and len(numbers) > 1:
+                vertex = f"{name}*{edge.target}:{edge.each}"
+                following.setdefault(vertex, {})[edge.target] = None
+                self._add_fan(vertex, FanOut((edge.target,), edge.each))
+            branch = vertex or edge.target
+            following[name][branch] = None
+            branches.append(branch)
+            routes.append(Route(i, edge.target, edge.each, vertex))
+        if len(numbers) > 1:
+            self._add_fan(name, FanOut(tuple(branches)))
+        elif routes[0].each is not None:
+            self._add_fan(name, FanOut(tuple(branches), routes[0].each))
+        self._routes[name, outcome] = tuple(routes)
+
+    def _add_fan(self, vertex: str, fan: FanOut) -> None:
+        known = self.fans.get(vertex, ())
+        if fan not in known:
+            self.fans[vertex] = (*known, fan)
+
+    # -- walking ----------------------------------------------------------------------------------------------
+
+    def reachable(self, sources: Iterable[str], avoid: Iterable[str] = ()) -> set[str]:
+        """Vertices on ways from the sources (themselves included) that pass none of `avoid`."""
+        barred = set(avoid)
+        seen = {source for source in sources if source not in barred}
+        queue = deque(seen)
+        while queue:
+            for following in self.successors[queue.popleft()]:
+                if following not in seen and following not in barred:
+                    seen.add(following)
+                    queue.append(following)
+        return seen
+
+    @cached_property
+    def predecessors(self) -> dict[str, tuple[str, ...]]:
+        """Vertex -> the vertices that lead to it."""
+        found: dict[str, list[str]] = {vertex: [] for vertex in self.successors}
+        for vertex, targets in self.successors.items():
+            for target in targets:
+                found[target].append(vertex)
+        return {vertex: tuple(sources) for vertex, sources in found.items()}
+
+    @cached_property
+    def dominators(self) -> dict[str, str]:
+        """Vertex -> its immediate dominator on the ways from START (or from the `* : exhausted` target)."""
+        if not self.fans:
+            return {}
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.successors)
+        graph.add_edges_from((v, t) for v, targets in self.successors.items() for t in targets)
+        found = dict(nx.immediate_dominators(graph, START))
+        target = self.exhausted_target
+        if target is not None and target in self.successors and target not in found:
+            # What only the exhausted edge leads to has no forks open but its own (R14).
+            for vertex, dominator in nx.immediate_dominators(graph, target).items():
+                found.setdefault(vertex, dominator)
+        return {vertex: dominator for vertex, dominator in found.items() if dominator not in (None, vertex)}
+
+    def dominating(self, vertex: str) -> Iterator[str]:
+        """The strict dominators of a vertex, nearest first."""
+        while (dominator := self.dominators.get(vertex)) is not None:
+            yield dominator
+            vertex = dominator
+
+    # -- joins and their forks --------------------------------------------------------------------------------
+
+    @cached_property
+    def match(self) -> dict[str, str | None]:
+        """Join -> the fork that it belongs to (R2); None where nothing meets at it (C5)."""
+        found: dict[str, str | None] = {}
+        for join in self.joins:
+            self._match(join, found)
+        return found
+
+    def _match(self, join: str, found: dict[str, str | None]) -> str | None:
+        if join in found:
+            return found[join]
+        for fork in self.dominating(join):
+            if any(self._belongs(join, fork, fan, found) for fan in self.fans.get(fork, ())):
+                found[join] = fork
+                return fork
+        found[join] = None
+        return None
+
+    def _belongs(self, join: str, fork: str, fan: FanOut, found: dict[str, str | None]) -> bool:
+        region = self.reachable(fan.targets, (fork,))
+        if join not in region:
+            return False
+        for other in self.joins:
+            if other == join or other not in region:
+                continue
+            if join not in self.reachable(fan.targets, (fork, other)) and self._match(other, found) == fork:
+                return False
+        return True
+
+    @cached_property
+    def _by_fork(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for join, fork in self.match.items():
+            if fork is not None:
+                found[fork] = (*found.get(fork, ()), join)
+        return found
+
+    def joins_of(self, fork: str) -> tuple[str, ...]:
+        """The joins that belong to a fork."""
+        return self._by_fork.get(fork, ())
+
+    @cached_property
+    def closes(self) -> dict[str, bool]:
+        """Join -> whether its token leaves the fork (R5)."""
+        found: dict[str, bool] = {}
+        for join, fork in self.match.items():
+            if fork is None:
+                found[join] = True
+            else:
+                beyond = self.reachable(self.successors[join], (fork,))
+                found[join] = beyond.isdisjoint(self.joins_of(fork))
+        return found
+
+    @cached_property
+    def _on_every_way_out(self) -> dict[str, frozenset[str]]:
+        """Join -> the joins of its fork that every way from it to END or STOP leads through."""
+        found: dict[str, frozenset[str]] = {}
+        for join, fork in self.match.items():
+            passed = [
+                other
+                for other in (self.joins_of(fork) if fork is not None else ())
+                if other != join and {END, STOP}.isdisjoint(self.reachable(self.successors[join], (other,)))
+            ]
+            found[join] = frozenset(passed)
+        return found
+
+    def entries(self, join: str, below: frozenset[str]) -> frozenset[str]:
+        """Vertices that a token about to enter them can go on from to `join`, still inside its fork (R4)."""
+        known = self._entries.get((join, below))
+        if known is not None:
+            return known
+        fork = self.match[join]
+        out = self._on_every_way_out[join]
+        barred = {
+            other
+            for other in self.joins
+            if other != join
+            and (self.match[other] in below or (self.match[other] == fork and (self.closes[other] or other in out)))
+        }
+        seen = {join}
+        queue = deque(seen)
+        while queue:
+            for vertex in self.predecessors[queue.popleft()]:
+                if vertex not in seen and vertex not in barred:
+                    seen.add(vertex)
+                    queue.append(vertex)
+        result = frozenset(seen)
+        self._entries[join, below] = result
+        return result
+
+    def scope(self, fork: str, below: frozenset[str]) -> Scope:
+        """The tables for a fork that was opened inside the forks `below`."""
+        found = self._scopes.get((fork, below))
+        if found is None:
+            found = self._scopes[fork, below] = Scope(self, fork, below)
+        return found
+
+    def empty_target(self, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
+        """The join that a map without items sends its one token to, None for END (R11)."""
+        key = (fork, mapped, outer)
+        if key not in self._empty:
+            self._empty[key] = self._find_empty_target(fork, mapped, outer)
+        return self._empty[key]
+
+    def _find_empty_target(self, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
+        distance = {mapped: 0}
+        queue = deque((mapped,))
+        while queue:
+            vertex = queue.popleft()
+            for following in self.successors[vertex]:
+                if following not in distance and following != fork:
+                    distance[following] = distance[vertex] + 1
+                    queue.append(following)
+        joins = [j for j in self.joins if j in distance and (self.match[j] == fork or self.match[j] in outer)]
+        joins.sort(key=lambda join: (distance[join], join))
+        for join in joins:
+            past = self.reachable((mapped,), (fork, join))
+            if past.isdisjoint(joins):
+                return join
+        for join in joins:
+            if all(join in self.reachable(self.successors[other]) for other in joins if other != join):
+                return join
+        return None
+
+    # -- what the checks and the drawing ask --------------------------------------------------------------------
+
+    def problems(self) -> list[Problem]:
+        """The faults of the shape: C2 to C6."""
+        from orchestrator.graph.checks.shape import shape_problems
+
+        return shape_problems(self)
+
+    def notes(self) -> list[str]:
+        """What is legal and often not meant: maps without a join, after which all runs once per item."""
+        found: list[str] = []
+        for fork, fans in self.fans.items():
+            for fan in fans:
+                if fan.field is not None and not self.joins_of(fork):
+                    mapped = fan.targets[0]
+                    nodes = sorted(self.reachable((mapped,), (fork,)) & self.nodes.keys())
+                    found.append(
+                        f"the map over {fan.field!r} has no join: {', '.join(nodes)} run once per item"
+                    )
+        return found

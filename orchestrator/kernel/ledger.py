@@ -1,0 +1,59 @@
+"""What a run touched outside of itself: intents, how they ended, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.kernel.records import EffectIntended, EffectSettled
+
+
+@dataclass(slots=True)
+class EffectEntry:
+    """One effect of an activation: what was intended, and how it ended if that is known."""
+
+    intended: EffectIntended
+    settled: EffectSettled | None = None
+
+
+class Ledger:
+    """The effects of the activations that are not done yet, and the messages that the journal holds."""
+
+    __slots__ = ("_by_activation", "_by_key", "_messages")
+
+    def __init__(self) -> None:
+        self._by_activation: dict[str, list[EffectEntry]] = {}
+        self._by_key: dict[str, EffectEntry] = {}
+        self._messages: set[str] = set()
+
+    def intend(self, record: EffectIntended) -> bool:
+        """Note an intent. False when it is one that was noted before and is made again."""
+        messages = record.request.get("messages")
+        if isinstance(messages, list):
+            self._messages.update(m["digest"] for m in messages if isinstance(m, dict) and "digest" in m)
+        known = self._by_key.get(record.key)
+        if known is not None:
+            known.intended = record
+            return False
+        entry = EffectEntry(record)
+        self._by_key[record.key] = entry
+        self._by_activation.setdefault(record.activation, []).append(entry)
+        return True
+
+    def settle(self, record: EffectSettled) -> None:
+        """Note how an effect ended. One whose activation is gone is of no use any more."""
+        entry = self._by_key.get(record.key)
+        if entry is not None:
+            entry.settled = record
+
+    def of(self, activation: str) -> tuple[EffectEntry, ...]:
+        """The effects of an activation, of all its attempts, in the journal's order."""
+        return tuple(self._by_activation.get(activation, ()))
+
+    def forget(self, activation: str) -> None:
+        """The activation is done: nobody will ask for its effects again."""
+        for entry in self._by_activation.pop(activation, ()):
+            self._by_key.pop(entry.intended.key, None)
+
+    def knows_message(self, digest: str) -> bool:
+        """Whether the journal holds this message, so that a reference to it is enough."""
+        return digest in self._messages

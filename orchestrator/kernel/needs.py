@@ -1,0 +1,72 @@
+"""Items that name the items they need (R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def _get(item: object, name: str) -> object:
+    if isinstance(item, Mapping):
+        return item.get(name)
+    return getattr(item, name, None)
+
+
+def _has(item: object, name: str) -> bool:
+    return name in item if isinstance(item, Mapping) else hasattr(item, name)
+
+
+def wants_order(items: Sequence[object]) -> bool:
+    """Whether the items carry `id` and `needs`."""
+    return any(_has(item, "needs") and _has(item, "id") for item in items)
+
+
+def needs_of(items: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+    """For each item the indexes of those that it needs, sorted. Wants items that `fault_of` found no fault with."""
+    index = {_get(item, "id"): i for i, item in enumerate(items)}
+    return tuple(tuple(sorted({index[need] for need in _needs(item) if need in index})) for item in items)
+
+
+def _needs(item: object) -> Sequence[object]:
+    found = _get(item, "needs")
+    if found is None:
+        return ()
+    return tuple(found) if isinstance(found, (list, tuple, set, frozenset)) else (found,)
+
+
+def fault_of(items: Sequence[object]) -> str | None:
+    """What is wrong with the items' ids and needs: an unknown id, an id twice, a circle."""
+    ids: dict[object, int] = {}
+    for i, item in enumerate(items):
+        name = _get(item, "id")
+        try:
+            if name in ids:
+                return f"items {ids[name]} and {i} have the same id {name!r}"
+            ids[name] = i
+        except TypeError:
+            return f"item {i} has an id that cannot name it: {name!r}"
+    for item in items:
+        for need in _needs(item):
+            try:
+                known = need in ids
+            except TypeError:
+                known = False
+            if not known:
+                return f"item {_get(item, 'id')!r} needs {need!r}, and no item has that id"
+    needs = needs_of(items)
+    missing = [len(wanted) for wanted in needs]
+    users: dict[int, list[int]] = {}
+    for i, wanted in enumerate(needs):
+        for need in wanted:
+            users.setdefault(need, []).append(i)
+    ready = [i for i, count in enumerate(missing) if not count]
+    done = 0
+    while ready:
+        done += 1
+        for user in users.get(ready.pop(), ()):
+            missing[user] -= 1
+            if not missing[user]:
+                ready.append(user)
+    if done == len(items):
+        return None
+    circle = [_get(items[i], "id") for i, count in enumerate(missing) if count]
+    return f"items {', '.join(repr(name) for name in circle)} need each other in a circle"

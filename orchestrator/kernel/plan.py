@@ -1,0 +1,59 @@
+"""A graph as the kernel needs it: shape, schema, limits, and the same for the graphs inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.topology import NodeShape, Topology
+
+if TYPE_CHECKING:
+    from orchestrator.graph.edge import Edge
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.state import StateSchema
+
+
+@dataclass(eq=False)
+class Plan:
+    """What the kernel knows of a graph. Shared by all runs of it and never changed."""
+
+    name: str
+    nodes: Mapping[str, NodeShape]
+    edges: Sequence[Edge]
+    schema: StateSchema
+    limits: Limits = field(default_factory=Limits)
+    output: object = None
+    sub: Mapping[str, Plan] = field(default_factory=dict)
+    graph: Graph | None = None
+    topology: Topology = None  # type: ignore[assignment]  # made below when it is not given
+    local: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.topology is None:
+            self.topology = Topology(self.nodes, self.edges)
+        self.local = frozenset(name for name, entry in self.schema.fields.items() if entry.local)
+
+    def __deepcopy__(self, memo: object) -> Plan:
+        return self
+
+    @classmethod
+    def of(cls, graph: Graph) -> Plan:
+        """The plan of a graph, made once per graph object."""
+        known = graph.__dict__.get("_plan")
+        if isinstance(known, cls):
+            return known
+        plan = cls(
+            name=graph.name,
+            nodes={name: NodeShape(node.outcomes, node.join) for name, node in graph.nodes.items()},
+            edges=graph.edges,
+            schema=graph.schema,
+            limits=graph.limits,
+            output=graph.output,
+            sub={name: cls.of(node.subgraph) for name, node in graph.nodes.items() if node.subgraph is not None},
+            graph=graph,
+            topology=graph.topology,
+        )
+        graph.__dict__["_plan"] = plan
+        return plan

@@ -1,0 +1,156 @@
+"""Where a run stands: tokens at nodes, the forks open around them, the items of maps that wait for others.
+
+These objects belong to one frame of one machine, which changes them in place. Everything they point to
+(versions, paths, plans, records) is immutable.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.graph.topology import Scope
+    from orchestrator.kernel.frame import Frame, FrameResult
+    from orchestrator.kernel.records import Answered, Failure
+    from orchestrator.kernel.version import Path, Version
+
+
+def mix(*parts: str) -> str:
+    """64 bits, in hex, that depend on the parts and their order only."""
+    return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+
+
+class Phase(Enum):
+    """What a token does. All of them are live (R4)."""
+
+    PENDING = "pending"
+    """An item of a map that waits for the items it needs."""
+    WAITING = "waiting"
+    """At a join."""
+    QUEUED = "queued"
+    """May run as soon as limits allow."""
+    RUNNING = "running"
+    """Admitted. An executor runs it, or will after it took the run up again."""
+    INSIDE = "inside"
+    """At a subgraph that runs."""
+    ASKING = "asking"
+    """Waits for an answer."""
+    PARKED = "parked"
+    """Stopped by a spent limit; merged when what runs has landed."""
+
+
+class OpenFork:
+    """A fork, or map, that was entered and whose closing join has not fired yet."""
+
+    __slots__ = ("arrivals", "fork", "key", "path", "reach", "scope", "trunk", "version")
+
+    def __init__(self, scope: Scope, key: str, path: Path, version: Version) -> None:
+        self.fork = scope.fork
+        self.scope, self.key, self.path = scope, key, path
+        self.version = version
+        """State when the fork was opened: joins give its `local` fields back."""
+        self.trunk = version
+        """The same plus what joins inside merged so far."""
+        self.arrivals: dict[str, list[Activation]] = {}
+        """Join -> tokens that wait at it, in the journal's order."""
+        self.reach: dict[str, int] = dict.fromkeys(scope.joins, 0)
+        """Join -> how many live tokens can still reach it."""
+
+
+class Cell:
+    """One item of a map whose items need each other (R12)."""
+
+    __slots__ = (
+        "done", "ended", "fork", "group", "index", "missing", "needs", "open", "started", "versions", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, group: Group, index: int, needs: tuple[int, ...], fork: OpenFork) -> None:
+        self.group, self.index, self.needs, self.fork = group, index, needs, fork
+        self.missing = len(needs)
+        self.open = 0
+        """Tokens of the item that neither wait at a join of the map (or of a fork around it) nor ended."""
+        self.waiting: dict[str, Activation] = {}
+        self.ended: list[Version] = []
+        self.versions: list[Version] = []
+        """Where its waiting tokens stood when it was done."""
+        self.started = self.done = False
+
+
+class Group:
+    """All items of one such map."""
+
+    __slots__ = ("cells", "dependents", "merged", "pending", "target")
+
+    def __init__(self, target: str | None) -> None:
+        self.target = target
+        """Where an empty map's token would go; without such a join nothing is skipped."""
+        self.cells: list[Cell] = []
+        self.dependents: dict[int, list[int]] = {}
+        self.pending: dict[int, Activation] = {}
+        self.merged: dict[tuple[int, ...], Version] = {}
+        """Items that need the same others share the merge."""
+
+
+class Activation:
+    """A token, and the run of the node that it sits at."""
+
+    __slots__ = (
+        "answers", "attempt", "cells", "child", "counted", "error", "fault", "forks", "frame", "key", "merged", "node",
+        "not_before", "opened", "phase", "place", "stack", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        frame: Frame,
+        key: str,
+        node: str,
+        version: Version,
+        place: Path,
+        forks: tuple[OpenFork, ...] = (),
+        stack: tuple[tuple[str, object], ...] = (),
+        cells: tuple[Cell, ...] = (),
+    ) -> None:
+        self.frame, self.key, self.node, self.version, self.place = frame, key, node, version, place
+        self.forks = forks
+        """Outermost first."""
+        self.stack = stack
+        """(fork, item) of the maps that are open, outermost first (R10)."""
+        self.cells = cells
+        self.phase = Phase.QUEUED
+        self.attempt = 1
+        self.not_before: float | None = None
+        """Unix seconds before which a further attempt does not begin."""
+        self.answers: dict[str, Answered] = {}
+        self.error: Failure | None = None
+        """The failure that a reserved outcome brought here."""
+        self.fault: Failure | None = None
+        """Why the node cannot run at all: land this as its failure."""
+        self.child: FrameResult | None = None
+        """How the graph inside ended, when the node is a subgraph and it did."""
+        self.opened = self.counted = self.merged = False
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The state that the node sees. Never change it."""
+        return self.version.values
+
+    @property
+    def path(self) -> str:
+        """The branch, as text; graphs inside a subgraph's activation begin with its path and node."""
+        prefix, place = self.frame.path, str(self.place)
+        return f"{prefix}/{place}" if prefix and place else prefix or place
+
+    @property
+    def item(self) -> object:
+        """The item of the innermost open map, or None."""
+        return self.stack[-1][1] if self.stack else None
+
+    @property
+    def items(self) -> tuple[object, ...]:
+        """The items of all open maps, outermost first."""
+        return tuple(item for _, item in self.stack)
+
+    def __repr__(self) -> str:
+        return f"<{self.node} {self.phase.value} {self.path or '-'} {self.key}>"

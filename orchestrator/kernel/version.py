@@ -1,0 +1,200 @@
+"""State as versions: a step commits one, a fork copies the pointer, a join merges (R6, R7).
+
+Versions are immutable. Those that no token and no other version points to are simply forgotten.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ConflictingUpdate
+
+if TYPE_CHECKING:
+    from orchestrator.graph.state import StateSchema
+
+
+class Path:
+    """Where in the forks a branch runs: branch number `index` of a fork that was opened at `parent`.
+
+    Paths order branches as their edges, or items, are ordered; a path comes before those that begin with it.
+    """
+
+    __slots__ = ("depth", "fork", "index", "parent")
+
+    def __init__(self, parent: Path | None, fork: str, index: int) -> None:
+        self.parent, self.fork, self.index = parent, fork, index
+        self.depth: int = 0 if parent is None else parent.depth + 1
+
+    def __deepcopy__(self, memo: object) -> Path:
+        return self
+
+    def __str__(self) -> str:
+        """Segments `fork.index` joined by `/`; of a path deeper than eight only the last eight are told."""
+        segments: list[str] = []
+        step: Path = self
+        while step.parent is not None and len(segments) < 8:
+            segments.append(f"{step.fork}.{step.index}")
+            step = step.parent
+        if step.parent is not None:
+            segments.append(f"({step.depth} more)")
+        return "/".join(reversed(segments))
+
+
+ROOT = Path(None, "", 0)
+
+
+def compare(one: Path, other: Path) -> int:
+    """Negative, zero or positive as `one` comes before, with or after `other`. Costs their distance."""
+    if one is other:
+        return 0
+    result = one.depth - other.depth
+    a, b = one, other
+    while a.depth > b.depth:
+        assert a.parent is not None
+        a = a.parent
+    while b.depth > a.depth:
+        assert b.parent is not None
+        b = b.parent
+    while a is not b:
+        if a.index != b.index:
+            result = a.index - b.index
+        if a.parent is None or b.parent is None:
+            break
+        a, b = a.parent, b.parent
+    return result
+
+
+class Version:
+    """A state, and the update that made it from its parents' (None for a fork's start or a merge)."""
+
+    __slots__ = ("generation", "key", "node", "ops", "parents", "path", "update", "values")
+
+    def __init__(
+        self,
+        values: dict[str, object],
+        *,
+        parents: tuple[Version, ...] = (),
+        key: str = "",
+        node: str = "",
+        path: Path = ROOT,
+        update: Mapping[str, object] | None = None,
+        ops: Mapping[str, str] | None = None,
+    ) -> None:
+        self.values, self.parents = values, parents
+        self.key, self.node, self.path = key, node, path
+        self.update, self.ops = update, ops
+        self.generation: int = 0
+        for parent in parents:
+            if parent.generation >= self.generation:
+                self.generation = parent.generation + 1
+
+    def __deepcopy__(self, memo: object) -> Version:
+        return self
+
+    def __lt__(self, other: Version) -> bool:
+        order = compare(self.path, other.path)
+        return order < 0 or (order == 0 and self.key < other.key)
+
+
+def causes(one: Version, other: Version) -> bool:
+    """Whether `one` is `other` or one of its ancestors."""
+    if one is other:
+        return True
+    floor = one.generation
+    seen: set[int] = set()
+    stack = [other]
+    while stack:
+        for parent in stack.pop().parents:
+            if parent is one:
+                return True
+            if parent.generation > floor and id(parent) not in seen:
+                seen.add(id(parent))
+                stack.append(parent)
+    return False
+
+
+def merge(
+    schema: StateSchema,
+    arrivals: Sequence[Version],
+    *,
+    key: str = "",
+    path: Path = ROOT,
+    local: Mapping[str, object] | None = None,
+) -> Version:
+    """The merge of versions: their nearest common one, plus every later update once.
+
+    Causes come before effects, then the lowest branch first. `local` holds the values to give back to the
+    fields that are a branch's own.
+
+    Raises:
+        ConflictingUpdate: two updates of one plain field know nothing of each other.
+    """
+    tips = {id(version): version for version in arrivals}
+    if len(tips) == 1 and not local:
+        return arrivals[0]
+    common, later = _since_common(list(tips.values()))
+    values = dict(common.values)
+    writers: dict[str, Version] = {}
+    fields = schema.fields
+    for version in _in_order(later):
+        if not version.update:
+            continue
+        update = version.update
+        if local:
+            update = {name: value for name, value in update.items() if name not in local}
+        for name in update:
+            if fields[name].plain:
+                before = writers.get(name)
+                if before is not None and not causes(before, version):
+                    raise ConflictingUpdate(
+                        f"{before.node} and {version.node} both wrote {name!r} in branches that know nothing of "
+                        f"each other; give {name!r} a reducer, or let one of them write another field"
+                    )
+                writers[name] = version
+        values = schema.apply(values, update, version.ops or {})
+    if local:
+        values.update(local)
+    return Version(values, parents=tuple(tips.values()), key=key, path=path)
+
+
+def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
+    """The nearest version that all lines pass through, and all that came after it."""
+    heap = [(-version.generation, id(version), version) for version in tips]
+    heapq.heapify(heap)
+    known = {id(version) for version in tips}
+    later: list[Version] = []
+    while len(heap) > 1:
+        version = heapq.heappop(heap)[2]
+        later.append(version)
+        for parent in version.parents:
+            if id(parent) not in known:
+                known.add(id(parent))
+                heapq.heappush(heap, (-parent.generation, id(parent), parent))
+    return heap[0][2], later
+
+
+def _in_order(versions: list[Version]) -> list[Version]:
+    """Parents before children; among those that are ready, the lowest branch first."""
+    inside = {id(version) for version in versions}
+    missing: dict[int, int] = {}
+    children: dict[int, list[Version]] = {}
+    ready: list[Version] = []
+    for version in versions:
+        parents = {id(parent) for parent in version.parents} & inside
+        missing[id(version)] = len(parents)
+        for parent in parents:
+            children.setdefault(parent, []).append(version)
+        if not parents:
+            ready.append(version)
+    heapq.heapify(ready)
+    ordered: list[Version] = []
+    while ready:
+        version = heapq.heappop(ready)
+        ordered.append(version)
+        for child in children.get(id(version), ()):
+            missing[id(child)] -= 1
+            if not missing[id(child)]:
+                heapq.heappush(ready, child)
+    return ordered
