@@ -211,7 +211,7 @@ class Topology:
             return {}
         import networkx as nx
 
-        graph = nx.DiGraph()
+        graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(self.successors)
         graph.add_edges_from((v, t) for v, targets in self.successors.items() for t in targets)
         found = dict(nx.immediate_dominators(graph, START))
@@ -370,7 +370,5 @@ class Topology:
                 if fan.field is not None and not self.joins_of(fork):
                     mapped = fan.targets[0]
                     nodes = sorted(self.reachable((mapped,), (fork,)) & self.nodes.keys())
-                    found.append(
-                        f"the map over {fan.field!r} has no join: {', '.join(nodes)} run once per item"
-                    )
+                    found.append(f"the map over {fan.field!r} has no join: {', '.join(nodes)} run once per item")
         return found

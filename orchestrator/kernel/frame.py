@@ -15,7 +15,7 @@ from orchestrator.errors import ConflictingUpdate
 from orchestrator.graph.topology import END, START, STOP, Route
 from orchestrator.kernel.needs import needs_of, wants_order
 from orchestrator.kernel.records import Failure
-from orchestrator.kernel.token import Activation, Cell, Group, OpenFork, Phase, mix
+from orchestrator.kernel.token import Activation, Cell, Group, Item, OpenFork, Phase, mix
 from orchestrator.kernel.version import ROOT, Path, Version, causes, compare, merge
 
 if TYPE_CHECKING:
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
     from orchestrator.kernel.plan import Plan
 
-_by_place = cmp_to_key(lambda one, other: compare(one.place, other.place) or (-1 if one.key < other.key else 1))
+
+def _compare_places(one: Activation, other: Activation) -> int:
+    return compare(one.place, other.place) or (-1 if one.key < other.key else 1)
+
+
+_by_place = cmp_to_key(_compare_places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +59,33 @@ class Frame:
     """Tokens, forks and counters of one running graph."""
 
     __slots__ = (
-        "active", "after", "began", "calls", "cost", "ended_versions", "exhausting", "hooks", "key", "limits", "live", "once",
-        "parent", "parent_gone", "path", "place", "plan", "queue", "result", "root", "seen", "squashable", "steps", "tokens",
-        "touched", "visits",
-    )  # fmt: skip
+        "active",
+        "after",
+        "began",
+        "calls",
+        "cost",
+        "ended_versions",
+        "exhausting",
+        "hooks",
+        "key",
+        "limits",
+        "live",
+        "once",
+        "parent",
+        "parent_gone",
+        "path",
+        "place",
+        "plan",
+        "queue",
+        "result",
+        "root",
+        "seen",
+        "squashable",
+        "steps",
+        "tokens",
+        "touched",
+        "visits",
+    )
 
     def __init__(
         self, plan: Plan, key: str, values: dict[str, object], hooks: Hooks, parent: Activation | None = None
@@ -197,7 +225,7 @@ class Frame:
         for index, item in enumerate(items):
             key = mix(source.key, route.target, str(index))
             path = Path(place, source.node, index)
-            full = (*stack, (vertex, item))
+            full = (*stack, (vertex, item, route.each))
             if group is None:
                 self._arrive(route.target, key, version, path, forks, full, source.cells, None)
                 continue
@@ -221,7 +249,7 @@ class Frame:
         version: Version,
         place: Path,
         forks: tuple[OpenFork, ...],
-        stack: tuple[tuple[str, object], ...],
+        stack: tuple[Item, ...],
         cells: tuple[Cell, ...],
         error: Failure | None,
     ) -> None:
@@ -464,13 +492,18 @@ class Frame:
         try:
             version = self.merged(versions, mix(self.key, "exhausted"), ROOT, self.root)
         except ConflictingUpdate as conflict:
-            self.finish(FrameResult("failed", self.root.values, Failure(type="ConflictingUpdate", message=str(conflict))))
+            self.finish(
+                FrameResult("failed", self.root.values, Failure(type="ConflictingUpdate", message=str(conflict)))
+            )
             return
         if target is None or target in (END, STOP):
             self.finish(FrameResult("exhausted", version.values))
             return
         self.after = True
-        self.hooks.took(self, next(i for i, e in enumerate(self.plan.edges) if e.source == "*" and e.outcome == "exhausted"))
+        self.hooks.took(
+            self,
+            next(i for i, e in enumerate(self.plan.edges) if e.source == "*" and e.outcome == "exhausted"),
+        )
         token = Activation(self, mix(self.key, "exhausted", target), target, version, ROOT)
         token.merged = True
         self.queue.append(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.kernel.records import EffectIntended, EffectSettled
@@ -57,3 +58,18 @@ class Ledger:
     def knows_message(self, digest: str) -> bool:
         """Whether the journal holds this message, so that a reference to it is enough."""
         return digest in self._messages
+
+    def entries(self) -> tuple[EffectEntry, ...]:
+        """All effects of activations that are not done."""
+        return tuple(self._by_key.values())
+
+    def messages(self) -> list[str]:
+        """Digests of the messages that the journal holds, sorted."""
+        return sorted(self._messages)
+
+    def restore(self, entries: Iterable[EffectEntry], messages: Iterable[str]) -> None:
+        """Take the place of what was noted so far."""
+        self._messages = set(messages)
+        for entry in entries:
+            self._by_key[entry.intended.key] = entry
+            self._by_activation.setdefault(entry.intended.activation, []).append(entry)

@@ -289,14 +289,29 @@ class Ended(_Record):
 
 
 Record: TypeAlias = (
-    RunStarted | StepDone | StepFailed | StepRetried | GraphOpened | EffectIntended | EffectSettled | Asked | Answered
-    | EventReceived | TimerSet | TimerFired | Paused | Resumed | Cancelled | LimitSpent | LimitsChanged | Forked
-    | Migrated | Ended
+    RunStarted
+    | StepDone
+    | StepFailed
+    | StepRetried
+    | GraphOpened
+    | EffectIntended
+    | EffectSettled
+    | Asked
+    | Answered
+    | EventReceived
+    | TimerSet
+    | TimerFired
+    | Paused
+    | Resumed
+    | Cancelled
+    | LimitSpent
+    | LimitsChanged
+    | Forked
+    | Migrated
+    | Ended
 )
 
-RECORD_TYPES: tuple[str, ...] = tuple(
-    member.model_fields["type"].default for member in Record.__args__
-)
+RECORD_TYPES: tuple[str, ...] = tuple(member.model_fields["type"].default for member in Record.__args__)
 
 _adapter: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from enum import Enum
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from orchestrator.graph.topology import Scope
     from orchestrator.kernel.frame import Frame, FrameResult
     from orchestrator.kernel.records import Answered, Failure
     from orchestrator.kernel.version import Path, Version
+
+
+Item: TypeAlias = tuple[str, object, str]
+"""A map's vertex, the item of it that a token works on, and the field that the item came from."""
 
 
 def mix(*parts: str) -> str:
@@ -109,14 +113,14 @@ class Activation:
         version: Version,
         place: Path,
         forks: tuple[OpenFork, ...] = (),
-        stack: tuple[tuple[str, object], ...] = (),
+        stack: tuple[Item, ...] = (),
         cells: tuple[Cell, ...] = (),
     ) -> None:
         self.frame, self.key, self.node, self.version, self.place = frame, key, node, version, place
         self.forks = forks
         """Outermost first."""
         self.stack = stack
-        """(fork, item) of the maps that are open, outermost first (R10)."""
+        """The maps that are open and their items, outermost first (R10)."""
         self.cells = cells
         self.phase = Phase.QUEUED
         self.attempt = 1
@@ -150,7 +154,7 @@ class Activation:
     @property
     def items(self) -> tuple[object, ...]:
         """The items of all open maps, outermost first."""
-        return tuple(item for _, item in self.stack)
+        return tuple(item for _, item, _ in self.stack)
 
     def __repr__(self) -> str:
         return f"<{self.node} {self.phase.value} {self.path or '-'} {self.key}>"

@@ -43,16 +43,13 @@ def _meetings(topology: Topology) -> list[Problem]:
                 one, other = _who_meets(topology, fork, fan.targets, staying, node)
                 found[node] = Problem(
                     "C2",
-                    f"{one} and {other} of fork {fork} meet at {node}: "
-                    "say join='all' (once) or 'each' (per branch)",
+                    f"{one} and {other} of fork {fork} meet at {node}: say join='all' (once) or 'each' (per branch)",
                     (node,),
                 )
     return list(found.values())
 
 
-def _region(
-    topology: Topology, fork: str, targets: Iterable[str], exits: Iterable[str]
-) -> dict[str, list[str]]:
+def _region(topology: Topology, fork: str, targets: Iterable[str], exits: Iterable[str]) -> dict[str, list[str]]:
     """The ways of the branches up to the first node that says `join`, from one virtual source."""
     graph: dict[str, list[str]] = {_SOURCE: [*targets, *(f"the way out of {join}" for join in exits)]}
     for join in exits:
@@ -76,7 +73,7 @@ def _first_meetings(topology: Topology, fork: str, targets: tuple[str, ...], exi
         return []
     import networkx as nx
 
-    digraph = nx.DiGraph()
+    digraph: nx.DiGraph[str] = nx.DiGraph()
     digraph.add_nodes_from(graph)
     digraph.add_edges_from((v, t) for v, following in graph.items() for t in following)
     met = []
@@ -107,9 +104,7 @@ def _leads(graph: dict[str, list[str]], sources: Iterable[str], goal: str) -> bo
     return False
 
 
-def _who_meets(
-    topology: Topology, fork: str, targets: tuple[str, ...], exits: list[str], node: str
-) -> tuple[str, str]:
+def _who_meets(topology: Topology, fork: str, targets: tuple[str, ...], exits: list[str], node: str) -> tuple[str, str]:
     graph = _region(topology, fork, targets, exits)
     coming = [branch for branch in graph[_SOURCE] if _leads(graph, [branch], node)]
     return coming[0], coming[1]
@@ -157,7 +152,7 @@ def _most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float
         return inf
     import networkx as nx
 
-    digraph = nx.DiGraph()
+    digraph: nx.DiGraph[str] = nx.DiGraph()
     digraph.add_nodes_from(inner)
     digraph.add_edges_from((v, t) for v in inner for t in topology.successors[v] if t in inner)
     if not nx.is_directed_acyclic_graph(digraph):
@@ -240,7 +235,7 @@ def _lost(topology: Topology, join: str, state: _State, came: dict[_State, _Stat
 def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Problem]:
     import networkx as nx
 
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edges_from((join, other) for join, others in waits.items() for other in others)
     found = []
     for component in nx.strongly_connected_components(graph):

@@ -1,0 +1,215 @@
+"""What may run now: admission under limits, and what becomes of tokens that are dropped (R13, R14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from orchestrator.kernel import records as r
+from orchestrator.kernel.frame import Frame, FrameResult
+from orchestrator.kernel.ledger import Ledger
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.token import Activation, Phase
+
+
+@dataclass(slots=True)
+class Delta:
+    """What a record brought about."""
+
+    started: list[Activation] = field(default_factory=list)
+    """Newly admitted: run them."""
+    cancelled: list[Activation] = field(default_factory=list)
+    """No longer part of the run: stop them."""
+
+
+class Admission:
+    """What stands of a run: its graphs, what runs in them, what they have spent. Changed by the fold only."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.head: int = 0
+        """`seq` of the last record."""
+        self.started: r.RunStarted | None = None
+        self.ended: r.Ended | None = None
+        self.running: dict[str, Activation] = {}
+        """Every admitted activation, in the order of admission."""
+        self.questions: dict[str, Question] = {}
+        self.result: FrameResult | None = None
+        """Set when nothing is left to do but to journal the end."""
+        self.approve: str | None = None
+        self.paused = self.cancelled = False
+        self.steps: int = 0
+        """Steps that landed."""
+        self.visits: dict[tuple[str, str], int] = {}
+        """(place of the graph, node) -> admissions."""
+        self.taken: dict[tuple[str, int], int] = {}
+        """(place of the graph, number of the edge) -> how often it was taken."""
+        self.busy: dict[tuple[str, str], float] = {}
+        """(place of the graph, node) -> seconds its steps took."""
+        self.seconds: float = 0.0
+        """Time alive: pauses, and the gaps that a crash left, do not count."""
+        self.updated: float = 0.0
+        self.content: str = ""
+        self.ledger = Ledger()
+        self.root: Frame | None = None
+        self._calls = self._input_tokens = self._output_tokens = 0
+        self._cost = 0.0
+        self._asked: dict[str, Activation] = {}
+        self._inner: dict[str, Frame] = {}
+        self._ready: dict[int, Frame] = {}
+        self._spent: list[Frame] = []
+        self._awake = False
+        self._delta = Delta()
+
+    # -- admission: what may run now (R13, R14) -----------------------------------------------------------------
+
+    def _mark(self, frame: Frame) -> None:
+        if frame.queue:
+            self._ready[id(frame)] = frame
+        if frame.exhausting is not None:
+            self._spent.append(frame)
+
+    def _admit(self) -> None:
+        while True:
+            if not self.paused:
+                for key, frame in list(self._ready.items()):
+                    if frame.result is None:
+                        while frame.queue and self._admit_one(frame, frame.queue[0]):
+                            pass
+                    if not frame.queue or frame.result is not None:
+                        self._ready.pop(key, None)
+                    elif self._full(self.root):
+                        break
+            if not self._spent:
+                return
+            spent, self._spent = self._spent, []
+            for frame in spent:
+                if frame.result is not None or frame.exhausting is None:
+                    continue
+                if frame.active:
+                    self._spent.append(frame)
+                else:
+                    frame.collapse()
+                    self._mark(frame)
+            if len(self._spent) == len(spent):
+                return
+
+    def _full(self, frame: Frame | None) -> bool:
+        if frame is None:
+            return True
+        most = frame.limits.concurrency
+        return most is not None and frame.active >= most
+
+    def _admit_one(self, frame: Frame, activation: Activation) -> bool:
+        chain = self._chain(activation)
+        for outer in chain:
+            if outer.exhausting is not None or outer.result is not None or self._full(outer):
+                return False
+        if not activation.counted and not self._reserve(frame, activation, chain):
+            return False
+        frame.queue.popleft()
+        activation.phase = Phase.RUNNING
+        for outer in chain:
+            outer.active += 1
+        self.running[activation.key] = activation
+        self._delta.started.append(activation)
+        return True
+
+    def _reserve(self, frame: Frame, activation: Activation, chain: list[Frame]) -> bool:
+        """Take a step, and a visit, from the limits; false when one is spent."""
+        node = activation.node
+        if frame.after:
+            if node in frame.once:
+                return self._exhaust(frame, "visits")
+            frame.once.add(node)
+        else:
+            most = frame.limits.visits.get(node)
+            if most is not None and frame.visits.get(node, 0) >= most:
+                return self._exhaust(frame, "visits")
+        for outer in chain:
+            most = outer.limits.steps
+            if not outer.after and most is not None and outer.steps >= most:
+                return self._exhaust(outer, "steps")
+        for outer in chain:
+            if not outer.after:
+                outer.steps += 1
+        if not frame.after and frame.limits.visits:
+            frame.visits[node] = frame.visits.get(node, 0) + 1
+        key = (frame.place, node)
+        self.visits[key] = self.visits.get(key, 0) + 1
+        activation.counted = True
+        return True
+
+    def _exhaust(self, frame: Frame, limit: str) -> bool:
+        frame.exhaust(limit)
+        self._spent.append(frame)
+        return False
+
+    def _stop(self, activation: Activation) -> None:
+        """It no longer runs: give its place back."""
+        if self.running.pop(activation.key, None) is not None:
+            for frame in self._chain(activation):
+                frame.active -= 1
+
+    # -- what frames tell ---------------------------------------------------------------------------------------
+
+    def dropped(self, activation: Activation) -> None:
+        """A live token is gone: stop it, and all that runs inside it."""
+        if activation.key in self.running:
+            self._stop(activation)
+            self._delta.cancelled.append(activation)
+        inner = self._inner.pop(activation.key, None)
+        if inner is not None:
+            inner.parent_gone = True
+            inner.finish(FrameResult("cancelled", inner.trunk().values))
+        if activation.phase is Phase.ASKING:
+            for question in [q for q, asker in self._asked.items() if asker is activation]:
+                del self._asked[question]
+                self.questions.pop(question, None)
+
+    def ended_frame(self, frame: Frame) -> None:
+        """The frame has a result: the run's, or that of the subgraph's activation around it."""
+        parent = frame.parent
+        if parent is None:
+            self.result = frame.result
+            self.questions.clear()
+            return
+        if frame.parent_gone or self._inner.pop(parent.key, None) is None:
+            return
+        parent.child = frame.result
+        parent.phase = Phase.RUNNING
+        for outer in self._chain(parent):
+            outer.active += 1
+        self.running[parent.key] = parent
+        self._delta.started.append(parent)
+
+    def took(self, frame: Frame, index: int) -> None:
+        """An edge was taken."""
+        key = (frame.place, index)
+        self.taken[key] = self.taken.get(key, 0) + 1
+
+    # -- the graphs that run ------------------------------------------------------------------------------------
+
+    def frames(self) -> Iterator[Frame]:
+        """The graphs that run, the outermost first."""
+        if self.root is not None:
+            yield self.root
+        yield from list(self._inner.values())
+
+    def _chain(self, activation: Activation) -> list[Frame]:
+        """The graphs around an activation, its own first."""
+        frame = activation.frame
+        if frame.parent is None:
+            return [frame]
+        chain = [frame]
+        while frame.parent is not None:
+            frame = frame.parent.frame
+            chain.append(frame)
+        return chain
+
+    def _chain_of(self, key: str) -> list[Frame]:
+        activation = self.running.get(key)
+        if activation is not None:
+            return self._chain(activation)
+        return [self.root] if self.root is not None else []

@@ -1,0 +1,168 @@
+"""What an executor, or anybody, may ask of a run. Nothing here changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.graph.limits import Limits, LimitsLeft, Usage
+from orchestrator.graph.topology import RESERVED
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel import records as r
+from orchestrator.kernel.admission import Admission
+from orchestrator.kernel.ledger import EffectEntry
+from orchestrator.kernel.needs import fault_of, wants_order
+from orchestrator.kernel.token import Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A live token."""
+
+    path: str
+    node: str
+    phase: str
+    values: JsonObject
+
+
+class Inquiry(Admission):
+    """The questions that a run answers about itself."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, empty before its first record."""
+        return self.started.run_id if self.started is not None else ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the run was labelled with."""
+        return self.started.labels if self.started is not None else {}
+
+    @property
+    def status(self) -> str:
+        """`running`, `paused`, or how it ended. Whether somebody drives a running one, only its lease tells."""
+        if self.ended is not None:
+            return self.ended.status
+        if self.running or self.result is not None:
+            return "running"
+        if self.paused or self.questions:
+            return "paused"
+        return "running"
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has spent."""
+        return Usage(
+            steps=self.steps,
+            calls=self._calls,
+            input_tokens=self._input_tokens,
+            output_tokens=self._output_tokens,
+            cost=self._cost,
+            seconds=self.seconds,
+        )
+
+    def probe(
+        self, activation: Activation, outcome: str, update: JsonObject, ops: Mapping[str, str]
+    ) -> r.Failure | None:
+        """Why this end of an activation would not be legal, or None. To be asked before it is journaled."""
+        frame = activation.frame
+        topology = frame.plan.topology
+        routes = topology.routes(activation.node, outcome)
+        if not routes and outcome != "exhausted":
+            declared = frame.plan.nodes[activation.node].outcomes
+            why = "has no edge" if outcome in declared or outcome in RESERVED else "is not declared"
+            return self._fault(
+                activation,
+                f"{activation.node} returned outcome {outcome!r}, which {why}; it has {', '.join(map(repr, declared))}",
+            )
+        fields = [route.each for route in routes if route.each is not None]
+        if fields:
+            values = frame.stepped(activation, update, ops).values if update else activation.values
+            for name in fields:
+                items = values.get(name)
+                if not isinstance(items, (list, tuple)):
+                    kind = type(items).__name__
+                    return self._fault(activation, f"{activation.node} maps over {name!r}, which is no list: {kind}")
+                if wants_order(items):
+                    fault = fault_of(items)
+                    if fault is not None:
+                        return self._fault(activation, f"{activation.node} maps over {name!r}: {fault}")
+        return None
+
+    def _fault(self, activation: Activation, message: str) -> r.Failure:
+        return r.Failure(type="InvalidOutcome", message=message, node=activation.node, path=activation.path)
+
+    def reduced_for(self, activation: Activation, update: JsonObject, ops: Mapping[str, str]) -> JsonObject | None:
+        """`StepDone.reduced` for an update: what a fold without the reducers' code could not compute."""
+        schema = activation.frame.plan.schema
+        names = [
+            name
+            for name, entry in schema.fields.items()
+            if not entry.portable and (activation.merged or name in update)
+        ]
+        if not names:
+            return None
+        return schema.reduced(activation.frame.stepped(activation, update, ops).values, names)
+
+    def refuse(self, activation: Activation) -> tuple[str, str] | None:
+        """The limit (name, path of its graph) that forbids this activation a further call, if any does."""
+        for frame in self._chain(activation):
+            if frame.after:
+                continue
+            limits = frame.limits
+            if limits.calls is not None and frame.calls >= limits.calls:
+                return "calls", frame.path
+            if limits.tokens is not None and frame.tokens >= limits.tokens:
+                return "tokens", frame.path
+            if limits.cost is not None and frame.cost >= limits.cost:
+                return "cost", frame.path
+        return None
+
+    def limits_left(self, activation: Activation) -> LimitsLeft:
+        """What is left for this activation: of each limit, the least of all graphs around it."""
+        left: dict[str, float] = {}
+
+        def note(name: str, most: float | None, spent: float) -> None:
+            if most is not None:
+                left[name] = min(left.get(name, most), max(0, most - spent))
+
+        for frame in self._chain(activation):
+            limits: Limits = frame.limits
+            note("steps", limits.steps, frame.steps)
+            note("seconds", limits.seconds, self.seconds - frame.began)
+            note("tokens", limits.tokens, frame.tokens)
+            note("cost", limits.cost, frame.cost)
+            note("calls", limits.calls, frame.calls)
+        return LimitsLeft.model_validate(left)
+
+    def seconds_left(self) -> list[tuple[str, float]]:
+        """(path of a graph, seconds alive that are left to it) for graphs that have such a limit and still count."""
+        found = []
+        for frame in self.frames():
+            most = frame.limits.seconds
+            if most is not None and not frame.after and frame.exhausting is None and frame.result is None:
+                found.append((frame.path, most - (self.seconds - frame.began)))
+        return found
+
+    def effects(self, activation: str) -> tuple[EffectEntry, ...]:
+        """The effects of an activation that is not done, of all its attempts."""
+        return self.ledger.of(activation)
+
+    def knows_message(self, digest: str) -> bool:
+        """Whether the journal holds this message already."""
+        return self.ledger.knows_message(digest)
+
+    def values(self) -> JsonObject:
+        """The trunk's state as plain JSON; of an ended run its final state."""
+        if self.root is None:
+            return {}
+        values = self.root.result.values if self.root.result is not None else self.root.trunk().values
+        return self.plan.schema.dump(values)
+
+    def branches(self) -> list[Branch]:
+        """All live tokens, those of nested graphs after the ones of the graph around them."""
+        return [
+            Branch(token.path, token.node, token.phase.value, frame.plan.schema.dump(token.version.values))
+            for frame in self.frames()
+            for token in frame.live.values()
+        ]
