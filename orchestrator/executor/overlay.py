@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 Place: TypeAlias = tuple[str, str]
-"""A frame's path and the name of a node in it. The path of the top graph is empty; the segments of any other are
-separated by `/`, and what follows the last `:` or `#` of a segment is not part of its subgraph node's name."""
+"""A frame's path and the name of a node in it. The path of the top graph is empty. Of any other path's segments
+those that are names are the subgraph nodes around it; the others (`fork.0`) say in which branch they ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Overlay:
     waiting: AbstractSet[Place] = frozenset()
     """Nodes with an open question."""
     running: AbstractSet[Place] = frozenset()
-    """Nodes with an activation that was admitted and waits for nothing but its own end."""
+    """Nodes that work."""
     failed: AbstractSet[Place] = frozenset()
     """Nodes whose failure no edge took."""
     status: str = ""

@@ -83,7 +83,11 @@ class Retry(BaseModel):
     def matches(self, error: BaseException) -> bool:
         """Whether this error is one that another attempt may mend."""
         if self.on:
-            names = {name for kind in type(error).__mro__ for name in (kind.__name__, f"{kind.__module__}:{kind.__qualname__}")}
+            names = {
+                name
+                for kind in type(error).__mro__
+                for name in (kind.__name__, f"{kind.__module__}:{kind.__qualname__}")
+            }
             return not names.isdisjoint(self.on)
         return bool(getattr(error, "retryable", False)) or isinstance(error, OSError | TimeoutError)
 
