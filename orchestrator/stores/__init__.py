@@ -1,0 +1,46 @@
+"""Where runs are kept: in memory, or in an SQLite file.
+
+    store = open_store("sqlite:///runs.db")     # beside the current directory's files
+    store = open_store("sqlite:////var/runs.db")
+    store = open_store("memory://")
+
+`Store` is the protocol; `orchestrator.testing.check_store` tests an implementation of your own.
+"""
+
+from __future__ import annotations
+
+from orchestrator.errors import StoreError
+from orchestrator.stores.base import Lease, Message, Page, RunInfo, Store
+
+__all__ = ["Lease", "Message", "Page", "RunInfo", "Store", "open_store"]
+
+_FORMS = "`memory://`, `sqlite:///runs.db` (relative) or `sqlite:////home/me/runs.db` (absolute)"
+
+
+def open_store(url: str) -> Store:
+    """Open a store by its URL. Every call gives a store of its own: `memory://` twice shares nothing.
+
+    An SQLite file, and the directory it is in, is made when something is first written.
+
+    Raises:
+        StoreError: the URL is none of the known forms, or the file is not a store.
+        StoreTooNew: a newer version of this library wrote the file.
+        StoreUnavailable: the file cannot be opened.
+    """
+    if url == "memory://":
+        from orchestrator.stores.memory import MemoryStore
+
+        return MemoryStore()
+    if url.startswith("sqlite://"):
+        path = url.removeprefix("sqlite://")
+        if not path.startswith("/") or path == "/":
+            raise StoreError(f"store URL {url!r} names no file; write {_FORMS}")
+        if path == "/:memory:":
+            raise StoreError(f"store URL {url!r} is not kept anywhere; write `memory://` for a store in memory")
+        from orchestrator.stores.sqlite import SQLiteStore
+
+        return SQLiteStore(path[1:], url=url)
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise StoreError(f"store URL {url!r} has no scheme; write `sqlite:///{url}` for a file")
+    raise StoreError(f"store URL {url!r}: {scheme!r} is not among the schemes of this version; write {_FORMS}")
