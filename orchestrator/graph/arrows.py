@@ -1,0 +1,235 @@
+"""The arrow text: edges as a person writes them.
+
+One statement a line, `#` starts a comment:
+
+    names "->" names ("->" names)* [":" [outcome] ["each" FIELD]]
+
+Names are separated by commas; `a -> b, c` is two edges, `b, c -> j` too. A label belongs to the last arrow of
+its statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from orchestrator.errors import ArrowSyntaxError
+from orchestrator.graph.edge import Edge
+from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
+
+EdgeTuple: TypeAlias = (
+    tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]
+)
+"""source, target, outcome, each."""
+EdgesLike: TypeAlias = str | Edge | Iterable["str | Edge | EdgeTuple | Sequence[str | None] | Mapping[str, object]"]
+
+NAME = re.compile(r"[A-Za-z_](?:\w|-(?!>))*")
+FIELD = re.compile(r"[A-Za-z_]\w*")
+_TOKEN = re.compile(rf"\s*(?:(?P<arrow>->)|(?P<name>{NAME.pattern}|\*)|(?P<mark>[,:])|(?P<end>\#|$)|(?P<bad>\S+))")
+_WRONG_ARROWS = ("=>", "-->", "→", "⟶", ">", "-", "--", "—>")
+
+
+class _Token(NamedTuple):
+    kind: str
+    """`arrow`, `name`, `,`, `:` or `end`."""
+    text: str
+    column: int
+    """From 1."""
+
+
+def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
+    """Read edges in any of their forms: arrow text, `Edge`, tuples, or a sequence of these.
+
+    A tuple is (source, target), (source, target, outcome) or (source, target, outcome, each), and always inside
+    a sequence.
+
+    Raises:
+        ArrowSyntaxError: a statement cannot be read; names line, column and the mend.
+    """
+    if isinstance(edges, str):
+        return tuple(_parse_text(edges, 1))
+    if isinstance(edges, Edge):
+        return (edges,)
+    found: list[Edge] = []
+    line = 1
+    for item in edges:
+        if isinstance(item, Edge):
+            found.append(item)
+        elif isinstance(item, str):
+            found.extend(_parse_text(item, line))
+            line += item.count("\n")
+        elif isinstance(item, Mapping):
+            found.append(_of_parts([item.get(key) for key in ("source", "target", "outcome", "each")], line))
+        else:
+            found.append(_of_parts(list(item), line))
+        line += 1
+    return tuple(found)
+
+
+def _of_parts(parts: list[object], line: int) -> Edge:
+    if not 2 <= len(parts) <= 4 or not all(isinstance(part, str) for part in parts[:2]):
+        raise ArrowSyntaxError(
+            f"{tuple(parts)!r} is no edge", line=line, column=1, mend="write (source, target, outcome, each)"
+        )
+    source, target, outcome, each = [None if part is None else str(part) for part in (*parts, None, None)][:4]
+    return Edge(source or "", target or "", outcome, each)
+
+
+def _parse_text(text: str, first_line: int) -> Iterator[Edge]:
+    for number, line in enumerate(text.split("\n"), first_line):
+        tokens = list(_tokens(line, number))
+        if tokens[0].kind != "end":
+            yield from _Statement(line, number, tokens).edges()
+
+
+def _tokens(line: str, number: int) -> Iterator[_Token]:
+    position = 0
+    while True:
+        match = _TOKEN.match(line, position)
+        assert match is not None  # `bad` takes whatever is left
+        kind = match.lastgroup or ""
+        text = match.group(kind)
+        column = match.start(kind) + 1
+        position = match.end()
+        if kind == "bad":
+            _refuse_token(line, number, column, text)
+        yield _Token(text if kind == "mark" else kind, text, column)
+        if kind == "end":
+            return
+
+
+def _refuse_token(line: str, number: int, column: int, text: str) -> NoReturn:
+    if text.startswith(_WRONG_ARROWS):
+        fault, mend = f"{text!r} is no arrow", "write '->'"
+    elif text.startswith(";"):
+        fault, mend = "';' does not end a statement", "write one statement a line"
+    else:
+        fault = f"{text!r} cannot start a name"
+        mend = "a name has letters, digits, '_' and '-', and starts with a letter or '_'"
+    raise ArrowSyntaxError(fault, line=number, column=column, text=line, mend=mend)
+
+
+class _Statement:
+    """A cursor over the tokens of one line."""
+
+    def __init__(self, line: str, number: int, tokens: list[_Token]) -> None:
+        self.line, self.number, self.tokens = line, number, tokens
+        self.at = 0
+
+    def edges(self) -> Iterator[Edge]:
+        groups = [self._names("a name")]
+        while self._next().kind == "arrow":
+            self.at += 1
+            groups.append(self._names("a name after '->'"))
+        if len(groups) == 1:
+            self._refuse("there is no arrow", "write 'source -> target'")
+        outcome, each = self._label()
+        if self._next().kind != "end":
+            self._refuse(f"{self._next().text!r} is one too many", "write one statement a line")
+        last = len(groups) - 2
+        for place, (sources, targets) in enumerate(zip(groups, groups[1:], strict=False)):
+            label = (outcome, each) if place == last else (None, None)
+            for source in sources:
+                self._check_source(source, *label)
+                for target in targets:
+                    self._check_target(target)
+                    yield Edge(source.text, target.text, *label)
+
+    def _next(self) -> _Token:
+        return self.tokens[self.at]
+
+    def _names(self, wanted: str) -> list[_Token]:
+        names = [self._name(wanted)]
+        while self._next().kind == ",":
+            self.at += 1
+            names.append(self._name("a name after ','"))
+        return names
+
+    def _name(self, wanted: str) -> _Token:
+        token = self._next()
+        if token.kind != "name":
+            got = "the line ends" if token.kind == "end" else f"there is {token.text!r}"
+            self._refuse(f"{got} where {wanted} should be", "write 'source -> target : outcome'")
+        self.at += 1
+        return token
+
+    def _label(self) -> tuple[str | None, str | None]:
+        if self._next().kind != ":":
+            return None, None
+        self.at += 1
+        first = self._name("an outcome or 'each FIELD'")
+        outcome = None
+        if first.text != "each":
+            outcome = first.text
+            if outcome in (ANY, START, END, STOP):
+                self._refuse(f"{outcome!r} is no outcome", "name an outcome that the node declares", first)
+            if self._next().text != "each":
+                return outcome, None
+            self.at += 1
+        field = self._name("a state field after 'each'")
+        if FIELD.fullmatch(field.text) is None:
+            self._refuse(f"{field.text!r} is no field", "name a list in the state after 'each'", field)
+        return outcome, field.text
+
+    def _check_source(self, token: _Token, outcome: str | None, each: str | None) -> None:
+        if token.text in (END, STOP):
+            self._refuse(f"{token.text} is an end and leads nowhere", "remove what follows it", token)
+        if token.text == ANY and outcome not in RESERVED:
+            self._refuse(
+                "'*' as a source takes a reserved outcome only",
+                "write '* -> NODE : error', ': timeout' or ': exhausted'",
+                token,
+            )
+        if token.text == START and outcome is not None:
+            self._refuse("START has no outcomes", f"remove {outcome!r}", token)
+
+    def _check_target(self, token: _Token) -> None:
+        if token.text == START:
+            self._refuse("nothing leads back to START", "name the first node instead", token)
+        if token.text == ANY:
+            self._refuse("'*' is no target", "name a node", token)
+
+    def _refuse(self, fault: str, mend: str, token: _Token | None = None) -> NoReturn:
+        token = token or self._next()
+        raise ArrowSyntaxError(fault, line=self.number, column=token.column, text=self.line.rstrip(), mend=mend)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------
+
+
+class _Line(NamedTuple):
+    groups: list[tuple[str, ...]]
+    label: str
+
+
+def format_edges(edges: Iterable[Edge]) -> str:
+    """The arrow text of edges, one statement a line; `parse_edges` reads back the same edges in the same order."""
+    lines: list[_Line] = []
+    for line in _fans(edges):
+        # A chain may go on only behind an arrow without a label.
+        if lines and not lines[-1].label and lines[-1].groups[-1] == line.groups[0]:
+            previous = lines.pop()
+            lines.append(_Line([*previous.groups, *line.groups[1:]], line.label))
+        else:
+            lines.append(line)
+    return "\n".join(_write(line) for line in lines)
+
+
+def _fans(edges: Iterable[Edge]) -> Iterator[_Line]:
+    """Edges in a row with one source and label, then rows of these with the same targets and label."""
+    out: list[_Line] = []
+    for (source, label), row in groupby(edges, key=lambda edge: (edge.source, edge.label)):
+        targets = tuple(edge.target for edge in row)
+        if out and out[-1].label == label and out[-1].groups[1] == targets:
+            sources = (*out.pop().groups[0], source)
+            out.append(_Line([sources, targets], label))
+        else:
+            out.append(_Line([(source,), targets], label))
+    return iter(out)
+
+
+def _write(line: _Line) -> str:
+    text = " -> ".join(", ".join(group) for group in line.groups)
+    return f"{text} : {line.label}" if line.label else text

@@ -1,0 +1,29 @@
+"""One edge of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A way from one node to another: `str(edge)` is its arrow text.
+
+    `outcome` None stands for every unreserved outcome that no labelled edge of the source names. `each` names a
+    list in the state: the edge is taken once per item. `source` may be `START`, or `*` for a reserved outcome of
+    any node; `target` may be `END` or `STOP`.
+    """
+
+    source: str
+    target: str
+    outcome: str | None = None
+    each: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What stands after the colon; empty when nothing does."""
+        return " ".join(word for word in (self.outcome, f"each {self.each}" if self.each else None) if word)
+
+    def __str__(self) -> str:
+        label = self.label
+        return f"{self.source} -> {self.target}" + (f" : {label}" if label else "")

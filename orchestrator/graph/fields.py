@@ -1,0 +1,201 @@
+"""The fields of a state class: for each one how it is checked, written and reduced."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator, WrapValidator
+from pydantic import Field as PydanticField
+from pydantic.fields import FieldInfo
+
+from orchestrator.errors import GraphError, SecretInState
+from orchestrator.graph.codec import Codec, JsonCodec, Unfit, secret_in
+from orchestrator.graph.reducers import Local, Reducer, ReducerFunction, is_reducer, reducer_name
+from orchestrator.jsontypes import Json
+
+_VALIDATORS: Mapping[str, Callable[[Any], object]] = {
+    "before": BeforeValidator,
+    "after": AfterValidator,
+    "wrap": WrapValidator,
+    "plain": PlainValidator,
+}
+
+
+@dataclass(slots=True)
+class Field:
+    """One field of a state."""
+
+    name: str
+    codec: Codec | JsonCodec
+    """Of the field's whole value."""
+    taken: Codec | JsonCodec
+    """Of what an update brings: for `append`, one item."""
+    reduce: ReducerFunction | None
+    default: Callable[[], Any]
+    """Raises `Unfit` when there is none."""
+    reducer: str = ""
+    local: bool = False
+    portable: bool = True
+    required: bool = False
+    is_list: bool = False
+    constrained: bool = False
+    """Whether reducing can break what the annotation asks of the whole value."""
+    annotation: Any = None
+    """None when the class is not at hand."""
+
+    def extend(self, old: Any, items: Any) -> Any:
+        """Reduce many items."""
+        fresh = [self.taken.load(item) for item in items]
+        return [*old, *fresh] if old else fresh
+
+
+def fields_of(cls: type[BaseModel]) -> dict[str, Field]:
+    """The fields of a state class.
+
+    Raises:
+        SecretInState: a field's type is, or holds, a secret.
+        GraphError: a reducer does not fit its field.
+    """
+    return {name: _field(cls, name, info) for name, info in cls.model_fields.items()}
+
+
+def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
+    place = f"field {name!r} of state {cls.__name__}"
+    if secret_in(info.annotation):
+        raise SecretInState(f"{place} is a secret: hand it over by deps, or as an 'env:NAME' reference")
+    reducers = [extra for extra in info.metadata if is_reducer(extra)]
+    local = any(isinstance(extra, Local) for extra in info.metadata)
+    if len(reducers) + local > 1:
+        names = ", ".join(reducer_name(r) for r in reducers) + (", local" if local else "")
+        raise GraphError(f"{place} names more than one reducer ({names}): keep one")
+    extras: list[Any] = [
+        extra for extra in info.metadata if not is_reducer(extra) and not isinstance(extra, Local)
+    ]
+    if info.discriminator is not None:
+        extras.append(PydanticField(discriminator=info.discriminator))
+    bare = info.annotation
+    config = _config(cls)
+    validators = _validators(cls, name)
+    whole = _annotated(bare, [*extras, *validators])
+    codec = Codec(whole, config, plain=not config and not validators)
+    reducer = reducers[0] if reducers else None
+    taken = codec if reducer is None else Codec(_taken(place, reducer, bare), config, plain=not config)
+    return Field(
+        name=name,
+        codec=codec,
+        taken=taken,
+        reduce=reducer,
+        default=_default(info),
+        reducer="" if reducer is None else reducer_name(reducer),
+        local=local,
+        portable=reducer is None or _portable(reducer, bare),
+        required=info.is_required(),
+        is_list=_member(bare, (list, tuple)) is not None,
+        constrained=reducer is not None and bool(extras or validators),
+        annotation=bare,
+    )
+
+
+def _default(info: FieldInfo) -> Callable[[], Any]:
+    def default() -> Any:
+        if info.is_required():
+            raise Unfit("it is missing, and has no default")
+        return info.get_default(call_default_factory=True, validated_data={})
+
+    return default
+
+
+def _config(cls: type[BaseModel]) -> ConfigDict | None:
+    """What of the class's configuration concerns single values."""
+    about_the_class = {"frozen", "extra", "title", "json_schema_extra", "validate_assignment", "from_attributes"}
+    kept = {key: value for key, value in cls.model_config.items() if key not in about_the_class}
+    return ConfigDict(**kept) if kept else None  # type: ignore[typeddict-item]
+
+
+def _validators(cls: type[BaseModel], name: str) -> list[object]:
+    """The class's `@field_validator`s of one field, as extras of an annotation."""
+    found = []
+    for decorator in cls.__pydantic_decorators__.field_validators.values():
+        if name in decorator.info.fields or "*" in decorator.info.fields:
+            found.append(_VALIDATORS[decorator.info.mode](decorator.func))
+    return found
+
+
+def _annotated(annotation: Any, extras: list[Any]) -> Any:
+    return Annotated[(annotation, *extras)] if extras else annotation
+
+
+def _member(annotation: Any, kinds: tuple[type, ...]) -> Any:
+    """The type itself, or the member of its union, that is one of these containers; else None."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _member(get_args(annotation)[0], kinds)
+    if origin in (Union, types.UnionType):
+        found = (_member(argument, kinds) for argument in get_args(annotation))
+        return next((member for member in found if member is not None), None)
+    return annotation if annotation in kinds or origin in kinds else None
+
+
+def _taken(place: str, reducer: object, annotation: Any) -> Any:
+    """The type of what an update of a reduced field brings."""
+    if not isinstance(reducer, Reducer):
+        return _second_parameter(reducer, annotation)
+    wanted: dict[str, tuple[type, ...]] = {
+        "append": (list,),
+        "extend": (list,),
+        "merge": (dict,),
+        "union": (list, set, frozenset),
+    }
+    if reducer.name not in wanted:
+        return annotation
+    member = _member(annotation, wanted[reducer.name])
+    if member is None:
+        kinds = " or ".join(kind.__name__ for kind in wanted[reducer.name])
+        raise GraphError(f"{place} has the reducer {reducer.name}, which needs a {kinds}")
+    if reducer.name == "append":
+        return (get_args(member) or (Any,))[0]
+    return member
+
+
+def _second_parameter(reducer: object, otherwise: Any) -> Any:
+    """What a reducer function says that it takes; the field's own type if it does not say."""
+    try:
+        names = list(inspect.signature(reducer).parameters)  # type: ignore[arg-type]
+        hint = typing.get_type_hints(reducer, include_extras=True).get(names[1], otherwise)
+    except (TypeError, ValueError, NameError, IndexError):
+        return otherwise
+    return otherwise if isinstance(hint, typing.TypeVar) else hint
+
+
+def _portable(reducer: object, annotation: Any) -> bool:
+    """Whether a built-in reducer gives the same on JSON as on values of this type."""
+    if not isinstance(reducer, Reducer):
+        return False
+    if reducer.name in ("append", "extend"):
+        return True
+    if reducer.name == "add":
+        return annotation in (int, float, str) or get_origin(annotation) is list
+    arguments = get_args(_member(annotation, (dict, list, set, frozenset)))
+    if reducer.name == "merge":
+        return bool(arguments) and arguments[0] is str
+    return bool(arguments) and (arguments[0] in (str, int) or get_origin(arguments[0]) is Literal)
+
+
+def reduce_json(name: str, *, unordered: bool = False) -> ReducerFunction | None:
+    """A built-in reducer for JSON; None for one that is code."""
+    from orchestrator.graph.reducers import BUILTIN
+    from orchestrator.jsontypes import canonical
+
+    builtin = BUILTIN.get(name)
+    if builtin is None or not unordered:
+        return builtin
+
+    def union_of_sets(old: Json, new: Json) -> Json:
+        return sorted(builtin(old, new), key=canonical)
+
+    return union_of_sets

@@ -1,0 +1,151 @@
+"""Reducers: how a state field takes an update, named in the field's annotation.
+
+    drafts: Annotated[list[str], append] = []
+
+A field without one is plain: the last writer in sequence wins, and branches that both write it are in conflict.
+Any function `f(old, new)` can be a reducer too; it must not change `old`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, TypeAlias, overload
+
+from orchestrator.graph.refs import ref_of, resolve
+
+ReducerFunction: TypeAlias = Callable[[Any, Any], Any]
+"""`f(old, new)`: both are of types that only the field knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """In an update: many items for a field that takes one at a time."""
+
+    items: list[object]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """In an update: the field's whole new value, past its reducer."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """A built-in reducer; called with two values, it reduces them."""
+
+    name: str
+    function: ReducerFunction
+
+    def __call__(self, old: Any, new: Any) -> Any:
+        return self.function(old, new)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class _ExtendReducer(Reducer):
+    """As a reducer it adds many items; called with one argument it marks many items in an update."""
+
+    __slots__ = ()
+
+    @overload  # type: ignore[override]
+    def __call__(self, items: Iterable[object], /) -> Extend: ...
+    @overload
+    def __call__(self, old: list[Any], new: Iterable[Any], /) -> list[Any]: ...
+    def __call__(self, old: Iterable[Any], new: Iterable[Any] | None = None, /) -> object:
+        return Extend(list(old)) if new is None else self.function(old, new)
+
+
+def _append(old: list[Any] | None, new: Any) -> list[Any]:
+    return [*old, new] if old else [new]
+
+
+def _extend(old: list[Any] | None, new: Iterable[Any]) -> list[Any]:
+    return [*old, *new] if old else list(new)
+
+
+def _add(old: Any, new: Any) -> Any:
+    return new if old is None else old + new
+
+
+def _merge(old: Mapping[Any, Any] | None, new: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {**old, **new} if old else dict(new)
+
+
+def _union(old: Any, new: Any) -> Any:
+    if isinstance(old, set | frozenset):
+        return old.union(new)
+    if isinstance(new, set | frozenset):
+        return new
+    found = list(old or ())
+    try:
+        known = set(found)
+        fresh = [item for item in dict.fromkeys(new) if item not in known]
+    except TypeError:  # items that cannot be hashed are compared one by one
+        for item in new:
+            if item not in found:
+                found.append(item)
+        return found
+    return found + fresh
+
+
+append = Reducer("append", _append)
+"""A list takes one item; `extend([...])` in an update adds many."""
+extend = _ExtendReducer("extend", _extend)
+"""A list takes a list of items."""
+add = Reducer("add", _add)
+"""old + new."""
+merge = Reducer("merge", _merge)
+"""A dict takes the keys of another one, shallowly."""
+union = Reducer("union", _union)
+"""A set or list takes the items that it does not hold yet, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Marks a plain field as a branch's own."""
+
+    def __repr__(self) -> str:
+        return "local"
+
+
+local = Local()
+"""A branch's own plain field: a join restores the value that it had at the fork."""
+
+BUILTIN: Mapping[str, Reducer] = {r.name: r for r in (append, extend, add, merge, union)}
+
+
+def replace(value: object) -> Replace:
+    """In an update: the field's whole new value, past its reducer."""
+    return Replace(value)
+
+
+def is_reducer(thing: object) -> bool:
+    """Whether an annotation's extra is a reducer: a built-in one or a function."""
+    return isinstance(thing, Reducer | FunctionType | BuiltinFunctionType | MethodType | partial)
+
+
+def reducer_name(reducer: object) -> str:
+    """`append`, ... or `module:attr`; `<closure>` for a function that has no name of its own."""
+    if isinstance(reducer, Reducer | Local):
+        return repr(reducer)
+    return ref_of(reducer) or "<closure>"
+
+
+def resolve_reducer(name: str) -> ReducerFunction:
+    """The reducer of a name; imports `module:attr`.
+
+    Raises:
+        GraphUnknown: there is no such reducer.
+    """
+    if name in BUILTIN:
+        return BUILTIN[name]
+    found = resolve(name)
+    if not callable(found):
+        raise TypeError(f"reducer {name!r} is {found!r}, which cannot be called")
+    return found

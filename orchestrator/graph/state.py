@@ -1,0 +1,319 @@
+"""The state of a graph: its fields, how they take updates, and how values become JSON and back.
+
+The kernel keeps values as a dict from field name to Python value (or to JSON, where the class is not at hand).
+What the journal holds is JSON, always. Nodes get an instance of the state class that shares nothing mutable with
+the kernel's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.errors import InvalidInput, InvalidUpdate, SecretInState
+from orchestrator.graph.codec import Unfit, explain
+from orchestrator.graph.fields import Field, fields_of
+from orchestrator.graph.reducers import Extend, Replace
+from orchestrator.graph.refs import ref_of
+from orchestrator.jsontypes import Json, JsonObject
+
+_set = object.__setattr__
+_KEPT = "__orchestrator_schema__"
+
+
+@dataclass(frozen=True, slots=True)
+class StateField:
+    """What the kernel needs to know of one field."""
+
+    name: str
+    reducer: str = ""
+    """`append`, ... or `module:attr`; empty for a plain field."""
+    local: bool = False
+    """A branch's own: a join restores the value that it had at the fork."""
+    portable: bool = True
+    """Whether folding the field's JSON without any code gives the same as folding its values."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether the last writer in sequence wins, and branches that both write it are in conflict."""
+        return self.reducer == ""
+
+
+class StateSchema:
+    """All about one state class, worked out once. Make it with `StateSchema.of` or `StateSchema.from_data`."""
+
+    def __init__(
+        self,
+        name: str,
+        cls: type[BaseModel] | None,
+        fields: Mapping[str, Field],
+        *,
+        ref: str | None = None,
+        inline: JsonObject | None = None,
+        stored: JsonObject | None = None,
+    ) -> None:
+        self.name = name
+        self.cls = cls
+        self.ref = ref
+        """`module:attr` of the class, None for one that cannot be imported."""
+        self.inline = inline
+        """The data of a state that was written as data, else None."""
+        self._stored = stored
+        self._fields = dict(fields)
+        self.fields: Mapping[str, StateField] = {
+            field.name: StateField(field.name, field.reducer, field.local, field.portable)
+            for field in fields.values()
+        }
+        self._copied: tuple[tuple[str, Callable[[Any], Any]], ...] = tuple(
+            (field.name, field.codec.isolate) for field in fields.values() if field.codec.isolate is not None
+        )
+        self._readers: dict[frozenset[str], type[BaseModel]] = {}
+        self._names = frozenset(fields)
+        decorators = cls.__pydantic_decorators__ if cls is not None else None
+        self._post_init = cls is not None and cls.__pydantic_post_init__ is not None
+        self._whole = decorators is not None and bool(
+            decorators.model_validators
+            or decorators.root_validators
+            or any(field.constrained for field in fields.values())
+        )
+
+    @classmethod
+    def of(cls, state: type[BaseModel]) -> StateSchema:
+        """The schema of a state class, made once per class.
+
+        Raises:
+            SecretInState: a field's type is, or holds, a secret.
+            GraphError: a reducer does not fit its field.
+        """
+        found = state.__dict__.get(_KEPT)
+        if found is None:
+            found = cls(state.__name__, state, fields_of(state), ref=ref_of(state))
+            cls.remember(state, found)  # on the class, so that both are forgotten together
+        return cast(StateSchema, found)
+
+    @staticmethod
+    def remember(state: type[BaseModel], schema: StateSchema) -> None:
+        """Make `of(state)` give this schema."""
+        setattr(state, _KEPT, schema)
+
+    @classmethod
+    def from_data(cls, data: JsonObject, *, resolve: bool = False) -> StateSchema:
+        """A schema from what `data()` gave. Imports code only if `resolve` is true.
+
+        A state that was written as data gets its class back; of any other, values stay JSON.
+        """
+        from orchestrator.graph.statedata import schema_from_data
+
+        return schema_from_data(data, resolve=resolve)
+
+    def __repr__(self) -> str:
+        return f"StateSchema({self.name}: {', '.join(self.fields)})"
+
+    # -- values ------------------------------------------------------------------------------------------------
+
+    def initial(self, input: Mapping[str, object]) -> JsonObject:
+        """The whole start state as JSON: the input, checked, and the defaults of all other fields.
+
+        Raises:
+            InvalidInput: names every fault.
+            SecretInState: a value holds a secret.
+        """
+        faults = [self._unknown(name) for name in input if name not in self._names]
+        if self.cls is None:
+            values = {**{n: f.default() for n, f in self._fields.items() if not f.required}, **input}
+            faults += [f"field {n!r} is missing" for n in self._fields if n not in values]
+        elif not faults:
+            try:
+                instance = self.cls.model_validate(dict(input), by_alias=True, by_name=True)
+            except ValidationError as error:
+                raise InvalidInput(f"input of {self.name}: {explain(error)}") from None
+            values = {name: getattr(instance, name) for name in self._fields}
+        found: dict[str, Json] = {}
+        if not faults:
+            for name, field in self._fields.items():
+                try:
+                    found[name] = field.codec.encode(values[name])
+                except Unfit as error:
+                    faults.append(f"field {name!r}: {error}")
+        if faults:
+            raise InvalidInput(f"input of {self.name}: {'; '.join(faults)}")
+        return found
+
+    def decode(self, values: JsonObject) -> dict[str, object]:
+        """Values as the kernel keeps them, from JSON; a field that is not there gets its default.
+
+        Raises:
+            InvalidInput: a value does not fit its field any more.
+        """
+        found: dict[str, object] = {}
+        for name, field in self._fields.items():
+            try:
+                found[name] = field.codec.load(values[name]) if name in values else field.default()
+            except Unfit as error:
+                raise InvalidInput(f"stored field {name!r} of {self.name}: {error}") from None
+        return found
+
+    def dump(self, values: Mapping[str, object]) -> JsonObject:
+        """The values as plain JSON, equal for equal values; the caller may keep and change it."""
+        return {name: field.codec.dump(values[name]) for name, field in self._fields.items() if name in values}
+
+    def encode_update(self, update: Mapping[str, object] | None) -> tuple[JsonObject, dict[str, str]]:
+        """Check an update field by field and write it as JSON.
+
+        Returns:
+            The JSON of the update, and how a field is taken where that is not what its reducer does:
+            `replace` or `extend`.
+
+        Raises:
+            InvalidUpdate: names every unknown field and every value that does not fit.
+            SecretInState: a value holds a secret.
+        """
+        found: dict[str, Json] = {}
+        ops: dict[str, str] = {}
+        if not update:
+            return found, ops
+        faults: list[str] = []
+        for name, value in update.items():
+            field = self._fields.get(name)
+            if field is None:
+                faults.append(self._unknown(name))
+                continue
+            try:
+                if type(value) is Replace:
+                    found[name] = field.codec.encode(value.value)
+                    if field.reduce is not None:
+                        ops[name] = "replace"
+                elif type(value) is Extend:
+                    found[name], op = self._extended(field, value)
+                    if op:
+                        ops[name] = op
+                else:
+                    found[name] = field.taken.encode(value)
+            except Unfit as error:
+                faults.append(f"field {name!r}: {error}")
+            except SecretInState as error:
+                raise SecretInState(f"field {name!r}: {error}") from None
+        if faults:
+            raise InvalidUpdate(f"update of {self.name}: {'; '.join(faults)}")
+        return found, ops
+
+    def _extended(self, field: Field, value: Extend) -> tuple[Json, str]:
+        if field.reducer == "append":
+            return [field.taken.encode(item) for item in value.items], "extend"
+        if field.reducer == "extend":
+            return field.taken.encode(value.items), ""
+        raise Unfit("extend() is for fields with the reducer append or extend")
+
+    def _unknown(self, name: object) -> str:
+        return f"there is no field {name!r} (there are {', '.join(self.fields)})"
+
+    def apply(
+        self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]
+    ) -> dict[str, object]:
+        """New values: the old ones with a journaled update reduced into them. Changes nothing in place."""
+        new = dict(values)
+        for name, value in update.items():
+            field = self._fields.get(name)
+            if field is None:
+                continue  # a field that the state had when this was journaled
+            reduce = field.reduce
+            if reduce is None:
+                new[name] = field.codec.load(value)
+                continue
+            op = ops.get(name) if ops else None
+            if op is None:
+                new[name] = reduce(new.get(name), field.taken.load(value))
+            elif op == "replace":
+                new[name] = field.codec.load(value)
+            else:
+                new[name] = field.extend(new.get(name), value)
+        return new
+
+    def reduced(self, values: Mapping[str, object], fields: Iterable[str]) -> JsonObject | None:
+        """JSON of those of the fields that only code can fold; None when there are none."""
+        found = {
+            name: self._fields[name].codec.dump(values[name])
+            for name in fields
+            if name in self._fields and not self._fields[name].portable
+        }
+        return found or None
+
+    def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:
+        """The state as a node sees it: an instance that shares nothing mutable with the values.
+
+        Types that say they are frozen are shared. Without a class it is a plain attribute view.
+
+        Args:
+            reads: only these fields; touching another one is an `AttributeError` that says so.
+        """
+        shown = dict(values) if reads is None else {k: v for k, v in values.items() if k in reads}
+        for name, isolate in self._copied:
+            if name in shown:
+                shown[name] = isolate(shown[name])
+        if self.cls is None:
+            return SimpleNamespace(**shown)
+        cls = self.cls if reads is None else self._reader(reads)
+        view = cls.__new__(cls)
+        _set(view, "__dict__", shown)
+        _set(view, "__pydantic_fields_set__", self._names)
+        _set(view, "__pydantic_extra__", None)
+        _set(view, "__pydantic_private__", None)
+        if self._post_init:
+            view.model_post_init(None)
+        return view
+
+    def _reader(self, reads: frozenset[str]) -> type[BaseModel]:
+        assert self.cls is not None
+        reader = self._readers.get(reads)
+        if reader is None:
+            reader = self._readers[reads] = _reader_of(self.cls, self._names, reads)
+        return reader
+
+    def check(self, values: Mapping[str, object]) -> None:
+        """Run the class's validators of the whole state.
+
+        Raises:
+            InvalidUpdate: they refuse it.
+        """
+        if not self._whole or self.cls is None:
+            return
+        try:
+            self.cls.model_validate(self.view(values).__dict__, by_alias=True, by_name=True)
+        except ValidationError as error:
+            raise InvalidUpdate(f"state {self.name}: {explain(error)}") from None
+
+    # -- data --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _data(self) -> JsonObject:
+        from orchestrator.graph.statedata import data_of
+
+        return self._stored if self._stored is not None else data_of(self)
+
+    def data(self) -> JsonObject:
+        """Everything about the state as JSON: its name, fields, types, reducers, defaults and `ref`."""
+        return self._data
+
+    def field(self, name: str) -> Field:
+        """How a field is checked, written and reduced. Raises `KeyError`."""
+        return self._fields[name]
+
+    def is_list(self, name: str) -> bool:
+        """Whether a field holds a list, so that a map can go over it."""
+        return self._fields[name].is_list
+
+
+def _reader_of(cls: type[BaseModel], names: frozenset[str], reads: frozenset[str]) -> type[BaseModel]:
+    shown = ", ".join(sorted(reads)) or "nothing"
+
+    def refuse(self: BaseModel, name: str) -> object:
+        if name in names:
+            raise AttributeError(f"this node reads {shown}, not {name!r}: add it to its reads=")
+        raise AttributeError(f"{cls.__name__!r} has no field {name!r}")
+
+    return type(cls)(cls.__name__, (cls,), {"__getattr__": refuse, "__module__": cls.__module__})

@@ -1,0 +1,207 @@
+"""State schemas as data, and back.
+
+A state that was written as data has `type` texts, so its class can be made anywhere. A state class of the user's
+is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored run without the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, create_model
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import PydanticUndefined, core_schema
+
+from orchestrator.errors import GraphError
+from orchestrator.graph.codec import JsonCodec, Unfit
+from orchestrator.graph.fields import Field, fields_of, reduce_json
+from orchestrator.graph.reducers import BUILTIN, local, resolve_reducer
+from orchestrator.graph.refs import resolve as resolve_ref
+from orchestrator.graph.typetext import parse_type
+from orchestrator.jsontypes import Json, JsonObject
+
+if TYPE_CHECKING:
+    from orchestrator.graph.state import StateSchema
+
+
+class _Schema(GenerateJsonSchema):
+    """JSON schema that says nothing, instead of failing, where a type has none."""
+
+    def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
+        return {}
+
+    def encode_default(self, dft: Any) -> Any:
+        return None  # defaults are written beside the schema
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def generate(self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
+        return super().generate(schema, mode)
+
+
+def data_of(schema: StateSchema) -> JsonObject:
+    """A state schema as JSON."""
+    if schema.inline is not None:
+        return schema.inline
+    cls = schema.cls
+    assert cls is not None
+    types = cls.model_json_schema(by_alias=False, schema_generator=_Schema)
+    properties = types.get("properties", {})
+    fields = {name: _field_data(schema.field(name), properties.get(name, {})) for name in schema.fields}
+    data: dict[str, Json] = {"name": schema.name, "ref": schema.ref, "fields": fields}
+    if "$defs" in types:
+        data["$defs"] = types["$defs"]
+    return data
+
+
+def _field_data(field: Field, types: Mapping[str, Json]) -> JsonObject:
+    data: dict[str, Json] = {"schema": {key: value for key, value in types.items() if key != "title"}}
+    if field.reducer:
+        data["reducer"] = field.reducer
+    if field.local:
+        data["local"] = True
+    if not field.portable:
+        data["portable"] = False
+    if field.required:
+        data["required"] = True
+    else:
+        try:
+            first, second = field.codec.dump(field.default()), field.codec.dump(field.default())
+        except (Unfit, TypeError, ValueError, AttributeError):
+            first, second = None, 0
+        if first == second:  # a factory that gives another value each time has no default to write
+            data["default"] = first
+    return data
+
+
+def schema_from_data(data: JsonObject, *, resolve: bool = False) -> StateSchema:
+    """A state schema from JSON.
+
+    Raises:
+        GraphError: the data is none.
+        GraphUnknown: `resolve` is true and a reference cannot be imported.
+    """
+    from orchestrator.graph.state import StateSchema
+
+    fields = data.get("fields")
+    if not isinstance(fields, Mapping):
+        raise GraphError("a state written as data needs 'fields': a mapping from name to type")
+    if not any(isinstance(spec, Mapping) and "schema" in spec for spec in fields.values()):
+        return inline_schema(data, resolve=resolve)
+    name, ref = str(data.get("name", "State")), data.get("ref")
+    if resolve:
+        if not isinstance(ref, str):
+            raise GraphError(f"state {name} was made inside a function: its class cannot be imported")
+        return StateSchema.of(state_class(ref))
+    found = {str(key): _json_field(str(key), spec) for key, spec in fields.items() if isinstance(spec, Mapping)}
+    return StateSchema(name, None, found, ref=ref if isinstance(ref, str) else None, stored=data)
+
+
+def state_class(ref: str) -> type[BaseModel]:
+    """Import a state class. Raises `GraphUnknown` or `GraphError`."""
+    found = resolve_ref(ref)
+    if not isinstance(found, type) or not issubclass(found, BaseModel):
+        raise GraphError(f"state {ref!r} is {found!r}: it should be a pydantic model")
+    return found
+
+
+def _json_field(name: str, spec: Mapping[str, Json]) -> Field:
+    types = spec.get("schema")
+    shape = types if isinstance(types, Mapping) else {}
+    reducer = str(spec.get("reducer", ""))
+    portable = spec.get("portable") is not False
+
+    def default() -> Json:
+        return spec.get("default")
+
+    def keep(old: Json, new: Json) -> Json:
+        return old  # what a reducer that is code makes is in the journal
+
+    reduce = None
+    if reducer:
+        reduce = (reduce_json(reducer, unordered=shape.get("uniqueItems") is True) if portable else None) or keep
+    options = shape.get("anyOf")
+    shapes = [shape, *(o for o in (options if isinstance(options, list) else ()) if isinstance(o, Mapping))]
+    return Field(
+        name=name,
+        codec=JsonCodec(),
+        taken=JsonCodec(),
+        reduce=reduce,
+        default=default,
+        reducer=reducer,
+        local=spec.get("local") is True,
+        portable=portable,
+        required=spec.get("required") is True,
+        is_list=any(s.get("type") == "array" and not s.get("uniqueItems") for s in shapes),
+    )
+
+
+# -- states that are written as data ----------------------------------------------------------------------------
+
+
+def inline_schema(data: JsonObject, *, resolve: bool = False) -> StateSchema:
+    """The schema of a state that is written as data: `{"name": "Essay", "fields": {"topic": "str"}}`.
+
+    A field is a type text, or a mapping with `type`, and maybe `reducer`, `default` and `description`.
+
+    Raises:
+        GraphError: a field is not written like that.
+    """
+    from orchestrator.graph.state import StateSchema
+
+    unknown = sorted(set(data) - {"name", "fields"})
+    if unknown:
+        raise GraphError(f"state data has no {unknown[0]!r}: it has name and fields")
+    name = str(data.get("name", "State"))
+    specs = data.get("fields")
+    assert isinstance(specs, Mapping)
+    definitions: dict[str, Any] = {}
+    unresolved: list[str] = []
+    for field, spec in specs.items():
+        definitions[field] = _definition(str(field), spec, resolve, unresolved)
+    cls = create_model(name, __module__=__name__, **definitions)
+    inline: dict[str, Json] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}
+    fields = fields_of(cls)
+    for field in unresolved:
+        _leave_unresolved(fields[field], specs[field])
+    schema = StateSchema(name, cls, fields, inline=inline)
+    if not unresolved:
+        StateSchema.remember(cls, schema)
+    return schema
+
+
+def _definition(name: str, spec: Json, resolve: bool, unresolved: list[str]) -> tuple[Any, Any]:
+    if isinstance(spec, str):
+        return parse_type(spec), ...
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):
+        raise GraphError(f"field {name!r} of the state needs a type, such as 'str' or {{type: 'list[str]'}}")
+    unknown = sorted(set(spec) - {"type", "reducer", "default", "description"})
+    if unknown:
+        raise GraphError(f"field {name!r} has no {unknown[0]!r}: it has type, reducer, default and description")
+    kind = parse_type(str(spec["type"]))
+    reducer = spec.get("reducer")
+    if reducer == "local":
+        kind = Annotated[kind, local]
+    elif isinstance(reducer, str):
+        if resolve or reducer in BUILTIN:
+            kind = Annotated[kind, resolve_reducer(reducer)]
+        elif ":" in reducer:
+            unresolved.append(name)
+        else:
+            known = ", ".join([*BUILTIN, "local"])
+            raise GraphError(f"field {name!r} names reducer {reducer!r}: there are {known} and 'module:function'")
+    from pydantic import Field as PydanticField
+
+    description = spec.get("description")
+    return kind, PydanticField(
+        default=spec.get("default", PydanticUndefined),
+        description=description if isinstance(description, str) else None,
+    )
+
+
+def _leave_unresolved(field: Field, spec: Json) -> None:
+    assert isinstance(spec, Mapping)
+    field.reducer, field.portable = str(spec["reducer"]), False
+    field.reduce = lambda old, new: old

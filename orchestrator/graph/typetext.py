@@ -1,0 +1,76 @@
+"""The small type language of states that are written as data: `str`, `list[str]`, `dict[str, int] | None`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from orchestrator.errors import GraphError
+
+_SIMPLE: dict[str, Any] = {
+    "str": str, "int": int, "float": float, "bool": bool, "any": Any, "None": None, "null": None,
+}  # fmt: skip
+_GENERIC: dict[str, tuple[Any, int]] = {"list": (list, 1), "set": (set, 1), "dict": (dict, 2)}
+_TOKEN = re.compile(r"\s*(?:([A-Za-z_]+)|([\[\],|]))")
+
+
+def parse_type(text: str) -> Any:
+    """The type that a text names.
+
+    Raises:
+        GraphError: it names none; the language is `str int float bool any None list[T] set[T] dict[str, T] T | T`.
+    """
+    return _Parser(text).parse()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[str] = []
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise self._fault(text[position:].strip()[0])
+            self.tokens.append(match[1] or match[2])
+            position = match.end()
+
+    def parse(self) -> Any:
+        found = self._union()
+        if self.tokens:
+            raise self._fault(self.tokens[0])
+        return found
+
+    def _union(self) -> Any:
+        found = self._one()
+        while self._take("|"):
+            found = found | self._one()
+        return found
+
+    def _one(self) -> Any:
+        word = self.tokens.pop(0) if self.tokens else "its end"
+        if word in _SIMPLE:
+            return _SIMPLE[word]
+        if word not in _GENERIC:
+            raise self._fault(word)
+        kind, wanted = _GENERIC[word]
+        if not self._take("["):
+            return {list: list[Any], set: set[Any], dict: dict[str, Any]}[kind]
+        arguments = [self._union()]
+        while self._take(","):
+            arguments.append(self._union())
+        if not self._take("]") or len(arguments) != wanted:
+            raise self._fault(self.tokens[0] if self.tokens else "its end")
+        return kind[tuple(arguments)]
+
+    def _take(self, mark: str) -> bool:
+        if self.tokens and self.tokens[0] == mark:
+            self.tokens.pop(0)
+            return True
+        return False
+
+    def _fault(self, at: str) -> GraphError:
+        return GraphError(
+            f"{self.text!r} names no type (at {at}): write str, int, float, bool, any, None, list[T], set[T], "
+            "dict[str, T] or T | T"
+        )
