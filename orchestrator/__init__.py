@@ -1,1 +1,114 @@
-"""Agent strategies as declarative graphs, run by a checkpointing async executor."""
+"""Agent strategies as declarative graphs, run by a checkpointing async executor.
+
+    from orchestrator import Executor, Graph, Outcome, node
+
+Names are loaded when they are first used, so importing this package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr as Secret
+
+    from orchestrator.context import Context
+    from orchestrator.executor import Event, Executor, Run
+    from orchestrator.graph import (
+        Edge,
+        Graph,
+        Node,
+        Outcome,
+        Port,
+        Update,
+        add,
+        append,
+        extend,
+        local,
+        merge,
+        node,
+        replace,
+        union,
+    )
+    from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
+    from orchestrator.kernel.question import Approve, Deny, Question, Value
+    from orchestrator.models import Message, Model, OfflineModel, OpenAIModel, Reply, ToolCall
+    from orchestrator.stores import open_store
+    from orchestrator.tools import Tool, Toolbox, ToolResult, tool
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "orchestrator.context": ("Context",),
+    "orchestrator.executor": ("Event", "Executor", "Run"),
+    "orchestrator.graph": (
+        "Edge", "Graph", "Node", "Outcome", "Port", "Update", "add", "append", "extend", "local", "merge", "node",
+        "replace", "union",
+    ),
+    "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
+    "orchestrator.kernel.question": ("Approve", "Deny", "Question", "Value"),
+    "orchestrator.models": ("Message", "Model", "OfflineModel", "OpenAIModel", "Reply", "ToolCall"),
+    "orchestrator.stores": ("open_store",),
+    "orchestrator.tools": ("Tool", "ToolResult", "Toolbox", "tool"),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Approve",
+    "Context",
+    "Deny",
+    "Edge",
+    "Event",
+    "Executor",
+    "Graph",
+    "Limits",
+    "LimitsLeft",
+    "Message",
+    "Model",
+    "Node",
+    "OfflineModel",
+    "OpenAIModel",
+    "Outcome",
+    "Port",
+    "Question",
+    "Reply",
+    "Retry",
+    "Run",
+    "Secret",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "Toolbox",
+    "Update",
+    "Usage",
+    "Value",
+    "__version__",
+    "add",
+    "append",
+    "extend",
+    "local",
+    "merge",
+    "node",
+    "open_store",
+    "replace",
+    "tool",
+    "union",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Secret":
+        from pydantic import SecretStr
+
+        return SecretStr
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,123 +1,28 @@
-"""One running graph: how tokens move through it (R1 to R12, R15). A subgraph's activation has a frame of its own.
+"""One running graph: how tokens move through it (R1 to R15). A subgraph's activation has a frame of its own.
 
 The methods change the frame in place and tell the machine, through `Hooks`, what began and what must stop.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cmp_to_key
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
 
 from orchestrator.errors import ConflictingUpdate
 from orchestrator.graph.topology import END, START, STOP, Route
+from orchestrator.kernel.books import FrameResult, Hooks, by_place
+from orchestrator.kernel.joins import Joins
 from orchestrator.kernel.needs import needs_of, wants_order
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.token import Activation, Cell, Group, Item, OpenFork, Phase, mix
-from orchestrator.kernel.version import ROOT, Path, Version, causes, compare, merge
+from orchestrator.kernel.version import ROOT, Path, Version, causes
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from orchestrator.kernel.plan import Plan
+__all__ = ["Frame", "FrameResult", "Hooks"]
 
 
-def _compare_places(one: Activation, other: Activation) -> int:
-    return compare(one.place, other.place) or (-1 if one.key < other.key else 1)
-
-
-_by_place = cmp_to_key(_compare_places)
-
-
-@dataclass(frozen=True, slots=True)
-class FrameResult:
-    """How a graph ended."""
-
-    status: str
-    """`completed`, `failed`, `exhausted` or `cancelled`."""
-    values: dict[str, object]
-    """The final state, as kernel values; of a failed graph its trunk."""
-    error: Failure | None = None
-
-
-class Hooks(Protocol):
-    """What a frame tells its machine."""
-
-    def dropped(self, activation: Activation) -> None:
-        """A live token is gone: stop it, and all that runs inside it."""
-
-    def ended_frame(self, frame: Frame) -> None:
-        """The frame has a result."""
-
-    def took(self, frame: Frame, index: int) -> None:
-        """An edge was taken."""
-
-
-class Frame:
+class Frame(Joins):
     """Tokens, forks and counters of one running graph."""
 
-    __slots__ = (
-        "active",
-        "after",
-        "began",
-        "calls",
-        "cost",
-        "ended_versions",
-        "exhausting",
-        "hooks",
-        "key",
-        "limits",
-        "live",
-        "once",
-        "parent",
-        "parent_gone",
-        "path",
-        "place",
-        "plan",
-        "queue",
-        "result",
-        "root",
-        "seen",
-        "squashable",
-        "steps",
-        "tokens",
-        "touched",
-        "visits",
-    )
-
-    def __init__(
-        self, plan: Plan, key: str, values: dict[str, object], hooks: Hooks, parent: Activation | None = None
-    ) -> None:
-        self.plan, self.key, self.hooks, self.parent = plan, key, hooks, parent
-        self.limits = plan.limits
-        self.root = Version(values, key=key)
-        self.path: str = ""
-        """The path of the subgraph's activation and its node; empty at the top."""
-        self.place: str = ""
-        """Names of the subgraph nodes around it, joined by `/`: the same for all activations."""
-        if parent is not None:
-            outer = parent.frame
-            self.path = f"{parent.path}/{parent.node}" if parent.path else parent.node
-            self.place = f"{outer.place}/{parent.node}" if outer.place else parent.node
-        self.live: dict[str, Activation] = {}
-        self.queue: deque[Activation] = deque()
-        self.ended_versions: list[Version] = []
-        self.touched: dict[tuple[int, str], tuple[OpenFork, str]] = {}
-        self.seen: dict[int, Cell] = {}
-        self.squashable = True
-        self.parent_gone = False
-        self.result: FrameResult | None = None
-        # What is spent of this graph's limits, with all that runs inside it.
-        self.steps = self.calls = self.tokens = self.active = 0
-        self.cost = self.began = 0.0
-        self.visits: dict[str, int] = {}
-        self.exhausting: str | None = None
-        """The limit that is spent, until what runs has landed."""
-        self.after = False
-        """The exhausted edge was taken: what follows is not counted, and each node runs once at most."""
-        self.once: set[str] = set()
+    __slots__ = ()
 
     # -- starting and landing ---------------------------------------------------------------------------------
 
@@ -268,69 +173,7 @@ class Frame:
         token.error = error
         self._sit(token)
 
-    def _sit(self, token: Activation) -> None:
-        """Put a token where it waits: at its join, or in the queue."""
-        fork = self.plan.topology.match.get(token.node)
-        entry = None if fork is None else next((e for e in token.forks if e.fork == fork), None)
-        if entry is not None:
-            token.phase = Phase.WAITING
-            entry.arrivals.setdefault(token.node, []).append(token)
-            self.touched[id(entry), token.node] = (entry, token.node)
-        else:
-            token.phase = Phase.QUEUED
-            self.queue.append(token)
-        self._add(token)
-
-    # -- the books: who is live, who can reach what -------------------------------------------------------------
-
-    def _add(self, token: Activation) -> None:
-        self.live[token.key] = token
-        if token.forks:
-            self._count(token, 1)
-        for cell in token.cells:
-            self.seen[id(cell)] = cell
-            if self._settled(token, cell):
-                cell.waiting[token.key] = token
-            else:
-                cell.open += 1
-
-    def _remove(self, token: Activation) -> None:
-        del self.live[token.key]
-        if token.forks:
-            self._count(token, -1)
-        for cell in token.cells:
-            self.seen[id(cell)] = cell
-            if cell.waiting.pop(token.key, None) is None:
-                cell.open -= 1
-
-    def _count(self, token: Activation, step: int) -> None:
-        waiting = token.phase is Phase.WAITING
-        for entry in token.forks:
-            scope = entry.scope
-            if waiting:
-                joins: Iterable[str] = scope.waiting[token.node]
-            elif token.phase is Phase.PENDING and token.node in scope.waiting:
-                joins = {token.node, *scope.waiting[token.node]} & entry.reach.keys()
-            else:
-                joins = scope.active[token.node]
-            for join in joins:
-                entry.reach[join] += step
-                if not entry.reach[join]:
-                    self.touched[id(entry), join] = (entry, join)
-
-    def _settled(self, token: Activation, cell: Cell) -> bool:
-        """Whether the token waits at a join of the cell's map, or of a fork around it."""
-        if token.phase is not Phase.WAITING:
-            return False
-        fork = self.plan.topology.match[token.node]
-        for entry in token.forks:
-            if entry.fork == fork:
-                return True
-            if entry is cell.fork:
-                return False
-        return False
-
-    # -- joins (R4, R5, R8) -------------------------------------------------------------------------------------
+    # -- what follows from a move -------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Fire what can fire, start what can start, end what has ended; then forget what nobody needs."""
@@ -354,123 +197,6 @@ class Frame:
         elif len(self.live) == 1 and self.squashable:
             self._squash()
 
-    def _fire(self, entry: OpenFork, join: str, wanted: int | None) -> None:
-        arrivals = entry.arrivals.pop(join)
-        if wanted is not None:
-            self._drop_losers(entry, join, arrivals[wanted:])
-            arrivals = arrivals[:wanted]
-        arrivals.sort(key=_by_place)
-        first = arrivals[0]
-        position = first.forks.index(entry)
-        closes = self.plan.topology.closes[join]
-        forks = first.forks[: position if closes else position + 1]
-        place = entry.path if closes else first.place
-        outer = {e.fork for e in first.forks[:position]}
-        key = mix(*(token.key for token in arrivals), join)
-        fault: Failure | None = None
-        try:
-            version = self.merged([token.version for token in arrivals], key, place, entry.version)
-        except ConflictingUpdate as conflict:
-            version = first.version
-            fault = Failure(type="ConflictingUpdate", message=str(conflict), node=join)
-        for token in arrivals:
-            self._remove(token)
-        stack = tuple(pair for pair in first.stack if pair[0] in outer)
-        kept = {id(e) for e in first.forks[:position]}
-        cells = tuple(cell for cell in first.cells if id(cell.fork) in kept)
-        fired = Activation(self, key, join, version, place, forks, stack, cells)
-        fired.merged = True
-        fired.fault = fault
-        if not closes:
-            entry.trunk = version
-        self.queue.append(fired)
-        self._add(fired)
-
-    def merged(self, versions: Sequence[Version], key: str, place: Path, fork: Version) -> Version:
-        """The merge of versions with local fields as they were at `fork`."""
-        local = {name: fork.values[name] for name in self.plan.local if name in fork.values}
-        return merge(self.plan.schema, versions, key=key, path=place, local=local)
-
-    def _drop_losers(self, entry: OpenFork, join: str, late: Sequence[Activation]) -> None:
-        losers = {token.key: token for token in late}
-        for token in self.live.values():
-            if entry not in token.forks or token.key in losers:
-                continue
-            if token.phase is Phase.WAITING:
-                reaches = join in entry.scope.waiting[token.node]
-            elif token.phase is Phase.PENDING:
-                reaches = join == token.node or join in entry.scope.active[token.node]
-            else:
-                reaches = join in entry.scope.active[token.node]
-            if reaches:
-                losers[token.key] = token
-        for token in losers.values():
-            self.drop(token)
-
-    def drop(self, token: Activation) -> None:
-        """Take a live token out, with whatever it does."""
-        if token.phase is Phase.WAITING:
-            for entry in token.forks:
-                waiting = entry.arrivals.get(token.node)
-                if waiting is not None and token in waiting:
-                    waiting.remove(token)
-        elif token.phase is Phase.QUEUED:
-            self.queue.remove(token)
-        elif token.phase is Phase.PENDING:
-            cell = token.cells[-1]
-            cell.group.pending.pop(cell.index, None)
-        self._remove(token)
-        self.hooks.dropped(token)
-
-    # -- items that need items (R12) ------------------------------------------------------------------------------
-
-    def _check_cell(self, cell: Cell) -> None:
-        if cell.done or cell.open or not cell.started:
-            return
-        cell.done = True
-        cell.versions = [token.version for token in sorted(cell.waiting.values(), key=_by_place)]
-        group = cell.group
-        for index in group.dependents.get(cell.index, ()):
-            dependent = group.cells[index]
-            dependent.missing -= 1
-            if not dependent.missing:
-                self._begin(dependent)
-
-    def _begin(self, cell: Cell) -> None:
-        """Start an item, or skip it because an item that it needs ended."""
-        group = cell.group
-        token = group.pending.pop(cell.index, None)
-        if token is None:
-            return
-        needed = [group.cells[index] for index in cell.needs]
-        cell.started = True
-        self._remove(token)
-        if group.target is not None and any(not other.versions for other in needed):
-            self.seen[id(cell)] = cell
-            return
-        if needed:
-            try:
-                token.version = self._needed(group, cell, needed)
-            except ConflictingUpdate as conflict:
-                token.fault = Failure(type="ConflictingUpdate", message=str(conflict), node=token.node)
-        if token.fault is not None:
-            token.phase = Phase.QUEUED
-            self.queue.append(token)
-            self._add(token)
-        else:
-            self._sit(token)
-
-    def _needed(self, group: Group, cell: Cell, needed: Sequence[Cell]) -> Version:
-        known = group.merged.get(cell.needs)
-        if known is None:
-            versions: list[Version] = [cell.fork.version]
-            for other in needed:
-                versions += other.versions or other.ended
-            key = mix(cell.fork.key, *(str(index) for index in cell.needs))
-            known = self.merged(versions, key, cell.fork.path, cell.fork.version)
-            group.merged[cell.needs] = known
-        return known
-
     # -- limits (R14) ---------------------------------------------------------------------------------------------
 
     def exhaust(self, limit: str) -> None:
@@ -480,7 +206,7 @@ class Frame:
 
     def collapse(self) -> None:
         """Merge all live and ended tokens into one at the exhausted target, or into the result."""
-        versions = [token.version for token in sorted(self.live.values(), key=_by_place)] + self.ended_versions
+        versions = [token.version for token in sorted(self.live.values(), key=by_place)] + self.ended_versions
         for token in list(self.live.values()):
             self.drop(token)
         self.queue.clear()
@@ -537,12 +263,6 @@ class Frame:
         self.seen.clear()
         self.ended_versions = []
         self.hooks.ended_frame(self)
-
-    def trunk(self) -> Version:
-        """The state at the outermost open fork plus what its joins merged; of a single token, its own."""
-        for token in self.live.values():
-            return token.forks[0].trunk if token.forks else token.version
-        return self.root
 
     def _squash(self) -> None:
         (token,) = self.live.values()

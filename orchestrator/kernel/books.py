@@ -1,0 +1,205 @@
+"""A running graph's books: its live tokens and, per open fork and join, how many of them can still reach it.
+
+A join is looked at only when one of these counts or its queue changes, so a step costs what it touches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cmp_to_key
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.kernel.records import Failure
+from orchestrator.kernel.token import Activation, Cell, OpenFork, Phase
+from orchestrator.kernel.version import Path, Version, compare, merge
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.frame import Frame
+    from orchestrator.kernel.plan import Plan
+
+
+def _compare_places(one: Activation, other: Activation) -> int:
+    return compare(one.place, other.place) or (-1 if one.key < other.key else 1)
+
+
+by_place = cmp_to_key(_compare_places)
+"""Sort key: activations in the order of their branches."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameResult:
+    """How a graph ended."""
+
+    status: str
+    """`completed`, `failed`, `exhausted` or `cancelled`."""
+    values: dict[str, object]
+    """The final state, as kernel values; of a failed graph its trunk."""
+    error: Failure | None = None
+
+
+class Hooks(Protocol):
+    """What a frame tells its machine."""
+
+    def dropped(self, activation: Activation) -> None:
+        """A live token is gone: stop it, and all that runs inside it."""
+
+    def ended_frame(self, frame: Frame) -> None:
+        """The frame has a result."""
+
+    def took(self, frame: Frame, index: int) -> None:
+        """An edge was taken."""
+
+
+class Books:
+    """Who is live, which joins they can still reach, what the graph has spent."""
+
+    __slots__ = (
+        "active",
+        "after",
+        "began",
+        "calls",
+        "cost",
+        "ended_versions",
+        "exhausting",
+        "hooks",
+        "key",
+        "limits",
+        "live",
+        "once",
+        "parent",
+        "parent_gone",
+        "path",
+        "place",
+        "plan",
+        "queue",
+        "result",
+        "root",
+        "seen",
+        "squashable",
+        "steps",
+        "tokens",
+        "touched",
+        "visits",
+    )
+
+    def __init__(
+        self, plan: Plan, key: str, values: dict[str, object], hooks: Hooks, parent: Activation | None = None
+    ) -> None:
+        self.plan, self.key, self.hooks, self.parent = plan, key, hooks, parent
+        self.limits = plan.limits
+        self.root = Version(values, key=key)
+        self.path: str = ""
+        """The path of the subgraph's activation and its node; empty at the top."""
+        self.place: str = ""
+        """Names of the subgraph nodes around it, joined by `/`: the same for all activations."""
+        if parent is not None:
+            outer = parent.frame
+            self.path = f"{parent.path}/{parent.node}" if parent.path else parent.node
+            self.place = f"{outer.place}/{parent.node}" if outer.place else parent.node
+        self.live: dict[str, Activation] = {}
+        self.queue: deque[Activation] = deque()
+        self.ended_versions: list[Version] = []
+        self.touched: dict[tuple[int, str], tuple[OpenFork, str]] = {}
+        self.seen: dict[int, Cell] = {}
+        self.squashable = True
+        self.parent_gone = False
+        self.result: FrameResult | None = None
+        # What is spent of this graph's limits, with all that runs inside it.
+        self.steps = self.calls = self.tokens = self.active = 0
+        self.cost = self.began = 0.0
+        self.visits: dict[str, int] = {}
+        self.exhausting: str | None = None
+        """The limit that is spent, until what runs has landed."""
+        self.after = False
+        """The exhausted edge was taken: what follows is not counted, and each node runs once at most."""
+        self.once: set[str] = set()
+
+    # -- tokens -------------------------------------------------------------------------------------------------
+
+    def _sit(self, token: Activation) -> None:
+        """Put a token where it waits: at its join, or in the queue."""
+        fork = self.plan.topology.match.get(token.node)
+        entry = None if fork is None else next((e for e in token.forks if e.fork == fork), None)
+        if entry is not None:
+            token.phase = Phase.WAITING
+            entry.arrivals.setdefault(token.node, []).append(token)
+            self.touched[id(entry), token.node] = (entry, token.node)
+        else:
+            token.phase = Phase.QUEUED
+            self.queue.append(token)
+        self._add(token)
+
+    def _add(self, token: Activation) -> None:
+        self.live[token.key] = token
+        if token.forks:
+            self._count(token, 1)
+        for cell in token.cells:
+            self.seen[id(cell)] = cell
+            if self._settled(token, cell):
+                cell.waiting[token.key] = token
+            else:
+                cell.open += 1
+
+    def _remove(self, token: Activation) -> None:
+        del self.live[token.key]
+        if token.forks:
+            self._count(token, -1)
+        for cell in token.cells:
+            self.seen[id(cell)] = cell
+            if cell.waiting.pop(token.key, None) is None:
+                cell.open -= 1
+
+    def _count(self, token: Activation, step: int) -> None:
+        waiting = token.phase is Phase.WAITING
+        for entry in token.forks:
+            scope = entry.scope
+            if waiting:
+                joins: Iterable[str] = scope.waiting[token.node]
+            elif token.phase is Phase.PENDING and token.node in scope.waiting:
+                joins = {token.node, *scope.waiting[token.node]} & entry.reach.keys()
+            else:
+                joins = scope.active[token.node]
+            for join in joins:
+                entry.reach[join] += step
+                if not entry.reach[join]:
+                    self.touched[id(entry), join] = (entry, join)
+
+    def _settled(self, token: Activation, cell: Cell) -> bool:
+        """Whether the token waits at a join of the cell's map, or of a fork around it."""
+        if token.phase is not Phase.WAITING:
+            return False
+        fork = self.plan.topology.match[token.node]
+        for entry in token.forks:
+            if entry.fork == fork:
+                return True
+            if entry is cell.fork:
+                return False
+        return False
+
+    def drop(self, token: Activation) -> None:
+        """Take a live token out, with whatever it does."""
+        if token.phase is Phase.WAITING:
+            for entry in token.forks:
+                waiting = entry.arrivals.get(token.node)
+                if waiting is not None and token in waiting:
+                    waiting.remove(token)
+        elif token.phase is Phase.QUEUED:
+            self.queue.remove(token)
+        elif token.phase is Phase.PENDING:
+            cell = token.cells[-1]
+            cell.group.pending.pop(cell.index, None)
+        self._remove(token)
+        self.hooks.dropped(token)
+
+    def merged(self, versions: Sequence[Version], key: str, place: Path, fork: Version) -> Version:
+        """The merge of versions with local fields as they were at `fork`."""
+        local = {name: fork.values[name] for name in self.plan.local if name in fork.values}
+        return merge(self.plan.schema, versions, key=key, path=place, local=local)
+
+    def trunk(self) -> Version:
+        """The state at the outermost open fork plus what its joins merged; of a single token, its own."""
+        for token in self.live.values():
+            return token.forks[0].trunk if token.forks else token.version
+        return self.root

@@ -1,0 +1,116 @@
+"""Joins, and the items of maps that wait for each other (R4, R5, R8, R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from orchestrator.errors import ConflictingUpdate
+from orchestrator.kernel.books import Books, by_place
+from orchestrator.kernel.records import Failure
+from orchestrator.kernel.token import Activation, Cell, Group, OpenFork, Phase, mix
+from orchestrator.kernel.version import Version
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.frame import Frame
+
+
+class Joins(Books):
+    """What happens when tokens wait for each other."""
+
+    __slots__ = ()
+
+    def _fire(self, entry: OpenFork, join: str, wanted: int | None) -> None:
+        arrivals = entry.arrivals.pop(join)
+        if wanted is not None:
+            self._drop_losers(entry, join, arrivals[wanted:])
+            arrivals = arrivals[:wanted]
+        arrivals.sort(key=by_place)
+        first = arrivals[0]
+        position = first.forks.index(entry)
+        closes = self.plan.topology.closes[join]
+        forks = first.forks[: position if closes else position + 1]
+        place = entry.path if closes else first.place
+        outer = {e.fork for e in first.forks[:position]}
+        key = mix(*(token.key for token in arrivals), join)
+        fault: Failure | None = None
+        try:
+            version = self.merged([token.version for token in arrivals], key, place, entry.version)
+        except ConflictingUpdate as conflict:
+            version = first.version
+            fault = Failure(type="ConflictingUpdate", message=str(conflict), node=join)
+        for token in arrivals:
+            self._remove(token)
+        stack = tuple(pair for pair in first.stack if pair[0] in outer)
+        kept = {id(e) for e in first.forks[:position]}
+        cells = tuple(cell for cell in first.cells if id(cell.fork) in kept)
+        fired = Activation(cast("Frame", self), key, join, version, place, forks, stack, cells)
+        fired.merged = True
+        fired.fault = fault
+        if not closes:
+            entry.trunk = version
+        self.queue.append(fired)
+        self._add(fired)
+
+    def _drop_losers(self, entry: OpenFork, join: str, late: Sequence[Activation]) -> None:
+        losers = {token.key: token for token in late}
+        for token in self.live.values():
+            if entry not in token.forks or token.key in losers:
+                continue
+            if token.phase is Phase.WAITING:
+                reaches = join in entry.scope.waiting[token.node]
+            elif token.phase is Phase.PENDING:
+                reaches = join == token.node or join in entry.scope.active[token.node]
+            else:
+                reaches = join in entry.scope.active[token.node]
+            if reaches:
+                losers[token.key] = token
+        for token in losers.values():
+            self.drop(token)
+
+    def _check_cell(self, cell: Cell) -> None:
+        if cell.done or cell.open or not cell.started:
+            return
+        cell.done = True
+        cell.versions = [token.version for token in sorted(cell.waiting.values(), key=by_place)]
+        group = cell.group
+        for index in group.dependents.get(cell.index, ()):
+            dependent = group.cells[index]
+            dependent.missing -= 1
+            if not dependent.missing:
+                self._begin(dependent)
+
+    def _begin(self, cell: Cell) -> None:
+        """Start an item, or skip it because an item that it needs ended."""
+        group = cell.group
+        token = group.pending.pop(cell.index, None)
+        if token is None:
+            return
+        needed = [group.cells[index] for index in cell.needs]
+        cell.started = True
+        self._remove(token)
+        if group.target is not None and any(not other.versions for other in needed):
+            self.seen[id(cell)] = cell
+            return
+        if needed:
+            try:
+                token.version = self._needed(group, cell, needed)
+            except ConflictingUpdate as conflict:
+                token.fault = Failure(type="ConflictingUpdate", message=str(conflict), node=token.node)
+        if token.fault is not None:
+            token.phase = Phase.QUEUED
+            self.queue.append(token)
+            self._add(token)
+        else:
+            self._sit(token)
+
+    def _needed(self, group: Group, cell: Cell, needed: Sequence[Cell]) -> Version:
+        known = group.merged.get(cell.needs)
+        if known is None:
+            versions: list[Version] = [cell.fork.version]
+            for other in needed:
+                versions += other.versions or other.ended
+            key = mix(cell.fork.key, *(str(index) for index in cell.needs))
+            known = self.merged(versions, key, cell.fork.path, cell.fork.version)
+            group.merged[cell.needs] = known
+        return known
