@@ -71,7 +71,7 @@ class Scope:
     node, or waiting at that join, can still reach.
     """
 
-    __slots__ = ("_tables", "_topology", "active", "below", "fork", "joins", "waiting")
+    __slots__ = ("active", "below", "fork", "joins", "waiting")
 
     def __init__(self, topology: Topology, fork: str, below: frozenset[str]) -> None:
         self.fork, self.below = fork, below
@@ -83,6 +83,9 @@ class Scope:
             self.active[vertex] = tuple(j for j in self.joins if not entries[j].isdisjoint(successors))
         for vertex in topology.joins:
             self.waiting[vertex] = tuple(j for j in self.joins if j != vertex and vertex in entries[j])
+
+    def __deepcopy__(self, memo: object) -> Scope:
+        return self  # tables of the graph, shared by all runs
 
 
 class Topology:

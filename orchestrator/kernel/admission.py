@@ -57,7 +57,7 @@ class Admission:
         self._cost = 0.0
         self._asked: dict[str, Activation] = {}
         self._inner: dict[str, Frame] = {}
-        self._ready: dict[int, Frame] = {}
+        self._ready: dict[str, Frame] = {}
         self._spent: list[Frame] = []
         self._awake = False
         self._delta = Delta()
@@ -66,7 +66,7 @@ class Admission:
 
     def _mark(self, frame: Frame) -> None:
         if frame.queue:
-            self._ready[id(frame)] = frame
+            self._ready[frame.key] = frame
         if frame.exhausting is not None:
             self._spent.append(frame)
 

@@ -245,7 +245,7 @@ def restore(plan: Plan, data: Mapping[str, Any]) -> Machine:
     machine.result = machine.root.result
     machine.running = {key: tokens[key] for key in data["running"]}
     machine._asked = {question: tokens[key] for question, key in data["asked"]}
-    machine._ready = {id(frames[key]): frames[key] for key in data["ready"]}
+    machine._ready = {key: frames[key] for key in data["ready"]}
     machine._spent = [frames[key] for key in data["spent"]]
     return machine
 
