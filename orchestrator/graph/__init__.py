@@ -1,1 +1,70 @@
-"""Graphs as data."""
+"""Graphs as data: state and reducers, nodes, edges and their arrow text, checks, digests, YAML and JSON.
+
+Everything here is frozen and does no I/O, except `Graph.load` and `Graph.save`.
+"""
+
+from orchestrator.graph.arrows import format_edges, parse_edges
+from orchestrator.graph.edge import Edge
+from orchestrator.graph.function import FunctionNode, node
+from orchestrator.graph.graph import CheckReport, Graph, Proof
+from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
+from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
+from orchestrator.graph.nodedata import node_data, node_from_data
+from orchestrator.graph.outcome import DONE, RESERVED, Outcome, Update
+from orchestrator.graph.problem import Problem
+from orchestrator.graph.reducers import (
+    add,
+    append,
+    extend,
+    local,
+    merge,
+    reducer_name,
+    replace,
+    resolve_reducer,
+    union,
+)
+from orchestrator.graph.state import StateField, StateSchema
+from orchestrator.graph.topology import ANY, END, START, STOP, NodeShape, Topology
+
+__all__ = [
+    "ANY",
+    "DONE",
+    "END",
+    "ITEM",
+    "RESERVED",
+    "START",
+    "STOP",
+    "CheckReport",
+    "Edge",
+    "FunctionNode",
+    "Graph",
+    "Limits",
+    "LimitsLeft",
+    "Node",
+    "NodeShape",
+    "Outcome",
+    "Port",
+    "Problem",
+    "Proof",
+    "Retry",
+    "StateField",
+    "StateSchema",
+    "Topology",
+    "UnresolvedNode",
+    "Update",
+    "Usage",
+    "add",
+    "append",
+    "extend",
+    "format_edges",
+    "local",
+    "merge",
+    "node",
+    "node_data",
+    "node_from_data",
+    "parse_edges",
+    "reducer_name",
+    "replace",
+    "resolve_reducer",
+    "union",
+]

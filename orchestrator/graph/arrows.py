@@ -208,10 +208,10 @@ def format_edges(edges: Iterable[Edge]) -> str:
     """The arrow text of edges, one statement a line; `parse_edges` reads back the same edges in the same order."""
     lines: list[_Line] = []
     for line in _fans(edges):
-        # A chain may go on only behind an arrow without a label.
-        if lines and not lines[-1].label and lines[-1].groups[-1] == line.groups[0]:
+        # A label would be read as the whole chain's, so only arrows without one are chained.
+        if lines and not lines[-1].label and not line.label and lines[-1].groups[-1] == line.groups[0]:
             previous = lines.pop()
-            lines.append(_Line([*previous.groups, *line.groups[1:]], line.label))
+            lines.append(_Line([*previous.groups, *line.groups[1:]], ""))
         else:
             lines.append(line)
     return "\n".join(_write(line) for line in lines)

@@ -145,17 +145,18 @@ class StateSchema:
         return found
 
     def decode(self, values: JsonObject) -> dict[str, object]:
-        """Values as the kernel keeps them, from JSON; a field that is not there gets its default.
+        """Values as the kernel keeps them, from JSON: of all fields, or of some.
 
         Raises:
             InvalidInput: a value does not fit its field any more.
         """
         found: dict[str, object] = {}
         for name, field in self._fields.items():
-            try:
-                found[name] = field.codec.load(values[name]) if name in values else field.default()
-            except Unfit as error:
-                raise InvalidInput(f"stored field {name!r} of {self.name}: {error}") from None
+            if name in values:
+                try:
+                    found[name] = field.codec.load(values[name])
+                except Unfit as error:
+                    raise InvalidInput(f"stored field {name!r} of {self.name}: {error}") from None
         return found
 
     def dump(self, values: Mapping[str, object]) -> JsonObject:

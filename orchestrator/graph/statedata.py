@@ -43,8 +43,11 @@ class _Schema(GenerateJsonSchema):
 
 def data_of(schema: StateSchema) -> JsonObject:
     """A state schema as JSON."""
-    if schema.inline is not None:
-        return schema.inline
+    return schema.inline if schema.inline is not None else class_data(schema)
+
+
+def class_data(schema: StateSchema) -> JsonObject:
+    """A state schema as JSON, worked out from its class."""
     cls = schema.cls
     assert cls is not None
     types = cls.model_json_schema(by_alias=False, schema_generator=_Schema)

@@ -1,0 +1,62 @@
+"""The two digests of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.jsontypes import Json, JsonObject, digest
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.state import StateSchema
+
+_SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
+
+
+def structure_digest(graph: Graph) -> str:
+    """Of what a run sits on: nodes with their outcomes and joins, edges, the state's types and reducers."""
+    nodes: dict[str, Json] = {}
+    for name, node in graph.nodes.items():
+        inner = node.subgraph
+        nodes[name] = [list(node.outcomes), node.join, None if inner is None else inner.structure]
+    edges: list[Json] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in graph.edges]
+    return digest({"nodes": nodes, "edges": edges, "state": state_shape(graph.schema)})
+
+
+def content_digest(data: JsonObject) -> str:
+    """Of everything: prompts, parameters, versions and references to code too."""
+    return digest(data)
+
+
+def state_shape(schema: StateSchema) -> JsonObject:
+    """Of a state only what its values depend on."""
+    if schema.inline is not None and schema.cls is not None:
+        from orchestrator.graph.statedata import class_data
+
+        data = class_data(schema)
+    else:
+        data = schema.data()
+    fields = data["fields"]
+    assert isinstance(fields, Mapping)
+    shape: dict[str, Json] = {}
+    for name, spec in fields.items():
+        assert isinstance(spec, Mapping)
+        shape[name] = [_bare(spec.get("schema")), spec.get("reducer", ""), spec.get("local", False)]
+    return {"fields": shape, "$defs": _bare(data.get("$defs"))}
+
+
+def _bare(schema: Json) -> Json:
+    """A JSON schema without its words."""
+    if isinstance(schema, list):
+        return [_bare(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Json] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs") and isinstance(value, Mapping):
+            # Here the keys are names of the user's, which may be `title` too.
+            found[key] = {name: _bare(inner) for name, inner in value.items()}
+        elif key not in _SAYS_NOTHING:
+            found[key] = _bare(value)
+    return found

@@ -1,0 +1,165 @@
+"""Functions as nodes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import cached_property, partial
+from typing import Any, Literal, Protocol, cast, overload
+
+from pydantic import Field
+
+from orchestrator.errors import GraphError
+from orchestrator.graph.limits import Retry
+from orchestrator.graph.node import Effect, Node
+from orchestrator.graph.outcome import DONE
+from orchestrator.graph.refs import find, ref_of
+from orchestrator.graph.signatures import Wanted, declared_outcomes, wanted_arguments
+from orchestrator.graph.topology import Join
+
+
+class FunctionNode(Node, kind="function"):
+    """A node made of a function, usually by `@node`. Calling it calls the function."""
+
+    fn: Callable[..., object] = Field(repr=False)
+    """The function; sync or async."""
+    declared: tuple[str, ...] = (DONE,)
+    """Its outcomes."""
+    name: str = ""
+    """What error messages call it."""
+    wanted: tuple[Wanted, ...] = ()
+    """What it is called with."""
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return self.declared
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether calling the function gives an awaitable."""
+        fn: object = self.fn.func if isinstance(self.fn, partial) else self.fn
+        return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+    @property
+    def ref(self) -> str | None:
+        """`module:attr` if the function can be imported by it, None for a lambda or a closure."""
+        ref = ref_of(self.fn)
+        if ref is None:
+            return None
+        found = find(ref)
+        return ref if found is self.fn or (isinstance(found, FunctionNode) and found.fn is self.fn) else None
+
+    @property
+    def sync_fn(self) -> Callable[[Any, Any], object] | None:
+        return None if self.is_async else self.call
+
+    def call(self, state: Any, ctx: Any) -> object:
+        """Call the function with what it wants; gives an awaitable if the function is async."""
+        given: dict[str, Any] = {}
+        values: list[Any] = []
+        for want in self.wanted:
+            gives = want.gives
+            value = state if gives == "state" else ctx if gives == "ctx" else getattr(ctx, gives)
+            if want.positional:
+                values.append(value)
+            else:
+                given[want.parameter] = value
+        return self.fn(*values, **given)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    async def run(self, state: Any, ctx: Any) -> object:
+        result = self.call(state, ctx)
+        return await cast(Awaitable[object], result) if inspect.isawaitable(result) else result
+
+
+class _Decorator(Protocol):
+    def __call__(self, fn: Callable[..., object], /) -> FunctionNode: ...
+
+
+@overload
+def node(fn: Callable[..., object], /) -> FunctionNode: ...
+@overload
+def node(
+    *,
+    outcomes: Collection[str] | None = None,
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    join: Literal["all", "each"] | int | None = None,
+    reads: Collection[str] | None = None,
+    writes: Collection[str] | None = None,
+    version: str | None = None,
+    effect: Effect = "idempotent",
+    model: str | None = None,
+    tools: Collection[str] | None = None,
+    name: str | None = None,
+) -> _Decorator: ...
+def node(
+    fn: Callable[..., object] | None = None,
+    /,
+    *,
+    outcomes: Collection[str] | None = None,
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    join: Join = None,
+    reads: Collection[str] | None = None,
+    writes: Collection[str] | None = None,
+    version: str | None = None,
+    effect: Effect = "idempotent",
+    model: str | None = None,
+    tools: Collection[str] | None = None,
+    name: str | None = None,
+) -> FunctionNode | _Decorator:
+    """Make a node of a sync or async function: `@node` or `@node(effect="pure")`.
+
+    The function's arguments are injected by name or annotation: `state`, `ctx`, `item`, `deps`. It returns an
+    `Outcome`, a mapping (the update) or None; the last two mean the outcome `done`.
+
+    Args:
+        outcomes: the outcomes, where the return annotation does not list them as `Outcome[Literal[...]]`.
+        timeout: seconds that one attempt may take.
+        name: what messages call the node; the function's name if not given.
+
+    All others are as in `Node`.
+
+    Raises:
+        GraphError: names the parameter that nothing can be given for, or says that the outcomes are not listed.
+        pydantic.ValidationError: an option does not fit.
+    """
+    around = sys._getframe(1).f_locals
+    options: dict[str, object] = {
+        "retry": retry, "timeout": timeout, "join": join, "reads": reads, "writes": writes, "version": version,
+        "effect": effect, "model": model, "tools": tools,
+    }  # fmt: skip
+    given = {key: value for key, value in options.items() if value is not None}
+    if effect == "idempotent":
+        del given["effect"]
+
+    def wrap(fn: Callable[..., object], /) -> FunctionNode:
+        return function_node(fn, outcomes=outcomes, name=name, around=around, **given)
+
+    return wrap if fn is None else wrap(fn)
+
+
+def function_node(
+    fn: Callable[..., object],
+    *,
+    outcomes: Collection[str] | None = None,
+    name: str | None = None,
+    around: Mapping[str, object] | None = None,
+    **options: Any,
+) -> FunctionNode:
+    """A node of a function. `around`: what its annotations may name besides its module's globals."""
+    if isinstance(fn, FunctionNode):
+        return fn.with_(**options, **({} if outcomes is None else {"declared": tuple(outcomes)}))
+    title = name or getattr(fn, "__name__", None) or getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
+    what = f"node function {title}"
+    if isinstance(outcomes, str):
+        raise GraphError(f"{what}: outcomes is a list of names: write outcomes=({outcomes!r},)")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise GraphError(f"{what} is a generator: return an Outcome or an update instead of yielding")
+    declared = tuple(outcomes) if outcomes is not None else declared_outcomes(fn, what, around) or (DONE,)
+    wanted = wanted_arguments(fn, what, around)
+    return FunctionNode(fn=fn, declared=declared, name=title, wanted=wanted, **options)

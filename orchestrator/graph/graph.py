@@ -1,0 +1,348 @@
+"""A graph: state, nodes, edges and limits, checked when it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, SkipValidation, model_serializer
+
+from orchestrator.errors import GraphError, InvalidGraph, InvalidInput
+from orchestrator.graph.arrows import EdgesLike, format_edges, parse_edges
+from orchestrator.graph.edge import Edge
+from orchestrator.graph.function import function_node
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.node import Node
+from orchestrator.graph.problem import Problem
+from orchestrator.graph.state import StateSchema
+from orchestrator.graph.topology import DONE, NodeShape, Topology
+from orchestrator.graph.verbs import Verbs
+from orchestrator.jsontypes import Json, JsonObject
+
+NodeLike: TypeAlias = Node | Callable[..., object] | Mapping[str, Any]
+"""A node, a function, or a node's data."""
+Names: TypeAlias = str | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Something that the graph's shape alone decides. `witness` is a way that breaks it, where it does not hold."""
+
+    claim: str
+    holds: bool
+    witness: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What the checks of a graph found, as data."""
+
+    errors: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is legal and often not meant."""
+    proofs: tuple[Proof, ...] = ()
+
+
+class Graph(Verbs, BaseModel):
+    """A declarative graph of nodes over one state. Building it runs all checks.
+
+    Args:
+        name: letters, digits, `_` and `-`.
+        state: a pydantic model, or a state as data.
+        nodes: name -> node, function, or node as data.
+        edges: arrow text, `Edge`s or tuples.
+        input: the state field (or fields) that a bare input fills.
+        output: the state field (or fields) that is the run's output; None: the whole state.
+        limits: what a run may spend.
+        version: of the graph, for people.
+
+    Raises:
+        InvalidGraph: the checks found problems; all of them are in one report.
+        ArrowSyntaxError: a statement of the arrow text cannot be read.
+        SecretInState: a field of the state is a secret.
+        pydantic.ValidationError: an argument is of the wrong type.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    name: str
+    state: SkipValidation[type[BaseModel] | StateSchema]
+    nodes: SkipValidation[Mapping[str, Node]]
+    edges: SkipValidation[tuple[Edge, ...]]
+    input: Names = None
+    output: Names = None
+    limits: Limits = Limits()
+    version: str | None = None
+    description: str = ""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        state: type[BaseModel] | StateSchema | Mapping[str, Any],
+        nodes: Mapping[str, NodeLike],
+        edges: EdgesLike,
+        input: Names = None,
+        output: Names = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        version: str | None = None,
+        description: str = "",
+    ) -> None:
+        super().__init__(
+            name=name,
+            state=_schema_of(state) if isinstance(state, Mapping) else state,
+            nodes=MappingProxyType({key: _node_of(key, thing) for key, thing in nodes.items()}),
+            edges=parse_edges(edges),
+            input=tuple(input) if isinstance(input, list) else input,
+            output=tuple(output) if isinstance(output, list) else output,
+            limits=Limits() if limits is None else limits,
+            version=version,
+            description=description,
+        )
+        from orchestrator.graph.checks.all import problems_of
+
+        problems = problems_of(self)
+        if problems:
+            raise InvalidGraph(self.name, problems)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.edges))
+
+    def __copy__(self) -> Graph:
+        return self
+
+    def __deepcopy__(self, memo: object = None) -> Graph:
+        return self
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.nodes)} nodes, {len(self.edges)} edges)"
+
+    __str__ = __repr__
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        yield None, self.name
+
+    # -- what follows from the fields --------------------------------------------------------------------------
+
+    @cached_property
+    def schema(self) -> StateSchema:  # type: ignore[override]  # pydantic's deprecated method of this name
+        """All about the state."""
+        return self.state if isinstance(self.state, StateSchema) else StateSchema.of(self.state)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """All that the shape alone decides."""
+        shapes = {name: NodeShape(node.outcomes, node.join) for name, node in self.nodes.items()}
+        return Topology(shapes, self.edges)
+
+    @cached_property
+    def structure(self) -> str:
+        """Digest of nodes, outcomes, joins, edges and the state's schema: what a live run sits on."""
+        from orchestrator.graph.digests import structure_digest
+
+        return structure_digest(self)
+
+    @cached_property
+    def content(self) -> str:
+        """Digest of everything: prompts, parameters, `@node(version=)` and references to code too."""
+        from orchestrator.graph.digests import content_digest
+
+        return content_digest(self.data())
+
+    def check(self, *, prove: bool = False) -> CheckReport:
+        """The checks as data; `prove` adds what the shape alone proves, each with a witness where it fails."""
+        from orchestrator.graph.checks.all import problems_of
+        from orchestrator.graph.checks.proofs import proofs_of
+
+        return CheckReport(
+            tuple(problems_of(self)), tuple(self.topology.notes()), tuple(proofs_of(self)) if prove else ()
+        )
+
+    # -- input and output --------------------------------------------------------------------------------------
+
+    def initial(self, input: object = None) -> JsonObject:
+        """The whole start state as JSON, from a mapping of state fields or a value for the `input` field.
+
+        Raises:
+            InvalidInput: it does not fit; names every fault.
+        """
+        return self.schema.initial(self._fields_of(input))
+
+    def _fields_of(self, input: object) -> Mapping[str, object]:
+        if input is None:
+            return {}
+        if isinstance(input, Mapping):
+            return input
+        if isinstance(input, BaseModel) and input.__class__ is self.schema.cls:
+            return {name: getattr(input, name) for name in input.model_fields_set}
+        if isinstance(self.input, str):
+            return {self.input: input}
+        if isinstance(self.input, tuple) and isinstance(input, list | tuple) and len(input) == len(self.input):
+            return dict(zip(self.input, input, strict=True))
+        if self.input is None:
+            raise InvalidInput(
+                f"graph {self.name!r} names no input field: give a mapping of state fields "
+                f"({', '.join(self.schema.fields)}), or say Graph(input=...)"
+            )
+        raise InvalidInput(f"input of graph {self.name!r} is {', '.join(self.input)}: give a mapping or {len(self.input)} values")
+
+    def result(self, values: Mapping[str, Json]) -> Json:
+        """The output among a state's values: of one field its value, else a mapping."""
+        if isinstance(self.output, str):
+            return values[self.output]
+        return {name: values[name] for name in (self.output or self.schema.fields)}
+
+    # -- editing: each gives a new graph -----------------------------------------------------------------------
+
+    def _with(self, **changes: Any) -> Graph:
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **changes})
+
+    def replace(self, nodes: Mapping[str, NodeLike] | None = None, /, **named: NodeLike) -> Graph:
+        """The graph with other nodes in some places: `graph.replace(think=Think(prompt="..."))`.
+
+        Raises:
+            GraphError: there is no node of that name.
+            InvalidGraph: the new graph has problems, such as an outcome without an edge.
+        """
+        changes = {**(nodes or {}), **named}
+        for name in changes:
+            self._known(name)
+        return self._with(nodes={**self.nodes, **changes})
+
+    def insert_before(self, node: str, name: str, new: NodeLike, *, outcome: str | None = None) -> Graph:
+        """The graph with a new node that every way into `node` passes first.
+
+        Of the new node's outcomes `outcome` leads on to `node`; if it is not said it is `approved`, `done` or
+        the only one. All others lead to END.
+
+        Raises:
+            GraphError: there is no `node`, or there is a `name` already, or no outcome that can lead on.
+        """
+        from orchestrator.graph.editing import edges_with_node_before
+
+        self._known(node)
+        if name in self.nodes:
+            raise GraphError(f"graph {self.name!r} has a node {name!r} already: choose another name")
+        made = _node_of(name, new)
+        nodes = {**self.nodes, name: made.with_(join=self.nodes[node].join)}
+        if self.nodes[node].join not in (None, "each"):
+            nodes[node] = self.nodes[node].with_(join=None)
+        else:
+            nodes[name] = made
+        return self._with(nodes=nodes, edges=edges_with_node_before(self, node, name, made, outcome))
+
+    def with_limits(self, limits: Limits | None = None, /, **changes: Any) -> Graph:
+        """The graph with other limits: whole ones, or some changed: `graph.with_limits(steps=50)`."""
+        kept = (limits or self.limits).model_dump()
+        return self._with(limits=Limits(**{**kept, **changes}))
+
+    def _known(self, name: str) -> None:
+        if name not in self.nodes:
+            raise GraphError(f"graph {self.name!r} has no node {name!r}: it has {', '.join(self.nodes)}")
+
+    # -- data --------------------------------------------------------------------------------------------------
+
+    @model_serializer(mode="plain")
+    def _serialise(self) -> dict[str, Any]:
+        return dict(self.data())
+
+    @cached_property
+    def _data(self) -> JsonObject:
+        from orchestrator.graph.nodedata import node_data
+
+        data: dict[str, Json] = {
+            "name": self.name,
+            "version": self.version,
+            "description": self.description,
+            "state": self.schema.data(),
+            "input": list(self.input) if isinstance(self.input, tuple) else self.input,
+            "output": list(self.output) if isinstance(self.output, tuple) else self.output,
+            "nodes": {name: node_data(node) for name, node in self.nodes.items()},
+            "edges": format_edges(self.edges),
+            "limits": self.limits.model_dump(mode="json", exclude_defaults=True),
+        }
+        return data
+
+    def data(self) -> JsonObject:
+        """All of the graph as JSON, with the graphs inside it: enough to draw a run of it without its code.
+
+        Raises:
+            NotSerialisable: a node's field has no JSON form.
+        """
+        return self._data
+
+    @classmethod
+    def from_data(cls, data: JsonObject, *, resolve: bool = False) -> Graph:
+        """A graph from what `data()` gave.
+
+        Imports code only if `resolve` is true; otherwise functions, and node kinds that are not the library's,
+        stand as `UnresolvedNode`, and values of a state whose class is not at hand stay JSON.
+
+        Raises:
+            GraphError: the data is no graph's.
+            GraphUnknown: `resolve` is true and code is not there.
+        """
+        from orchestrator.graph.files import graph_from_data
+
+        return graph_from_data(data, resolve=resolve)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Graph:
+        """Read a graph from a YAML or JSON file. Imports the code that the file names.
+
+        Raises:
+            GraphError: the file holds no graph.
+            GraphUnknown: code that it names is not there.
+            InvalidGraph: the checks found problems.
+            OSError: the file cannot be read.
+        """
+        from orchestrator.graph.files import load
+
+        return load(Path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write the graph to a YAML (`.yaml`, `.yml`) or JSON (`.json`) file.
+
+        Raises:
+            NotSerialisable: a node is a closure or a lambda, or the state a local class; names it.
+            OSError: the file cannot be written.
+        """
+        from orchestrator.graph.files import save
+
+        save(self, Path(path))
+
+    def to_yaml(self) -> str:
+        """The text that `save` writes.
+
+        Raises:
+            NotSerialisable: as `save`.
+        """
+        from orchestrator.graph.files import to_yaml
+
+        return to_yaml(self)
+
+
+def _schema_of(data: Mapping[str, Any]) -> StateSchema:
+    return StateSchema.from_data(data)
+
+
+def _node_of(name: str, thing: object) -> Node:
+    if isinstance(thing, Node):
+        return thing
+    if isinstance(thing, Mapping):
+        from orchestrator.graph.nodedata import node_from_data
+
+        return node_from_data(thing)
+    if isinstance(thing, type) and issubclass(thing, Node):
+        raise GraphError(f"node {name!r} is the class {thing.__name__}: make one, {thing.__name__}(...)")
+    if callable(thing):
+        return function_node(thing)
+    raise GraphError(f"node {name!r} is {thing!r}: give a Node, a function, or a node as data")
+
+
+__all__ = ["DONE", "CheckReport", "Graph", "NodeLike", "Proof"]

@@ -1,0 +1,193 @@
+"""What every node is: a frozen model with declared outcomes and one async verb.
+
+A new kind is a class:
+
+    class Greet(Node, outcomes=("met", "stranger")):
+        name: Annotated[str, Port(str)] = "name"
+
+        async def run(self, state, ctx): ...
+
+Its `kind` is the class's name in snake case if it does not say one. Fields marked with `Port` hold names of state
+fields, so they can be renamed where the node is used, and are checked when the graph is built.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationInfo, field_serializer, field_validator
+from typing_extensions import Self
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.graph.limits import Retry
+from orchestrator.graph.outcome import DONE
+from orchestrator.graph.signatures import declared_outcomes
+from orchestrator.graph.topology import Join
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+
+Effect: TypeAlias = Literal["pure", "idempotent", "irreversible"]
+ITEM = "$item"
+"""In a subgraph's `inputs`: the item of the map that the node runs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Marks a node's field as the name (or names) of state fields: `results: Annotated[str, Port(list)] = "seen"`.
+
+    `type` is what the state's field must be (`list`, `dict`, `str`, ...); None takes any.
+    """
+
+    type: Any = None
+
+
+class Node(BaseModel):
+    """Base of all node kinds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    kind: ClassVar[str] = "node"
+    """Name of the kind in data and drawings."""
+    kinds: ClassVar[dict[str, type[Node]]] = {}
+    """Every kind that is defined in this process."""
+    State: ClassVar[type[BaseModel] | None] = None
+    """A mixin for state classes with the fields that this kind's ports name by default."""
+    declares: ClassVar[tuple[str, ...] | None] = None
+    """The outcomes of the kind; None: those of the return annotation of `run`."""
+
+    retry: Retry | None = None
+    """When a failed attempt is made again; None: never."""
+    timeout: PositiveFloat | None = None
+    """Seconds that one attempt may take."""
+    join: Join = None
+    """How tokens of one fork that meet here are taken: together, each alone, or the first n."""
+    reads: frozenset[str] | None = None
+    """State fields that the node may see; None: all."""
+    writes: frozenset[str] | None = None
+    """State fields that the node may update; None: all."""
+    version: str | None = None
+    """Changes `graph.content`: for changes of code that the graph's data does not show."""
+    effect: Effect = "idempotent"
+    """`pure` may be recomputed and needs no commit before it; `idempotent` may run again after a crash;
+    `irreversible` never runs again by itself."""
+    model: str | None = None
+    """Name of one of the executor's models; None: its default one."""
+    tools: tuple[str, ...] | None = None
+    """Names of the only tools that the node gets; None: all."""
+
+    def __init_subclass__(cls, kind: str | None = None, outcomes: tuple[str, ...] | None = None, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        cls.kind = kind or cls.__dict__.get("kind") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if outcomes is not None:
+            cls.declares = outcomes
+        elif "run" in cls.__dict__ and "declares" not in cls.__dict__:
+            cls.declares = None
+        taken = Node.kinds.get(cls.kind)
+        if taken is not None and _shipped(taken) and not _shipped(cls):
+            raise TypeError(f"node kind {cls.kind!r} of {cls.__qualname__} is one of the library's: choose another kind=")
+        Node.kinds[cls.kind] = cls
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Every unreserved outcome that `run` may take."""
+        cls = type(self)
+        if cls.declares is None:
+            cls.declares = declared_outcomes(cls.run, f"{cls.__qualname__}.run") or (DONE,)
+        return cls.declares
+
+    @property
+    def sync_fn(self) -> Callable[[Any, Any], object] | None:
+        """The node's work as a plain function of (state, ctx), where it is one; `run` calls it inline."""
+        return None
+
+    @property
+    def subgraph(self) -> Graph | None:
+        """The graph inside the node, if it has one."""
+        return None
+
+    # State and context are of types that only the user's class knows, hence Any.
+    async def run(self, state: Any, ctx: Any) -> object:
+        """Do the node's work: an `Outcome`, a mapping (the update) or None; the last two mean `done`."""
+        raise GraphUnknown(f"node kind {self.kind!r} does not say what it does: define run(self, state, ctx)")
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked like a new node.
+
+        Raises:
+            pydantic.ValidationError: a change does not fit.
+        """
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**kept, **changes})
+
+    def ports(self) -> dict[str, str]:
+        """Port -> the state field that it names; the names of a tuple port are numbered: `show[0]`."""
+        return dict(self._port_names())
+
+    def _port_names(self) -> Iterator[tuple[str, str]]:
+        for name in self.port_types():
+            value = getattr(self, name)
+            if isinstance(value, str):
+                yield name, value
+            elif isinstance(value, list | tuple):
+                for number, field in enumerate(value):
+                    yield f"{name}[{number}]", field
+            elif isinstance(value, Mapping):
+                for key, field in value.items():
+                    yield f"{name}[{key}]", field
+
+    @classmethod
+    def port_types(cls) -> dict[str, Port]:
+        """The fields of this kind that are ports."""
+        return {
+            name: extra
+            for name, info in cls.model_fields.items()
+            for extra in info.metadata
+            if isinstance(extra, Port)
+        }
+
+    @field_validator("join")
+    @classmethod
+    def _check_join(cls, join: Join) -> Join:
+        if isinstance(join, bool) or (isinstance(join, int) and join < 1):
+            raise ValueError("join is 'all', 'each' or how many branches to wait for (1 or more)")
+        return join
+
+    @field_validator("reads", "writes", mode="before")
+    @classmethod
+    def _check_names(cls, names: object, info: ValidationInfo) -> object:
+        if isinstance(names, str):
+            raise ValueError(f"{info.field_name} is a set of names: write {info.field_name}={{{names!r}}}")
+        return names
+
+    @field_serializer("reads", "writes")
+    def _sort_names(self, names: frozenset[str] | None) -> list[str] | None:
+        return None if names is None else sorted(names)
+
+
+def _shipped(cls: type[Node]) -> bool:
+    return cls.__module__.startswith("orchestrator.")
+
+
+class UnresolvedNode(Node, kind="unresolved"):
+    """Stands for a stored node whose code is not at hand, so that old runs can be drawn and folded."""
+
+    original: str
+    """The kind that it stands for."""
+    stored: typing.Annotated[Mapping[str, Any], "JSON"]
+    """The node's data, as stored."""
+    declared: tuple[str, ...] = (DONE,)
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return self.declared
+
+    async def run(self, state: Any, ctx: Any) -> object:
+        """Raises `GraphUnknown`: there is nothing to run."""
+        ref = self.stored.get("ref")
+        what = f"{self.original} {ref}" if ref else f"kind {self.original}"
+        raise GraphUnknown(f"the code of a node ({what}) is not loaded: give its graph to Executor(graphs=[...])")

@@ -1,0 +1,151 @@
+"""Nodes as data, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
+from orchestrator.graph.codec import explain
+from orchestrator.graph.function import FunctionNode, function_node
+from orchestrator.graph.node import Node, UnresolvedNode
+from orchestrator.graph.outcome import DONE
+from orchestrator.graph.refs import ref_of
+from orchestrator.graph.refs import resolve as resolve_ref
+from orchestrator.jsontypes import Json, JsonObject
+
+_COMMON = frozenset(Node.model_fields)
+_OF_A_FUNCTION = frozenset({"kind", "ref", "outcomes", "name"}) | _COMMON
+
+
+def node_data(node: Node) -> JsonObject:
+    """All of a node as JSON. A function is its `ref`, null where it has none.
+
+    Raises:
+        NotSerialisable: a field of the node has no JSON form.
+    """
+    if isinstance(node, UnresolvedNode):
+        return node.stored
+    data: dict[str, Json] = {"kind": node.kind}
+    if isinstance(node, FunctionNode):
+        data["ref"] = node.ref
+        if node.ref is None:
+            data["name"] = node.name
+        own: set[str] = set()
+    else:
+        if not _is_shipped(type(node)):
+            data["ref"] = ref_of(type(node))
+        own = set(type(node).model_fields) - _COMMON
+    data["outcomes"] = list(node.outcomes)
+    common = {name for name in _COMMON if getattr(node, name) != Node.model_fields[name].default}
+    try:
+        fields = node.model_dump(mode="json", include=own | common)
+    except PydanticSerializationError as error:
+        raise NotSerialisable(f"node of kind {node.kind!r} cannot be written as data: {error}") from None
+    for name in (*type(node).model_fields,):
+        if name in fields:
+            data[name] = fields[name]
+    return data
+
+
+def node_from_data(data: JsonObject, *, resolve: bool = False) -> Node:
+    """A node from JSON. Kinds of this library need no code; a function, or a kind of the user's, is imported only
+    if `resolve` is true and stands as an `UnresolvedNode` otherwise.
+
+    Raises:
+        GraphError: the data does not fit its kind.
+        GraphUnknown: `resolve` is true and there is no such code or kind.
+    """
+    kind = data.get("kind")
+    if not isinstance(kind, str):
+        raise GraphError("a node written as data needs a 'kind'")
+    ref = data.get("ref")
+    if kind == "function":
+        return _function(data, ref) if resolve else _unresolved(kind, data)
+    cls = _shipped_kinds().get(kind)
+    if cls is None and resolve:
+        cls = _kind_of_a_user(kind, ref)
+    if cls is None:
+        return _unresolved(kind, data)
+    return _of_kind(cls, data, resolve)
+
+
+def _of_kind(cls: type[Node], data: JsonObject, resolve: bool) -> Node:
+    fields: dict[str, Any] = {key: value for key, value in data.items() if key not in ("kind", "outcomes", "ref")}
+    graph = fields.get("graph")
+    if "graph" in cls.model_fields:
+        from orchestrator.graph.graph import Graph
+
+        if isinstance(graph, Mapping):
+            fields["graph"] = Graph.from_data(graph, resolve=resolve)
+        elif isinstance(graph, str) and resolve:
+            fields["graph"] = resolve_ref(graph)
+    try:
+        node = cls(**fields)
+    except ValidationError as error:
+        raise GraphError(f"node of kind {cls.kind!r}: {explain(error)}") from None
+    stored = data.get("outcomes")
+    if stored is not None and list(node.outcomes) != stored and not resolve:
+        return _unresolved(cls.kind, data)  # the kind has changed since; the run was drawn with the old one
+    return node
+
+
+def _function(data: JsonObject, ref: Json) -> Node:
+    unknown = sorted(set(data) - _OF_A_FUNCTION)
+    if unknown:
+        raise GraphError(f"a function node has no {unknown[0]!r}: it has {', '.join(sorted(_OF_A_FUNCTION))}")
+    if not isinstance(ref, str):
+        raise GraphUnknown(f"function {data.get('name', '')!r} has no reference: it was a closure or a lambda")
+    found = resolve_ref(ref)
+    if not callable(found):
+        raise GraphError(f"{ref!r} is {found!r}, which is no function")
+    options: dict[str, Any] = {key: data[key] for key in _COMMON if key in data}
+    outcomes = data.get("outcomes")
+    declared = None if outcomes is None else tuple(str(name) for name in cast(list[Json], outcomes))
+    try:
+        return function_node(found, outcomes=declared, **options)
+    except ValidationError as error:
+        raise GraphError(f"function node {ref!r}: {explain(error)}") from None
+
+
+def _kind_of_a_user(kind: str, ref: Json) -> type[Node]:
+    found = resolve_ref(ref) if isinstance(ref, str) else Node.kinds.get(kind)
+    if not isinstance(found, type) or not issubclass(found, Node):
+        known = ", ".join(sorted(_shipped_kinds()))
+        raise GraphUnknown(
+            f"there is no node kind {kind!r}: there are function, {known}; a kind of yours needs ref: module:Class"
+        )
+    return found
+
+
+def _unresolved(kind: str, data: JsonObject) -> UnresolvedNode:
+    outcomes = data.get("outcomes")
+    declared = tuple(str(name) for name in outcomes) if isinstance(outcomes, list | tuple) else (DONE,)
+    common: dict[str, Any] = {key: value for key, value in data.items() if key in _COMMON}
+    try:
+        return UnresolvedNode(original=kind, stored=dict(data), declared=declared, **common)
+    except ValidationError as error:
+        raise GraphError(f"node of kind {kind!r}: {explain(error)}") from None
+
+
+def _is_shipped(cls: type[Node]) -> bool:
+    return cls.__module__.startswith("orchestrator.")
+
+
+@cache
+def _load_shipped() -> None:
+    # Our own code, so importing it is safe; lazy, because graphs of functions never need it.
+    if find_spec("orchestrator.nodes") is not None:
+        import_module("orchestrator.nodes")
+
+
+def _shipped_kinds() -> dict[str, type[Node]]:
+    _load_shipped()
+    skip = ("node", "function", "unresolved")
+    return {kind: cls for kind, cls in Node.kinds.items() if _is_shipped(cls) and kind not in skip}

@@ -1,0 +1,178 @@
+"""What the signatures of nodes say: their outcomes, and which arguments they want."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from orchestrator.errors import GraphError
+from orchestrator.graph.outcome import DONE, Outcome
+
+INJECTED = ("state", "ctx", "item", "deps")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One argument of a node's function, and what it gets."""
+
+    parameter: str
+    gives: str
+    """`state`, `ctx`, `item` or `deps`."""
+    positional: bool
+
+
+class _Holder:
+    """Something that `typing.get_type_hints` takes."""
+
+    def __init__(self, name: str, annotation: object) -> None:
+        self.__annotations__ = {name: annotation}
+
+
+def hints_of(function: Callable[..., object], names: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """A function's annotations, each evaluated by itself: one that cannot be is left as it was written.
+
+    Args:
+        names: what else annotations may name, such as the locals of the function around.
+    """
+    inner: Any = inspect.unwrap(function)
+    inner = getattr(inner, "func", inner)  # functools.partial
+    inner = getattr(inner, "__func__", inner)  # a bound method
+    if not hasattr(inner, "__annotations__") or not hasattr(inner, "__globals__"):
+        inner = getattr(type(inner), "__call__", inner)  # noqa: B004  its annotations, not whether it has one
+    scope = {**getattr(inner, "__globals__", {}), **(names or {}), **_closure(inner)}
+    found: dict[str, Any] = {}
+    for name, annotation in getattr(inner, "__annotations__", {}).items():
+        try:
+            found[name] = typing.get_type_hints(_Holder(name, annotation), scope, include_extras=True)[name]
+        except (NameError, TypeError, AttributeError, SyntaxError):
+            found[name] = annotation
+    return found
+
+
+def _closure(function: Any) -> dict[str, object]:
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    if code is None or not cells:
+        return {}
+    found = {}
+    for name, cell in zip(code.co_freevars, cells, strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found
+
+
+def declared_outcomes(
+    function: Callable[..., object], what: str, names: Mapping[str, object] | None = None
+) -> tuple[str, ...] | None:
+    """The outcomes that a return annotation declares; None when it says nothing of outcomes.
+
+    Raises:
+        GraphError: it says `Outcome` and not which.
+    """
+    annotation = hints_of(function, names).get("return")
+    if annotation is None or isinstance(annotation, str):
+        return None
+    found: dict[str, None] = {}
+    for member in _members(annotation):
+        if get_origin(member) is Outcome:
+            for outcome in _literals(get_args(member)[0]):
+                if not isinstance(outcome, str):
+                    raise GraphError(f"{what} returns {annotation!r}: an outcome is a text")
+                found[outcome] = None
+        elif member is Outcome:
+            raise GraphError(
+                f"{what} returns an Outcome and does not say which: "
+                "annotate Outcome[Literal['good', 'bad']], or declare outcomes=(...)"
+            )
+        else:
+            found[DONE] = None
+    return tuple(found) or None
+
+
+def _members(annotation: Any) -> list[Any]:
+    annotation = _plain(annotation)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [inner for member in get_args(annotation) for inner in _members(member)]
+    if get_origin(annotation) in (typing.Coroutine, typing.Awaitable):
+        return _members(get_args(annotation)[-1])
+    return [annotation]
+
+
+def _plain(annotation: Any) -> Any:
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        elif hasattr(annotation, "__value__"):  # `type X = ...`
+            annotation = annotation.__value__
+        else:
+            return annotation
+
+
+def _literals(annotation: Any) -> list[object]:
+    annotation = _plain(annotation)
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [value for member in get_args(annotation) for value in _literals(member)]
+    raise GraphError(f"Outcome[{annotation!r}] does not list its outcomes: write Outcome[Literal['good', 'bad']]")
+
+
+def wanted_arguments(
+    function: Callable[..., object], what: str, names: Mapping[str, object] | None = None
+) -> tuple[Wanted, ...]:
+    """What to call a node's function with.
+
+    Arguments are known by name (`state`, `ctx`, `item`, `deps`), else by annotation: a `Context`, or a pydantic
+    model for the state. One with a default that is neither is left alone.
+
+    Raises:
+        GraphError: names the parameter that nothing can be given for.
+    """
+    hints = hints_of(function, names)
+    wanted: list[Wanted] = []
+    positional = True
+    for parameter in inspect.signature(function).parameters.values():
+        gives = _gives(parameter, hints.get(parameter.name), {w.gives for w in wanted})
+        if gives is None:
+            if parameter.default is inspect.Parameter.empty or parameter.kind in (
+                inspect.Parameter.VAR_POSITIONAL,
+                inspect.Parameter.VAR_KEYWORD,
+            ):
+                raise GraphError(
+                    f"{what} wants {str(parameter).split(':')[0]!r}, which nothing can be given for: "
+                    "a node takes state, ctx, item and deps, by name or annotation"
+                )
+            positional = False
+            continue
+        positional = positional and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+        wanted.append(Wanted(parameter.name, gives, positional))
+    return tuple(wanted)
+
+
+def _gives(parameter: inspect.Parameter, annotation: Any, given: set[str]) -> str | None:
+    if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        return None
+    if parameter.name in INJECTED:
+        return parameter.name
+    if is_context(annotation):
+        return "ctx"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and "state" not in given:
+        return "state"
+    return None
+
+
+def is_context(annotation: Any) -> bool:
+    """Whether an annotation says `Context`, also as text, with its deps, or as one of a union."""
+    if isinstance(annotation, str):
+        return annotation.split("[")[0].split(".")[-1].strip() == "Context"
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return any(is_context(member) for member in get_args(annotation))
+    return getattr(origin or annotation, "__name__", "") == "Context"

@@ -1,0 +1,135 @@
+"""What a graph can do: run, be drawn, be a tool.
+
+These verbs live above `graph` (in `executor` and `render`), and `graph` knows nothing of them. They are on the
+graph because that is where people look for them. This module is the one upward reference, and follows it only
+when a verb is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from orchestrator.graph.limits import Limits
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Run
+    from orchestrator.executor.graph_tool import GraphTool
+    from orchestrator.graph.graph import Graph
+    from orchestrator.models import Model
+    from orchestrator.tools import Tool, Toolbox
+
+
+class Verbs:
+    """Mixed into `Graph`."""
+
+    async def run(
+        self,
+        input: object = None,
+        *,
+        store: str = "memory://",
+        model: Model | None = None,
+        models: Mapping[str, Model] | None = None,
+        tools: Toolbox | Sequence[Tool] = (),
+        deps: object = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+    ) -> Run:
+        """Run the graph until it ends or pauses.
+
+        Args:
+            input: a mapping of state fields; anything else fills the graph's `input` field.
+            store: URL of the store that keeps the run, such as `sqlite:///runs.db`.
+            approve: questions about tools of at most this risk are approved at once.
+            limits: instead of the graph's own.
+
+        Raises:
+            InvalidInput: the input does not fit the state.
+            RunExists: `run_id` is taken by another run.
+        """
+        from orchestrator.executor import Executor
+
+        async with Executor(
+            store=store, graphs=[cast("Graph", self)], model=model, models=models or {}, tools=tools, deps=deps
+        ) as executor:
+            return await executor.start(
+                cast("Graph", self), input, run_id=run_id, labels=labels, approve=approve, limits=limits
+            )
+
+    def run_sync(
+        self,
+        input: object = None,
+        *,
+        store: str = "memory://",
+        model: Model | None = None,
+        models: Mapping[str, Model] | None = None,
+        tools: Toolbox | Sequence[Tool] = (),
+        deps: object = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+    ) -> Run:
+        """`run` for callers without an event loop."""
+        from functools import partial
+
+        import anyio
+
+        return anyio.run(
+            partial(
+                self.run,
+                input,
+                store=store,
+                model=model,
+                models=models,
+                tools=tools,
+                deps=deps,
+                run_id=run_id,
+                labels=labels,
+                approve=approve,
+                limits=limits,
+            )
+        )
+
+    def as_tool(self, name: str, description: str) -> GraphTool:
+        """A tool that runs the graph: its arguments are the graph's input, its output the graph's."""
+        from orchestrator.executor.graph_tool import graph_tool
+
+        return graph_tool(cast("Graph", self), name, description)
+
+    def to_svg(self, run: Run | None = None) -> str:
+        """The graph as SVG, with what a run did if one is given."""
+        from orchestrator import render
+
+        return render.to_svg(cast("Graph", self), run)
+
+    def to_mermaid(self, run: Run | None = None) -> str:
+        """The graph as Mermaid text."""
+        from orchestrator import render
+
+        return render.to_mermaid(cast("Graph", self), run)
+
+    def to_dot(self, run: Run | None = None) -> str:
+        """The graph as text for Graphviz."""
+        from orchestrator import render
+
+        return render.to_dot(cast("Graph", self), run)
+
+    def to_text(self, run: Run | None = None) -> str:
+        """The graph as text for a terminal."""
+        from orchestrator import render
+
+        return render.to_text(cast("Graph", self), run)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """For notebooks."""
+        from orchestrator import render
+
+        graph = cast("Graph", self)
+        return {
+            "image/svg+xml": render.to_svg(graph),
+            "text/vnd.mermaid": render.to_mermaid(graph),
+            "text/plain": render.to_text(graph),
+        }
