@@ -244,11 +244,13 @@ class Topology:
     def _match(self, join: str, found: dict[str, str | None]) -> str | None:
         if join in found:
             return found[join]
+        # Two joins can each lie on the other's ways, from different forks. The one asked first does not count
+        # then: any rule will do that the order of the nodes decides.
+        found[join] = None
         for fork in self.dominating(join):
             if any(self._belongs(join, fork, fan, found) for fan in self.fans.get(fork, ())):
                 found[join] = fork
                 return fork
-        found[join] = None
         return None
 
     def _belongs(self, join: str, fork: str, fan: FanOut, found: dict[str, str | None]) -> bool:
