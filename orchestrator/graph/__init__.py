@@ -6,7 +6,7 @@ Everything here is frozen and does no I/O, except `Graph.load` and `Graph.save`.
 from orchestrator.graph.arrows import format_edges, parse_edges
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.function import FunctionNode, node
-from orchestrator.graph.graph import CheckReport, Graph, Proof
+from orchestrator.graph.graph import Graph
 from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
 from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
 from orchestrator.graph.nodedata import node_data, node_from_data
@@ -23,6 +23,7 @@ from orchestrator.graph.reducers import (
     resolve_reducer,
     union,
 )
+from orchestrator.graph.report import CheckReport, Proof
 from orchestrator.graph.state import StateField, StateSchema
 from orchestrator.graph.topology import ANY, END, START, STOP, NodeShape, Topology
 

@@ -199,3 +199,8 @@ def reduce_json(name: str, *, unordered: bool = False) -> ReducerFunction | None
         return sorted(builtin(old, new), key=canonical)
 
     return union_of_sets
+
+
+def holds(annotation: Any, kind: Any) -> bool:
+    """Whether a field's type is, or may be, of a kind such as `list` or `str`; what is not known is taken to be."""
+    return annotation is None or annotation is Any or _member(annotation, (kind,)) is not None

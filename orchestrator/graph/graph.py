@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -17,34 +16,15 @@ from orchestrator.graph.edge import Edge
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
-from orchestrator.graph.problem import Problem
+from orchestrator.graph.report import CheckReport
 from orchestrator.graph.state import StateSchema
-from orchestrator.graph.topology import DONE, NodeShape, Topology
+from orchestrator.graph.topology import END, NodeShape, Topology
 from orchestrator.graph.verbs import Verbs
 from orchestrator.jsontypes import Json, JsonObject
 
 NodeLike: TypeAlias = Node | Callable[..., object] | Mapping[str, Any]
 """A node, a function, or a node's data."""
 Names: TypeAlias = str | tuple[str, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """Something that the graph's shape alone decides. `witness` is a way that breaks it, where it does not hold."""
-
-    claim: str
-    holds: bool
-    witness: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What the checks of a graph found, as data."""
-
-    errors: tuple[Problem, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What is legal and often not meant."""
-    proofs: tuple[Proof, ...] = ()
 
 
 class Graph(Verbs, BaseModel):
@@ -214,14 +194,19 @@ class Graph(Verbs, BaseModel):
             self._known(name)
         return self._with(nodes={**self.nodes, **changes})
 
-    def insert_before(self, node: str, name: str, new: NodeLike, *, outcome: str | None = None) -> Graph:
-        """The graph with a new node that every way into `node` passes first.
+    def insert_before(
+        self, node: str, name: str, new: NodeLike, *, outcome: str | None = None, otherwise: str = END
+    ) -> Graph:
+        """The graph with a new node that every way into `node` passes first. A join of `node` moves to it.
 
-        Of the new node's outcomes `outcome` leads on to `node`; if it is not said it is `approved`, `done` or
-        the only one. All others lead to END.
+        Args:
+            outcome: the outcome of the new node that leads on to `node`; if it is not said, it is `approved`,
+                `done` or the only one.
+            otherwise: where all its other outcomes lead.
 
         Raises:
-            GraphError: there is no `node`, or there is a `name` already, or no outcome that can lead on.
+            GraphError: there is no `node`, or a `name` already, or no outcome that can lead on.
+            InvalidGraph: the new graph has problems.
         """
         from orchestrator.graph.editing import edges_with_node_before
 
@@ -229,12 +214,12 @@ class Graph(Verbs, BaseModel):
         if name in self.nodes:
             raise GraphError(f"graph {self.name!r} has a node {name!r} already: choose another name")
         made = _node_of(name, new)
-        nodes = {**self.nodes, name: made.with_(join=self.nodes[node].join)}
-        if self.nodes[node].join not in (None, "each"):
-            nodes[node] = self.nodes[node].with_(join=None)
-        else:
-            nodes[name] = made
-        return self._with(nodes=nodes, edges=edges_with_node_before(self, node, name, made, outcome))
+        edges = edges_with_node_before(self.edges, node, name, made.outcomes, outcome, otherwise)
+        join = self.nodes[node].join
+        nodes = {**self.nodes, name: made}
+        if join is not None:
+            nodes[name], nodes[node] = made.with_(join=join), self.nodes[node].with_(join=None)
+        return self._with(nodes=nodes, edges=edges)
 
     def with_limits(self, limits: Limits | None = None, /, **changes: Any) -> Graph:
         """The graph with other limits: whole ones, or some changed: `graph.with_limits(steps=50)`."""
@@ -343,6 +328,3 @@ def _node_of(name: str, thing: object) -> Node:
     if callable(thing):
         return function_node(thing)
     raise GraphError(f"node {name!r} is {thing!r}: give a Node, a function, or a node as data")
-
-
-__all__ = ["DONE", "CheckReport", "Graph", "NodeLike", "Proof"]

@@ -39,7 +39,7 @@ def node_data(node: Node) -> JsonObject:
             data["name"] = node.name
         own: set[str] = set()
     else:
-        if not _is_shipped(type(node)):
+        if not is_shipped(type(node)):
             data["ref"] = ref_of(type(node))
         own = set(type(node).model_fields) - _COMMON
     data["outcomes"] = list(node.outcomes)
@@ -134,7 +134,8 @@ def _unresolved(kind: str, data: JsonObject) -> UnresolvedNode:
         raise GraphError(f"node of kind {kind!r}: {explain(error)}") from None
 
 
-def _is_shipped(cls: type[Node]) -> bool:
+def is_shipped(cls: type[Node]) -> bool:
+    """Whether a kind is the library's own."""
     return cls.__module__.startswith("orchestrator.")
 
 
@@ -148,4 +149,4 @@ def _load_shipped() -> None:
 def _shipped_kinds() -> dict[str, type[Node]]:
     _load_shipped()
     skip = ("node", "function", "unresolved")
-    return {kind: cls for kind, cls in Node.kinds.items() if _is_shipped(cls) and kind not in skip}
+    return {kind: cls for kind, cls in Node.kinds.items() if is_shipped(cls) and kind not in skip}

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.graph.checks.edges import edge_problems
+from orchestrator.graph.checks.fields import field_problems
+from orchestrator.graph.checks.names import name_problems
+from orchestrator.graph.checks.nested import nested_problems
+from orchestrator.graph.checks.reach import reach_problems
+from orchestrator.graph.checks.writes import write_problems
 from orchestrator.graph.problem import Problem
 
 if TYPE_CHECKING:
@@ -11,5 +17,16 @@ if TYPE_CHECKING:
 
 
 def problems_of(graph: Graph) -> list[Problem]:
-    """Every problem of a graph, with its mend; empty for a sound one."""
-    return []
+    """Every problem of a graph, with its mend; empty for a sound one.
+
+    The shape (C2 to C6) can be judged only where all names checked out and every node can be reached.
+    """
+    found = [*name_problems(graph), *edge_problems(graph)]
+    if not found:
+        found += reach_problems(graph)
+    found += [*field_problems(graph), *nested_problems(graph)]
+    if not found:
+        found += graph.topology.problems()
+    if not found:
+        found += write_problems(graph)
+    return found

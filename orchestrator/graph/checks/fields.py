@@ -1,0 +1,71 @@
+"""C1: the state has every field that the graph, its edges and its nodes name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.graph.checks.words import mend_name
+from orchestrator.graph.fields import holds
+from orchestrator.graph.problem import Problem
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.node import Node
+
+
+def field_problems(graph: Graph) -> Iterator[Problem]:
+    """Fields that are not there, or not of the kind that is needed."""
+    for what, names in (("input", graph.input), ("output", graph.output)):
+        for name in (names,) if isinstance(names, str) else names or ():
+            yield from _missing(graph, name, f"{what} of the graph", ())
+    yield from _map_problems(graph)
+    for name, node in graph.nodes.items():
+        yield from _node_problems(graph, name, node)
+
+
+def _missing(graph: Graph, field: str, what: str, nodes: tuple[str, ...]) -> Iterator[Problem]:
+    known = graph.schema.fields
+    if field not in known:
+        mend = mend_name(field, known, "add the field, or name another")
+        yield Problem("C1.field", f"{what} is {field!r}, and state {graph.schema.name} has no such field: {mend}", nodes)
+
+
+def _map_problems(graph: Graph) -> Iterator[Problem]:
+    for edge in dict.fromkeys(graph.edges):
+        if edge.each is None:
+            continue
+        if edge.each not in graph.schema.fields:
+            mend = mend_name(edge.each, graph.schema.fields, "add the field, or name another")
+            message = f"edge {edge} maps over {edge.each!r}, and state {graph.schema.name} has no such field: {mend}"
+            yield Problem("C1.field", message, (), (str(edge),))
+        elif not graph.schema.is_list(edge.each):
+            message = f"edge {edge} maps over {edge.each!r}, which is no list: make it one, or name another field"
+            yield Problem("C1.field", message, (), (str(edge),))
+
+
+def _node_problems(graph: Graph, name: str, node: Node) -> Iterator[Problem]:
+    for port, field in node.ports().items():
+        wanted = node.port_types()[port.partition("[")[0]].type
+        if field not in graph.schema.fields:
+            yield from _missing(graph, field, f"port {port!r} of {name}", (name,))
+        elif wanted is not None and not holds(graph.schema.field(field).annotation, wanted):
+            yield Problem(
+                "C1.field",
+                f"port {port!r} of {name} is {field!r}, which is no {_kind(wanted)}: make it one, or name another field",
+                (name,),
+            )
+    for verb, fields in (("reads", node.reads), ("writes", node.writes)):
+        yield from _access_problems(graph, name, verb, fields or ())
+
+
+def _access_problems(graph: Graph, name: str, verb: str, fields: Iterable[str]) -> Iterator[Problem]:
+    for field in sorted(fields):
+        if field not in graph.schema.fields:
+            mend = mend_name(field, graph.schema.fields, "add the field, or name another")
+            message = f"{name} {verb} {field!r}, and state {graph.schema.name} has no such field: {mend}"
+            yield Problem("C1.field", message, (name,))
+
+
+def _kind(wanted: Any) -> str:
+    return str(getattr(wanted, "__name__", wanted))

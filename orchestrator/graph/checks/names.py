@@ -1,0 +1,57 @@
+"""C1: names of the graph, its nodes and their outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.arrows import NAME
+from orchestrator.graph.checks.words import mend_name
+from orchestrator.graph.problem import Problem
+from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+
+_LETTERS = "use letters, digits, '_' and '-', and start with a letter or '_'"
+
+
+def name_problems(graph: Graph) -> Iterator[Problem]:
+    """Names that the arrow text cannot say, or that mean something else in it."""
+    if not _is_name(graph.name):
+        yield Problem("C1.name", f"graph name {graph.name!r} is no name: {_LETTERS}")
+    if not graph.nodes:
+        yield Problem("C1.name", "the graph has no nodes: add one")
+    for name in graph.nodes:
+        if name in (START, END, STOP, ANY):
+            yield Problem("C1.name", f"node name {name!r} means something else in edges: rename the node", (name,))
+        elif not _is_name(name):
+            yield Problem("C1.name", f"node name {name!r} is no name: {_LETTERS}", (name,))
+    for name, node in graph.nodes.items():
+        yield from _outcome_problems(name, node.outcomes)
+    for name in graph.limits.visits:
+        if name not in graph.nodes:
+            mend = mend_name(name, graph.nodes, "name a node, or remove the limit")
+            yield Problem("C1.name", f"limits.visits names {name!r}, which is no node: {mend}")
+
+
+def _outcome_problems(name: str, outcomes: tuple[str, ...]) -> Iterator[Problem]:
+    if not outcomes:
+        yield Problem("C1.outcome", f"{name} declares no outcome: declare one, such as 'done'", (name,))
+    for place, outcome in enumerate(outcomes):
+        if outcome in RESERVED:
+            yield Problem(
+                "C1.outcome",
+                f"{name} declares outcome {outcome!r}, which every node has: remove it, an edge may name it anyway",
+                (name,),
+            )
+        elif outcome == "each" or not _is_name(outcome) or outcome in (START, END, STOP):
+            yield Problem(
+                "C1.outcome", f"{name} declares outcome {outcome!r}, which no edge can name: rename it", (name,)
+            )
+        elif outcome in outcomes[:place]:
+            yield Problem("C1.outcome", f"{name} declares outcome {outcome!r} twice: remove one", (name,))
+
+
+def _is_name(text: str) -> bool:
+    return NAME.fullmatch(text) is not None

@@ -1,0 +1,79 @@
+"""What the shape of a graph alone proves, each claim with a way that breaks it where it does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.report import Proof
+from orchestrator.graph.topology import ANY, START
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.node import Node
+
+CONFIRM, APPROVED = "confirm", "approved"
+
+
+def proofs_of(graph: Graph) -> Iterator[Proof]:
+    """All claims that make sense for the graph."""
+    yield from _confirmed(graph)
+    yield _bounded(graph)
+
+
+def _ways(graph: Graph, *, past_approval: bool = True) -> nx.DiGraph[str]:
+    import networkx as nx
+
+    ways: nx.DiGraph[str] = nx.DiGraph()
+    ways.add_nodes_from((START, *graph.nodes))
+    for edge in graph.edges:
+        sources = tuple(graph.nodes) if edge.source == ANY else (edge.source,)
+        for source in sources:
+            node = graph.nodes.get(source)
+            approves = node is not None and node.kind == CONFIRM and edge.outcome in (APPROVED, None)
+            if past_approval or not approves:
+                ways.add_edge(source, edge.target)
+    return ways
+
+
+def _confirmed(graph: Graph) -> Iterator[Proof]:
+    """Every way to a node that acts passes an approval."""
+    import networkx as nx
+
+    acting = [name for name, node in graph.nodes.items() if acts(node)]
+    if not acting:
+        return
+    ways = _ways(graph, past_approval=False)
+    for name in acting:
+        claim = f"every way to {name} passes a confirm"
+        if nx.has_path(ways, START, name):
+            yield Proof(claim, False, tuple(nx.shortest_path(ways, START, name)))
+        else:
+            yield Proof(claim, True)
+
+
+def acts(node: Node) -> bool:
+    """Whether a node may change the world: it executes tools, says that it is irreversible, or holds one that does
+    and is not confirmed inside."""
+    inner = node.subgraph
+    if inner is not None:
+        return any(not proof.holds for proof in _confirmed(inner))
+    return node.kind == "execute" or node.effect == "irreversible"
+
+
+def _bounded(graph: Graph) -> Proof:
+    """Every cycle spends a limit."""
+    import networkx as nx
+
+    claim = "every cycle spends a limit"
+    if graph.limits.steps is not None:
+        return Proof(claim, True)
+    ways = _ways(graph)
+    ways.remove_nodes_from(graph.limits.visits)
+    try:
+        cycle = [source for source, _ in nx.find_cycle(ways)]
+    except nx.NetworkXNoCycle:
+        return Proof(claim, True)
+    return Proof(claim, False, (*cycle, cycle[0]))

@@ -1,0 +1,74 @@
+"""Plain fields that branches of one fork write, where no join can bring the branches together.
+
+Their updates meet when the graph ends, and are then in conflict for certain. Only what nodes declare with
+`writes=` is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.problem import Problem
+from orchestrator.graph.topology import END, FanOut
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+
+
+def write_problems(graph: Graph) -> Iterator[Problem]:
+    """Wants a shape that checked out."""
+    writers = {name: _plain_writes(graph, name) for name in graph.nodes}
+    if not any(writers.values()):
+        return
+    topology = graph.topology
+    seen: set[tuple[str, ...]] = set()
+    for fork, fans in topology.fans.items():
+        if topology.joins_of(fork):
+            continue
+        place = fork.partition("*")[0]
+        for fan in fans:
+            for problem in _fan_problems(graph, fork, place, fan, writers):
+                if problem.nodes not in seen:
+                    seen.add(problem.nodes)
+                    yield problem
+
+
+def _fan_problems(
+    graph: Graph, fork: str, place: str, fan: FanOut, writers: dict[str, frozenset[str]]
+) -> Iterator[Problem]:
+    topology = graph.topology
+    regions = []
+    for target in fan.targets:
+        region = topology.reachable((target,), (fork,))
+        # What can only STOP is never merged with anything.
+        regions.append([n for n in graph.nodes if n in region and writers[n] and END in topology.reachable((n,))])
+    if fan.field is not None:
+        for name in regions[0]:
+            field = min(writers[name])
+            yield Problem(
+                "writes",
+                f"{name} runs once per item of {fan.field!r} and writes {field!r}, with no join after it: "
+                f"give {field!r} a reducer, or join the map",
+                (name,),
+            )
+        return
+    for (one, first), (other, second) in combinations(zip(fan.targets, regions, strict=True), 2):
+        for left in first:
+            for right in second:
+                both = writers[left] & writers[right]
+                if both and left != right and left not in second and right not in first:
+                    field = min(both)
+                    yield Problem(
+                        "writes",
+                        f"{left} and {right} both write {field!r}, in branches {one} and {other} of fork {place} that "
+                        f"never join: give {field!r} a reducer, or join them",
+                        (left, right),
+                    )
+
+
+def _plain_writes(graph: Graph, name: str) -> frozenset[str]:
+    writes = graph.nodes[name].writes or frozenset()
+    fields = graph.schema.fields
+    return frozenset(f for f in writes if f in fields and fields[f].plain and not fields[f].local)

@@ -1,0 +1,225 @@
+"""Graphs as YAML and JSON files for people.
+
+The form is `Graph.data()` without what its code says already: a state class and a function are `module:attr`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
+from orchestrator.graph.function import FunctionNode, function_node
+from orchestrator.graph.node import Node, UnresolvedNode
+from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data
+from orchestrator.graph.refs import find
+from orchestrator.graph.refs import resolve as resolve_ref
+from orchestrator.graph.state import StateSchema
+from orchestrator.jsontypes import Json, JsonObject
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+
+_KEYS = ("name", "version", "description", "state", "input", "output", "limits", "nodes", "edges")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------
+
+
+def graph_from_data(data: JsonObject, *, resolve: bool) -> Graph:
+    """See `Graph.from_data`."""
+    from orchestrator.graph.graph import Graph
+
+    if not isinstance(data, Mapping):
+        raise GraphError(f"a graph is a mapping with {', '.join(_KEYS)}, and this is {data!r:.60}")
+    unknown = [str(key) for key in data if key not in _KEYS]
+    missing = [key for key in ("name", "state", "nodes", "edges") if key not in data]
+    if unknown or missing:
+        fault = f"has no {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"
+        raise GraphError(f"a graph written as data {fault}: it has {', '.join(_KEYS)}")
+    nodes = data["nodes"]
+    if not isinstance(nodes, Mapping):
+        raise GraphError("'nodes' is a mapping from name to node")
+    options: dict[str, Any] = {key: data[key] for key in _KEYS if key in data}
+    options["nodes"] = {_text(name): _node(name, spec, resolve) for name, spec in nodes.items()}
+    options["state"] = _state(data["state"], resolve)
+    return Graph(**options)
+
+
+def _text(name: object) -> str:
+    if not isinstance(name, str):
+        raise GraphError(f"node name {name!r} is no text (YAML reads yes, no, on and off as truth): quote it")
+    return name
+
+
+def _state(data: Json, resolve: bool) -> StateSchema | type[Any]:
+    if isinstance(data, str):
+        if not resolve:
+            raise GraphUnknown(f"state {data!r} is code, which is not imported here: use Graph.load, or give its schema")
+        from orchestrator.graph.statedata import state_class
+
+        return state_class(data)
+    if not isinstance(data, Mapping):
+        raise GraphError("'state' is 'module:Class', or a mapping with name and fields")
+    return StateSchema.from_data(data, resolve=resolve)
+
+
+def _node(name: str, spec: Json, resolve: bool) -> Node:
+    try:
+        if isinstance(spec, Mapping):
+            return node_from_data(spec, resolve=resolve)
+        if not isinstance(spec, str):
+            raise GraphError("write 'module:function', or a mapping with a kind")
+        found = resolve_ref(spec) if resolve else None
+        if isinstance(found, Node):
+            return found
+        return node_from_data({"kind": "function", "ref": spec}, resolve=resolve)
+    except GraphUnknown as error:
+        raise GraphUnknown(f"node {name!r}: {error}") from None
+    except GraphError as error:
+        if type(error) is not GraphError:
+            raise
+        raise GraphError(f"node {name!r}: {error}") from None
+
+
+def load(path: Path) -> Graph:
+    """See `Graph.load`."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        data = _read_json(text) if path.suffix == ".json" else _read_yaml(text)
+    except ValueError as error:
+        raise GraphError(f"{path}: {error}") from None
+    return graph_from_data(data, resolve=True)
+
+
+def _read_json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A mapping whose keys are all different: what is written twice would be lost once without a word."""
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} is there twice: keep one")
+        found[key] = value
+    return found
+
+
+def _read_yaml(text: str) -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+        loader.flatten_mapping(node)
+        return _once([(loader.construct_object(k, deep=True), loader.construct_object(v, deep=True)) for k, v in node.value])
+
+    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    try:
+        return yaml.load(text, Loader)  # noqa: S506  a subclass of the safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+# -- writing ----------------------------------------------------------------------------------------------------
+
+
+def save(graph: Graph, path: Path) -> None:
+    """See `Graph.save`."""
+    if path.suffix == ".json":
+        text = json.dumps(file_form(graph), indent=2, ensure_ascii=False) + "\n"
+    elif path.suffix in (".yaml", ".yml"):
+        text = to_yaml(graph)
+    else:
+        raise GraphError(f"{path.name}: a graph is saved as .yaml, .yml or .json")
+    path.write_text(text, encoding="utf-8")
+
+
+def to_yaml(graph: Graph) -> str:
+    """See `Graph.to_yaml`."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return str(yaml.dump(file_form(graph), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110))
+
+
+def file_form(graph: Graph) -> dict[str, Any]:
+    """The graph as a file says it.
+
+    Raises:
+        NotSerialisable: something in it is code that no file can name.
+    """
+    data = dict(graph.data())
+    form: dict[str, Any] = {"name": graph.name}
+    for key in ("version", "description"):
+        if data[key]:
+            form[key] = data[key]
+    form["state"] = _state_form(graph)
+    for key in ("input", "output", "limits"):
+        if data[key] not in (None, {}):
+            form[key] = data[key]
+    form["nodes"] = {name: _node_form(name, node) for name, node in graph.nodes.items()}
+    form["edges"] = f"{data['edges']}\n"
+    return form
+
+
+def _state_form(graph: Graph) -> Any:
+    schema = graph.schema
+    if schema.inline is not None:
+        return schema.inline
+    if schema.ref is None or schema.ref.startswith("__main__:") or (schema.cls and find(schema.ref) is not schema.cls):
+        raise NotSerialisable(
+            f"state {schema.name} of graph {graph.name!r} is a class that no file can name: "
+            "move it to the top of a module"
+        )
+    return schema.ref
+
+
+def _node_form(name: str, node: Node) -> Any:
+    if isinstance(node, FunctionNode):
+        return _function_form(name, node)
+    data = dict(node_data(node))
+    if isinstance(node, UnresolvedNode):
+        return data
+    if not is_shipped(type(node)):
+        ref = data["ref"]
+        if not isinstance(ref, str) or ref.startswith("__main__:") or find(ref) is not type(node):
+            raise NotSerialisable(f"node {name!r} is of a kind that no file can name: move its class to the top of a module")
+    del data["outcomes"]
+    defaults = {key: info.default for key, info in type(node).model_fields.items()}
+    data = {key: value for key, value in data.items() if value is not None or defaults.get(key) is not None}
+    if node.subgraph is not None and "graph" in data:
+        data["graph"] = file_form(node.subgraph)
+    return data
+
+
+def _function_form(name: str, node: FunctionNode) -> Any:
+    ref = node.ref
+    if ref is None or ref.startswith("__main__:"):
+        raise NotSerialisable(
+            f"node {name!r} is a function that no file can name ({node.name}, a closure, a lambda or typed in): "
+            "move it to the top of a module"
+        )
+    found = find(ref)
+    assert callable(found)
+    plain = function_node(found)
+    changed = [key for key in Node.model_fields if getattr(node, key) != getattr(plain, key)]
+    if not changed and node.outcomes == plain.outcomes:
+        return ref
+    form: dict[str, Any] = {"kind": "function", "ref": ref}
+    if node.outcomes != plain.outcomes:
+        form["outcomes"] = list(node.outcomes)
+    dumped = node.model_dump(mode="json", include=set(changed))
+    return {**form, **{key: dumped[key] for key in changed}}
+
+
