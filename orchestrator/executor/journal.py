@@ -1,0 +1,111 @@
+"""The end of one run's journal: records on their way to the store, written together by whoever waits first.
+
+`put` only buffers. `durable` waits until all that was put is in the store: if no write is under way the caller
+writes everything that is buffered with one `append`, else it waits for the write and looks again. So steps that
+need no commit never wait, and those that wait at the same time share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.kernel.records import FINAL
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.records import Record
+    from orchestrator.stores.base import Store
+
+MOST = 256
+"""How many records may wait in the buffer."""
+
+
+class Journal:
+    """Buffer and head of one run's journal. It belongs to one holder of the run's lease."""
+
+    __slots__ = (
+        "_consumed", "_done", "_told", "buffer", "fault", "head", "on_stored", "run_id", "store", "stored", "wanted",
+    )  # fmt: skip
+
+    def __init__(self, store: Store, run_id: str, stored: int) -> None:
+        self.store, self.run_id = store, run_id
+        self.stored = self.head = stored
+        """`seq` of the last record that is durable, and of the last one put."""
+        self.buffer: list[Record] = []
+        self.fault: Exception | None = None
+        """Why nothing can be written any more."""
+        self.wanted = anyio.Event()
+        """Set while records wait in the buffer."""
+        self.on_stored: Callable[[Sequence[Record]], None] | None = None
+        self._consumed: list[int] = []
+        self._done: anyio.Event | None = None
+        self._told: tuple[str, float | None, int] | None = None
+
+    def put(self, record: Record, message: int | None = None) -> None:
+        """Buffer a record, and delete the inbox message that brought it when it is stored."""
+        if not self.buffer:
+            self.wanted.set()
+        self.buffer.append(record)
+        self.head = record.seq
+        if message is not None:
+            self._consumed.append(message)
+
+    @property
+    def full(self) -> bool:
+        """Whether the buffer has to be written before anything else is put into it."""
+        return len(self.buffer) >= MOST
+
+    async def durable(self, machine: Machine) -> None:
+        """Return when every record that was put before this call is in the store.
+
+        Raises:
+            RunConflict: somebody else moved the run: it is theirs now.
+            StoreError: the store cannot write. Both are final for this journal.
+        """
+        wanted = self.head
+        while self.stored < wanted:
+            if self.fault is not None:
+                raise self.fault
+            if self._done is not None:
+                await self._done.wait()
+            else:
+                await self._write(machine)
+
+    async def _write(self, machine: Machine) -> None:
+        done = self._done = anyio.Event()
+        records, consumed = self.buffer, self._consumed
+        self.buffer, self._consumed = [], []
+        if self.wanted.is_set():
+            self.wanted = anyio.Event()
+        row = (machine.status, due_of(machine), len(machine.questions))
+        changed = row != self._told
+        try:
+            self.stored = await self.store.append(
+                self.run_id,
+                records,
+                after=self.stored,
+                status=row[0] if changed else None,
+                due=row[1] if changed else None,
+                waiting=row[2] if changed else None,
+                consumed=consumed,
+            )
+        except BaseException as error:
+            # Whether they were written is not known here; the store's head decides when the run is taken up again.
+            self.fault = error if isinstance(error, Exception) else RuntimeError("a write was interrupted")
+            raise
+        finally:
+            self._done = None
+            done.set()
+        self._told = row
+        if self.on_stored is not None:
+            self.on_stored(records)
+
+
+def due_of(machine: Machine) -> float | None:
+    """When the next deadline of an open question is, Unix seconds."""
+    if machine.status in FINAL:
+        return None
+    return min((q.deadline for q in machine.questions.values() if q.deadline is not None), default=None)
