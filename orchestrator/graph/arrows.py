@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from orchestrator.errors import ArrowSyntaxError
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
 
-EdgeTuple: TypeAlias = (
-    tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]
-)
+EdgeTuple: TypeAlias = tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]
 """source, target, outcome, each."""
 EdgesLike: TypeAlias = str | Edge | Iterable["str | Edge | EdgeTuple | Sequence[str | None] | Mapping[str, object]"]
 
@@ -129,7 +127,7 @@ class _Statement:
         if self._next().kind != "end":
             self._refuse(f"{self._next().text!r} is one too many", "write one statement a line")
         last = len(groups) - 2
-        for place, (sources, targets) in enumerate(zip(groups, groups[1:], strict=False)):
+        for place, (sources, targets) in enumerate(pairwise(groups)):
             label = (outcome, each) if place == last else (None, None)
             for source in sources:
                 self._check_source(source, *label)

@@ -20,17 +20,18 @@ from pathlib import PurePath
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, SecretBytes, SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
 from orchestrator.errors import SecretInState
-from orchestrator.jsontypes import Json, canonical
+from orchestrator.jsontypes import canonical
 
 _SCALARS = (str, int, float, bool)
 _NONE = type(None)
 _IMMUTABLE = (
-    str, int, float, bool, _NONE, bytes, complex, date, datetime, time, timedelta, Decimal, UUID, PurePath, enum.Enum, range,
+    str, int, float, bool, _NONE, bytes, complex, range,
+    date, datetime, time, timedelta, Decimal, UUID, PurePath, enum.Enum,
 )  # fmt: skip
 _SECRETS = (SecretStr, SecretBytes)
 
@@ -65,7 +66,7 @@ class Codec:
         """Pydantic's view of the type."""
         return self._adapter
 
-    def encode(self, value: Any) -> Json:
+    def encode(self, value: Any) -> object:
         """A checked value as JSON that shares nothing mutable with it.
 
         Raises:
@@ -79,20 +80,20 @@ class Codec:
                     raise Unfit(f"{value!r} is no number that JSON can say")
             elif kind is str and not value.isascii():
                 _refuse_surrogates(value)
-            return value  # type: ignore[no-any-return]
+            return value
         try:
             checked = self._adapter.validate_python(value, by_alias=True, by_name=True)
         except ValidationError as error:
-            _refuse_secrets(value)
+            refuse_secrets(value)
             raise Unfit(explain(error)) from None
         if self._opaque:
-            _refuse_secrets(checked)
+            refuse_secrets(checked)
         return self.dump(checked)
 
-    def dump(self, value: Any) -> Json:
+    def dump(self, value: Any) -> object:
         """A value of this type as JSON, the same for equal values."""
         if type(value) in self._exact:
-            return value  # type: ignore[no-any-return]
+            return value
         try:
             found = self._adapter.dump_python(value, mode="json", warnings=False)
             if self._unordered:
@@ -101,9 +102,9 @@ class Codec:
                 json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
             raise Unfit(f"it cannot be written as JSON ({error})") from None
-        return found  # type: ignore[no-any-return]
+        return found
 
-    def load(self, value: Json) -> Any:
+    def load(self, value: object) -> Any:
         """Read back what `dump` wrote.
 
         Raises:
@@ -124,19 +125,19 @@ class JsonCodec:
 
     isolate: Callable[[Any], Any] | None = staticmethod(lambda value: isolated(value))
 
-    def encode(self, value: Any) -> Json:
+    def encode(self, value: Any) -> object:
         """The value, if it is plain JSON. Raises `Unfit` if not."""
         try:
-            return json.loads(canonical(value))  # type: ignore[no-any-return]
+            return json.loads(canonical(value))
         except (TypeError, ValueError) as error:
-            _refuse_secrets(value)
+            refuse_secrets(value)
             raise Unfit(f"it cannot be written as JSON ({error})") from None
 
-    def dump(self, value: Any) -> Json:
+    def dump(self, value: Any) -> object:
         """A copy."""
-        return copy.deepcopy(value)  # type: ignore[no-any-return]
+        return copy.deepcopy(value)
 
-    def load(self, value: Json) -> Any:
+    def load(self, value: object) -> Any:
         """The value itself."""
         return value
 
@@ -172,10 +173,11 @@ def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:
 
 def _parts(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[Any]:
     """Every type that a type is made of, through models and dataclasses."""
-    if isinstance(annotation, typing.TypeAliasType if hasattr(typing, "TypeAliasType") else ()):
-        yield from _parts(annotation.__value__, seen)
-        return
     origin = get_origin(annotation)
+    if hasattr(annotation, "__value__") and annotation is not JsonValue:  # `type X = ...`, which may name itself
+        if annotation not in seen:
+            yield from _parts(annotation.__value__, seen | {annotation})
+        return
     if origin is Annotated:
         yield from _parts(get_args(annotation)[0], seen)
     elif origin is Literal:
@@ -217,7 +219,7 @@ def _inner(kind: Any, seen: frozenset[Any]) -> Iterator[Any]:
 
 def _hides(part: Any) -> bool:
     """Whether values of a type may be of any other type."""
-    return part in (Any, object) or isinstance(part, TypeVar)
+    return part in (Any, object, JsonValue) or isinstance(part, TypeVar)
 
 
 def secret_in(annotation: Any) -> bool:
@@ -247,7 +249,7 @@ def _native(annotation: Any) -> bool:
         return _native(arguments[0])
     if origin is dict:
         return arguments[0] is str and _native(arguments[1])
-    return annotation in (*_SCALARS, _NONE, None, Any, list)
+    return annotation in (*_SCALARS, _NONE, None, Any, JsonValue, list)
 
 
 # -- keeping values apart ----------------------------------------------------------------------------------------
@@ -261,8 +263,13 @@ def _isolation(annotation: Any) -> Callable[[Any], Any] | None:
         return None
     arguments = [a for a in get_args(annotation) if a is not Ellipsis]
     if origin in (list, dict, set) and arguments and all(_shareable(argument) for argument in arguments):
-        return {list: list.copy, dict: dict.copy, set: set.copy}[origin]
+        return _copy
     return isolated
+
+
+def _copy(value: Any) -> Any:
+    # A value that has been through a union or a subclass may be another container than its type says.
+    return value.copy() if type(value) in (list, dict, set) else isolated(value)
 
 
 def _shareable(annotation: Any) -> bool:
@@ -310,20 +317,20 @@ def _refuse_surrogates(text: str) -> None:
         raise Unfit("the text holds half a surrogate pair, which cannot be stored") from None
 
 
-def _refuse_secrets(value: Any) -> None:
+def refuse_secrets(value: Any) -> None:
     """Raise `SecretInState` if a value holds a secret anywhere."""
     if isinstance(value, _SECRETS):
         raise SecretInState("a secret must not enter the state: hand it over by deps, or as an 'env:NAME' reference")
     if isinstance(value, dict):
         for item in value.values():
-            _refuse_secrets(item)
+            refuse_secrets(item)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            _refuse_secrets(item)
+            refuse_secrets(item)
     elif isinstance(value, BaseModel):
-        _refuse_secrets(value.__dict__)
+        refuse_secrets(value.__dict__)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        _refuse_secrets([getattr(value, field.name) for field in dataclasses.fields(value)])
+        refuse_secrets([getattr(value, field.name) for field in dataclasses.fields(value)])
 
 
 def _ordered(value: Any, dumped: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from orchestrator.jsontypes import Json, JsonObject, digest
+from orchestrator.jsontypes import JsonObject, digest
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
@@ -16,11 +16,11 @@ _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 
 def structure_digest(graph: Graph) -> str:
     """Of what a run sits on: nodes with their outcomes and joins, edges, the state's types and reducers."""
-    nodes: dict[str, Json] = {}
+    nodes: dict[str, object] = {}
     for name, node in graph.nodes.items():
         inner = node.subgraph
         nodes[name] = [list(node.outcomes), node.join, None if inner is None else inner.structure]
-    edges: list[Json] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in graph.edges]
+    edges: list[object] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in graph.edges]
     return digest({"nodes": nodes, "edges": edges, "state": state_shape(graph.schema)})
 
 
@@ -39,20 +39,20 @@ def state_shape(schema: StateSchema) -> JsonObject:
         data = schema.data()
     fields = data["fields"]
     assert isinstance(fields, Mapping)
-    shape: dict[str, Json] = {}
+    shape: dict[str, object] = {}
     for name, spec in fields.items():
         assert isinstance(spec, Mapping)
         shape[name] = [_bare(spec.get("schema")), spec.get("reducer", ""), spec.get("local", False)]
     return {"fields": shape, "$defs": _bare(data.get("$defs"))}
 
 
-def _bare(schema: Json) -> Json:
+def _bare(schema: object) -> object:
     """A JSON schema without its words."""
     if isinstance(schema, list):
         return [_bare(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found: dict[str, Json] = {}
+    found: dict[str, object] = {}
     for key, value in schema.items():
         if key in ("properties", "$defs") and isinstance(value, Mapping):
             # Here the keys are names of the user's, which may be `title` too.

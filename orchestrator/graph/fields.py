@@ -16,7 +16,6 @@ from pydantic.fields import FieldInfo
 from orchestrator.errors import GraphError, SecretInState
 from orchestrator.graph.codec import Codec, JsonCodec, Unfit, secret_in
 from orchestrator.graph.reducers import Local, Reducer, ReducerFunction, is_reducer, reducer_name
-from orchestrator.jsontypes import Json
 
 _VALIDATORS: Mapping[str, Callable[[Any], object]] = {
     "before": BeforeValidator,
@@ -73,9 +72,7 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     if len(reducers) + local > 1:
         names = ", ".join(reducer_name(r) for r in reducers) + (", local" if local else "")
         raise GraphError(f"{place} names more than one reducer ({names}): keep one")
-    extras: list[Any] = [
-        extra for extra in info.metadata if not is_reducer(extra) and not isinstance(extra, Local)
-    ]
+    extras: list[Any] = [extra for extra in info.metadata if not is_reducer(extra) and not isinstance(extra, Local)]
     if info.discriminator is not None:
         extras.append(PydanticField(discriminator=info.discriminator))
     bare = info.annotation
@@ -195,7 +192,7 @@ def reduce_json(name: str, *, unordered: bool = False) -> ReducerFunction | None
     if builtin is None or not unordered:
         return builtin
 
-    def union_of_sets(old: Json, new: Json) -> Json:
+    def union_of_sets(old: object, new: object) -> object:
         return sorted(builtin(old, new), key=canonical)
 
     return union_of_sets

@@ -17,7 +17,7 @@ from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data
 from orchestrator.graph.refs import find
 from orchestrator.graph.refs import resolve as resolve_ref
 from orchestrator.graph.state import StateSchema
-from orchestrator.jsontypes import Json, JsonObject
+from orchestrator.jsontypes import JsonObject
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
@@ -54,10 +54,10 @@ def _text(name: object) -> str:
     return name
 
 
-def _state(data: Json, resolve: bool) -> StateSchema | type[Any]:
+def _state(data: object, resolve: bool) -> StateSchema | type[Any]:
     if isinstance(data, str):
         if not resolve:
-            raise GraphUnknown(f"state {data!r} is code, which is not imported here: use Graph.load, or give its schema")
+            raise GraphUnknown(f"state {data!r} is code, which is not imported here: use Graph.load")
         from orchestrator.graph.statedata import state_class
 
         return state_class(data)
@@ -66,7 +66,7 @@ def _state(data: Json, resolve: bool) -> StateSchema | type[Any]:
     return StateSchema.from_data(data, resolve=resolve)
 
 
-def _node(name: str, spec: Json, resolve: bool) -> Node:
+def _node(name: str, spec: object, resolve: bool) -> Node:
     try:
         if isinstance(spec, Mapping):
             return node_from_data(spec, resolve=resolve)
@@ -116,11 +116,12 @@ def _read_yaml(text: str) -> Any:
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         loader.flatten_mapping(node)
-        return _once([(loader.construct_object(k, deep=True), loader.construct_object(v, deep=True)) for k, v in node.value])
+        read = loader.construct_object
+        return _once([(read(key, deep=True), read(value, deep=True)) for key, value in node.value])
 
     Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     try:
-        return yaml.load(text, Loader)  # noqa: S506  a subclass of the safe loader
+        return yaml.load(text, Loader)  # a safe loader
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 
@@ -194,7 +195,10 @@ def _node_form(name: str, node: Node) -> Any:
     if not is_shipped(type(node)):
         ref = data["ref"]
         if not isinstance(ref, str) or ref.startswith("__main__:") or find(ref) is not type(node):
-            raise NotSerialisable(f"node {name!r} is of a kind that no file can name: move its class to the top of a module")
+            raise NotSerialisable(
+                f"node {name!r} is of a kind that no file can name ({type(node).__qualname__}): "
+                "move its class to the top of a module"
+            )
     del data["outcomes"]
     defaults = {key: info.default for key, info in type(node).model_fields.items()}
     data = {key: value for key, value in data.items() if value is not None or defaults.get(key) is not None}
@@ -221,5 +225,3 @@ def _function_form(name: str, node: FunctionNode) -> Any:
         form["outcomes"] = list(node.outcomes)
     dumped = node.model_dump(mode="json", include=set(changed))
     return {**form, **{key: dumped[key] for key in changed}}
-
-

@@ -20,7 +20,7 @@ from orchestrator.graph.report import CheckReport
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
 from orchestrator.graph.verbs import Verbs
-from orchestrator.jsontypes import Json, JsonObject
+from orchestrator.jsontypes import JsonObject
 
 NodeLike: TypeAlias = Node | Callable[..., object] | Mapping[str, Any]
 """A node, a function, or a node's data."""
@@ -66,7 +66,7 @@ class Graph(Verbs, BaseModel):
         state: type[BaseModel] | StateSchema | Mapping[str, Any],
         nodes: Mapping[str, NodeLike],
         edges: EdgesLike,
-        input: Names = None,
+        input: Names = None,  # noqa: A002  the argument's name in the documentation
         output: Names = None,
         limits: Limits | Mapping[str, Any] | None = None,
         version: str | None = None,
@@ -144,33 +144,35 @@ class Graph(Verbs, BaseModel):
 
     # -- input and output --------------------------------------------------------------------------------------
 
-    def initial(self, input: object = None) -> JsonObject:
+    def initial(self, given: object = None) -> JsonObject:
         """The whole start state as JSON, from a mapping of state fields or a value for the `input` field.
 
         Raises:
             InvalidInput: it does not fit; names every fault.
         """
-        return self.schema.initial(self._fields_of(input))
+        return self.schema.initial(self._fields_of(given))
 
-    def _fields_of(self, input: object) -> Mapping[str, object]:
-        if input is None:
+    def _fields_of(self, given: object) -> Mapping[str, object]:
+        if given is None:
             return {}
-        if isinstance(input, Mapping):
-            return input
-        if isinstance(input, BaseModel) and input.__class__ is self.schema.cls:
-            return {name: getattr(input, name) for name in input.model_fields_set}
+        if isinstance(given, Mapping):
+            return given
+        if isinstance(given, BaseModel) and given.__class__ is self.schema.cls:
+            return {name: getattr(given, name) for name in given.model_fields_set}
         if isinstance(self.input, str):
-            return {self.input: input}
-        if isinstance(self.input, tuple) and isinstance(input, list | tuple) and len(input) == len(self.input):
-            return dict(zip(self.input, input, strict=True))
+            return {self.input: given}
+        if isinstance(self.input, tuple) and isinstance(given, list | tuple) and len(given) == len(self.input):
+            return dict(zip(self.input, given, strict=True))
         if self.input is None:
             raise InvalidInput(
                 f"graph {self.name!r} names no input field: give a mapping of state fields "
                 f"({', '.join(self.schema.fields)}), or say Graph(input=...)"
             )
-        raise InvalidInput(f"input of graph {self.name!r} is {', '.join(self.input)}: give a mapping or {len(self.input)} values")
+        raise InvalidInput(
+            f"input of graph {self.name!r} is {', '.join(self.input)}: give {len(self.input)} values, or a mapping"
+        )
 
-    def result(self, values: Mapping[str, Json]) -> Json:
+    def result(self, values: Mapping[str, object]) -> object:
         """The output among a state's values: of one field its value, else a mapping."""
         if isinstance(self.output, str):
             return values[self.output]
@@ -240,7 +242,7 @@ class Graph(Verbs, BaseModel):
     def _data(self) -> JsonObject:
         from orchestrator.graph.nodedata import node_data
 
-        data: dict[str, Json] = {
+        data: dict[str, object] = {
             "name": self.name,
             "version": self.version,
             "description": self.description,

@@ -17,10 +17,9 @@ import re
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationInfo, field_serializer, field_validator
-from typing_extensions import Self
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.limits import Retry
@@ -89,7 +88,9 @@ class Node(BaseModel):
             cls.declares = None
         taken = Node.kinds.get(cls.kind)
         if taken is not None and _shipped(taken) and not _shipped(cls):
-            raise TypeError(f"node kind {cls.kind!r} of {cls.__qualname__} is one of the library's: choose another kind=")
+            raise TypeError(
+                f"node kind {cls.kind!r} of {cls.__qualname__} is one of the library's: choose another kind="
+            )
         Node.kinds[cls.kind] = cls
 
     @property
@@ -144,10 +145,7 @@ class Node(BaseModel):
     def port_types(cls) -> dict[str, Port]:
         """The fields of this kind that are ports."""
         return {
-            name: extra
-            for name, info in cls.model_fields.items()
-            for extra in info.metadata
-            if isinstance(extra, Port)
+            name: extra for name, info in cls.model_fields.items() for extra in info.metadata if isinstance(extra, Port)
         }
 
     @field_validator("join")

@@ -18,7 +18,7 @@ from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.refs import ref_of
 from orchestrator.graph.refs import resolve as resolve_ref
-from orchestrator.jsontypes import Json, JsonObject
+from orchestrator.jsontypes import JsonObject
 
 _COMMON = frozenset(Node.model_fields)
 _OF_A_FUNCTION = frozenset({"kind", "ref", "outcomes", "name"}) | _COMMON
@@ -32,7 +32,7 @@ def node_data(node: Node) -> JsonObject:
     """
     if isinstance(node, UnresolvedNode):
         return node.stored
-    data: dict[str, Json] = {"kind": node.kind}
+    data: dict[str, object] = {"kind": node.kind}
     if isinstance(node, FunctionNode):
         data["ref"] = node.ref
         if node.ref is None:
@@ -96,7 +96,7 @@ def _of_kind(cls: type[Node], data: JsonObject, resolve: bool) -> Node:
     return node
 
 
-def _function(data: JsonObject, ref: Json) -> Node:
+def _function(data: JsonObject, ref: object) -> Node:
     unknown = sorted(set(data) - _OF_A_FUNCTION)
     if unknown:
         raise GraphError(f"a function node has no {unknown[0]!r}: it has {', '.join(sorted(_OF_A_FUNCTION))}")
@@ -107,14 +107,14 @@ def _function(data: JsonObject, ref: Json) -> Node:
         raise GraphError(f"{ref!r} is {found!r}, which is no function")
     options: dict[str, Any] = {key: data[key] for key in _COMMON if key in data}
     outcomes = data.get("outcomes")
-    declared = None if outcomes is None else tuple(str(name) for name in cast(list[Json], outcomes))
+    declared = None if outcomes is None else tuple(str(name) for name in cast(list[object], outcomes))
     try:
         return function_node(found, outcomes=declared, **options)
     except ValidationError as error:
         raise GraphError(f"function node {ref!r}: {explain(error)}") from None
 
 
-def _kind_of_a_user(kind: str, ref: Json) -> type[Node]:
+def _kind_of_a_user(kind: str, ref: object) -> type[Node]:
     found = resolve_ref(ref) if isinstance(ref, str) else Node.kinds.get(kind)
     if not isinstance(found, type) or not issubclass(found, Node):
         known = ", ".join(sorted(_shipped_kinds()))

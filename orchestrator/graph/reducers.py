@@ -53,7 +53,7 @@ class _ExtendReducer(Reducer):
 
     __slots__ = ()
 
-    @overload  # type: ignore[override]
+    @overload  # pyright: ignore[reportIncompatibleMethodOverride]  it is two things, by design
     def __call__(self, items: Iterable[object], /) -> Extend: ...
     @overload
     def __call__(self, old: list[Any], new: Iterable[Any], /) -> list[Any]: ...

@@ -61,9 +61,7 @@ def resolve(ref: str) -> object:
         thing: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
-            raise GraphUnknown(
-                f"{ref!r}: there is no module {error.name!r}; is its folder on sys.path?"
-            ) from None
+            raise GraphUnknown(f"{ref!r}: there is no module {error.name!r}; is its folder on sys.path?") from None
         raise
     for part in path.split("."):
         try:

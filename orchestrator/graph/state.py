@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
+from types import SimpleNamespace, new_class
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InvalidInput, InvalidUpdate, SecretInState
-from orchestrator.graph.codec import Unfit, explain
+from orchestrator.graph.codec import Unfit, explain, refuse_secrets
 from orchestrator.graph.fields import Field, fields_of
 from orchestrator.graph.reducers import Extend, Replace
 from orchestrator.graph.refs import ref_of
-from orchestrator.jsontypes import Json, JsonObject
+from orchestrator.jsontypes import JsonObject
 
 _set = object.__setattr__
 _KEPT = "__orchestrator_schema__"
@@ -66,8 +66,7 @@ class StateSchema:
         self._stored = stored
         self._fields = dict(fields)
         self.fields: Mapping[str, StateField] = {
-            field.name: StateField(field.name, field.reducer, field.local, field.portable)
-            for field in fields.values()
+            field.name: StateField(field.name, field.reducer, field.local, field.portable) for field in fields.values()
         }
         self._copied: tuple[tuple[str, Callable[[Any], Any]], ...] = tuple(
             (field.name, field.codec.isolate) for field in fields.values() if field.codec.isolate is not None
@@ -116,24 +115,28 @@ class StateSchema:
 
     # -- values ------------------------------------------------------------------------------------------------
 
-    def initial(self, input: Mapping[str, object]) -> JsonObject:
+    def initial(self, given: Mapping[str, object]) -> JsonObject:
         """The whole start state as JSON: the input, checked, and the defaults of all other fields.
 
         Raises:
             InvalidInput: names every fault.
             SecretInState: a value holds a secret.
         """
-        faults = [self._unknown(name) for name in input if name not in self._names]
+        faults = [self._unknown(name) for name in given if name not in self._names]
+        values: dict[str, object] = {}
         if self.cls is None:
-            values = {**{n: f.default() for n, f in self._fields.items() if not f.required}, **input}
+            values = {**{n: f.default() for n, f in self._fields.items() if not f.required}, **given}
             faults += [f"field {n!r} is missing" for n in self._fields if n not in values]
-        elif not faults:
+        else:
             try:
-                instance = self.cls.model_validate(dict(input), by_alias=True, by_name=True)
+                instance = self.cls.model_validate(
+                    {name: value for name, value in given.items() if name in self._names}, by_alias=True, by_name=True
+                )
+                values = {name: getattr(instance, name) for name in self._fields}
             except ValidationError as error:
-                raise InvalidInput(f"input of {self.name}: {explain(error)}") from None
-            values = {name: getattr(instance, name) for name in self._fields}
-        found: dict[str, Json] = {}
+                refuse_secrets(given)
+                faults.append(explain(error))
+        found: dict[str, object] = {}
         if not faults:
             for name, field in self._fields.items():
                 try:
@@ -174,7 +177,7 @@ class StateSchema:
             InvalidUpdate: names every unknown field and every value that does not fit.
             SecretInState: a value holds a secret.
         """
-        found: dict[str, Json] = {}
+        found: dict[str, object] = {}
         ops: dict[str, str] = {}
         if not update:
             return found, ops
@@ -203,7 +206,7 @@ class StateSchema:
             raise InvalidUpdate(f"update of {self.name}: {'; '.join(faults)}")
         return found, ops
 
-    def _extended(self, field: Field, value: Extend) -> tuple[Json, str]:
+    def _extended(self, field: Field, value: Extend) -> tuple[object, str]:
         if field.reducer == "append":
             return [field.taken.encode(item) for item in value.items], "extend"
         if field.reducer == "extend":
@@ -213,9 +216,7 @@ class StateSchema:
     def _unknown(self, name: object) -> str:
         return f"there is no field {name!r} (there are {', '.join(self.fields)})"
 
-    def apply(
-        self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]
-    ) -> dict[str, object]:
+    def apply(self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]) -> dict[str, object]:
         """New values: the old ones with a journaled update reduced into them. Changes nothing in place."""
         new = dict(values)
         for name, value in update.items():
@@ -317,4 +318,5 @@ def _reader_of(cls: type[BaseModel], names: frozenset[str], reads: frozenset[str
             raise AttributeError(f"this node reads {shown}, not {name!r}: add it to its reads=")
         raise AttributeError(f"{cls.__name__!r} has no field {name!r}")
 
-    return type(cls)(cls.__name__, (cls,), {"__getattr__": refuse, "__module__": cls.__module__})
+    members = {"__getattr__": refuse, "__module__": cls.__module__}
+    return cast(type[BaseModel], new_class(cls.__name__, (cls,), exec_body=lambda body: body.update(members)))

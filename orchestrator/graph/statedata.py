@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, create_model
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticUndefined, core_schema
 
 from orchestrator.errors import GraphError
@@ -19,7 +19,7 @@ from orchestrator.graph.fields import Field, fields_of, reduce_json
 from orchestrator.graph.reducers import BUILTIN, local, resolve_reducer
 from orchestrator.graph.refs import resolve as resolve_ref
 from orchestrator.graph.typetext import parse_type
-from orchestrator.jsontypes import Json, JsonObject
+from orchestrator.jsontypes import JsonObject
 
 if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class _Schema(GenerateJsonSchema):
     """JSON schema that says nothing, instead of failing, where a type has none."""
 
-    def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
         return {}
 
     def encode_default(self, dft: Any) -> Any:
@@ -36,9 +36,6 @@ class _Schema(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
-
-    def generate(self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
-        return super().generate(schema, mode)
 
 
 def data_of(schema: StateSchema) -> JsonObject:
@@ -53,14 +50,14 @@ def class_data(schema: StateSchema) -> JsonObject:
     types = cls.model_json_schema(by_alias=False, schema_generator=_Schema)
     properties = types.get("properties", {})
     fields = {name: _field_data(schema.field(name), properties.get(name, {})) for name in schema.fields}
-    data: dict[str, Json] = {"name": schema.name, "ref": schema.ref, "fields": fields}
+    data: dict[str, object] = {"name": schema.name, "ref": schema.ref, "fields": fields}
     if "$defs" in types:
         data["$defs"] = types["$defs"]
     return data
 
 
-def _field_data(field: Field, types: Mapping[str, Json]) -> JsonObject:
-    data: dict[str, Json] = {"schema": {key: value for key, value in types.items() if key != "title"}}
+def _field_data(field: Field, types: Mapping[str, object]) -> JsonObject:
+    data: dict[str, object] = {"schema": {key: value for key, value in types.items() if key != "title"}}
     if field.reducer:
         data["reducer"] = field.reducer
     if field.local:
@@ -110,16 +107,16 @@ def state_class(ref: str) -> type[BaseModel]:
     return found
 
 
-def _json_field(name: str, spec: Mapping[str, Json]) -> Field:
+def _json_field(name: str, spec: Mapping[str, object]) -> Field:
     types = spec.get("schema")
     shape = types if isinstance(types, Mapping) else {}
     reducer = str(spec.get("reducer", ""))
     portable = spec.get("portable") is not False
 
-    def default() -> Json:
+    def default() -> object:
         return spec.get("default")
 
-    def keep(old: Json, new: Json) -> Json:
+    def keep(old: object, new: object) -> object:
         return old  # what a reducer that is code makes is in the journal
 
     reduce = None
@@ -165,7 +162,7 @@ def inline_schema(data: JsonObject, *, resolve: bool = False) -> StateSchema:
     for field, spec in specs.items():
         definitions[field] = _definition(str(field), spec, resolve, unresolved)
     cls = create_model(name, __module__=__name__, **definitions)
-    inline: dict[str, Json] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}
+    inline: dict[str, object] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}
     fields = fields_of(cls)
     for field in unresolved:
         _leave_unresolved(fields[field], specs[field])
@@ -175,7 +172,7 @@ def inline_schema(data: JsonObject, *, resolve: bool = False) -> StateSchema:
     return schema
 
 
-def _definition(name: str, spec: Json, resolve: bool, unresolved: list[str]) -> tuple[Any, Any]:
+def _definition(name: str, spec: object, resolve: bool, unresolved: list[str]) -> tuple[Any, Any]:
     if isinstance(spec, str):
         return parse_type(spec), ...
     if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):
@@ -204,7 +201,7 @@ def _definition(name: str, spec: Json, resolve: bool, unresolved: list[str]) -> 
     )
 
 
-def _leave_unresolved(field: Field, spec: Json) -> None:
+def _leave_unresolved(field: Field, spec: object) -> None:
     assert isinstance(spec, Mapping)
     field.reducer, field.portable = str(spec["reducer"]), False
     field.reduce = lambda old, new: old

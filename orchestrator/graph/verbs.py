@@ -25,7 +25,7 @@ class Verbs:
 
     async def run(
         self,
-        input: object = None,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
         *,
         store: str = "memory://",
         model: Model | None = None,
@@ -60,7 +60,7 @@ class Verbs:
 
     def run_sync(
         self,
-        input: object = None,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
         *,
         store: str = "memory://",
         model: Model | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import mend_name
 from orchestrator.graph.fields import holds
@@ -28,7 +28,8 @@ def _missing(graph: Graph, field: str, what: str, nodes: tuple[str, ...]) -> Ite
     known = graph.schema.fields
     if field not in known:
         mend = mend_name(field, known, "add the field, or name another")
-        yield Problem("C1.field", f"{what} is {field!r}, and state {graph.schema.name} has no such field: {mend}", nodes)
+        message = f"{what} is {field!r}, and state {graph.schema.name} has no such field: {mend}"
+        yield Problem("C1.field", message, nodes)
 
 
 def _map_problems(graph: Graph) -> Iterator[Problem]:
@@ -50,11 +51,9 @@ def _node_problems(graph: Graph, name: str, node: Node) -> Iterator[Problem]:
         if field not in graph.schema.fields:
             yield from _missing(graph, field, f"port {port!r} of {name}", (name,))
         elif wanted is not None and not holds(graph.schema.field(field).annotation, wanted):
-            yield Problem(
-                "C1.field",
-                f"port {port!r} of {name} is {field!r}, which is no {_kind(wanted)}: make it one, or name another field",
-                (name,),
-            )
+            no = f"which is no {getattr(wanted, '__name__', wanted)}"
+            message = f"port {port!r} of {name} is {field!r}, {no}: make it one, or name another field"
+            yield Problem("C1.field", message, (name,))
     for verb, fields in (("reads", node.reads), ("writes", node.writes)):
         yield from _access_problems(graph, name, verb, fields or ())
 
@@ -65,7 +64,3 @@ def _access_problems(graph: Graph, name: str, verb: str, fields: Iterable[str]) 
             mend = mend_name(field, graph.schema.fields, "add the field, or name another")
             message = f"{name} {verb} {field!r}, and state {graph.schema.name} has no such field: {mend}"
             yield Problem("C1.field", message, (name,))
-
-
-def _kind(wanted: Any) -> str:
-    return str(getattr(wanted, "__name__", wanted))

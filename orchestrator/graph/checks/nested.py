@@ -47,4 +47,5 @@ def _mapping(node: object, attribute: str) -> Mapping[str, object]:
 def _missing(name: str, what: str, field: str, schema: StateSchema) -> Iterator[Problem]:
     if field not in schema.fields:
         mend = mend_name(field, schema.fields, "add the field, or name another")
-        yield Problem("C1.field", f"{what} of {name} name {field!r}, and state {schema.name} has no such field: {mend}", (name,))
+        message = f"{what} of {name} name {field!r}, and state {schema.name} has no such field: {mend}"
+        yield Problem("C1.field", message, (name,))

@@ -17,7 +17,7 @@ def reach_problems(graph: Graph) -> Iterator[Problem]:
     """Wants edges that checked out. An edge from `*` is a way from every node; STOP is an end like END."""
     import networkx as nx
 
-    ways = nx.DiGraph()
+    ways: nx.DiGraph[str] = nx.DiGraph()
     ways.add_nodes_from((START, ANY, END, STOP, *graph.nodes))
     ways.add_edges_from((edge.source, edge.target) for edge in graph.edges)
     if any(edge.source == ANY for edge in graph.edges):
