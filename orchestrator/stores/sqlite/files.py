@@ -1,0 +1,186 @@
+"""Opening the file of a store, and what the errors of SQLite mean to a user."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from orchestrator.errors import StoreError, StoreUnavailable
+from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate
+
+__all__ = ["BUSY_SECONDS", "file_identity", "open_to_read", "open_to_write", "patiently", "store_error", "whole_file"]
+
+T = TypeVar("T")
+
+BUSY_SECONDS = 10.0
+"""How long a lock that another process holds is waited for."""
+
+_PAGE_BYTES = 8192
+"""Records of 1 to 4 KiB are usual, and a record is kept within one page if it fits: 4096 would waste a third."""
+
+
+def open_to_write(path: Path, url: str) -> sqlite3.Connection:
+    """A connection that writes durably; makes the file (0600), its directory (0700) and its tables when needed.
+
+    Raises:
+        sqlite3.Error, OSError: the file cannot be made or opened; `store_error` says it in words.
+        StoreError, StoreTooNew: it is not a file for this version.
+    """
+    for directory in reversed(path.parents):
+        directory.mkdir(mode=0o700, exist_ok=True)
+    if not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its side files the same mode
+    connection = _connect(path, "rw")
+    try:
+        patiently(lambda: _prepare(connection, url))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, url: str) -> None:
+    # journal_mode is remembered by the file; asked for again, it would wait for every reader
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        check_version(connection, url)  # leave files of others as they are
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = ON")  # a deleted run leaves no text behind in free pages
+    connection.execute("PRAGMA journal_size_limit = 16777216")
+    migrate(connection, url)
+
+
+def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
+    """A connection that only reads, and whether it may be kept for the next reader.
+
+    A file that is not there yet, or is empty, reads as a store without runs: reading never makes a file.
+
+    Raises:
+        sqlite3.Error, OSError: the file cannot be opened; `store_error` says it in words.
+        StoreError, StoreTooNew, StoreUnavailable: it is not a file for this version, or not as it is.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        migrate(connection, url)
+        return connection, False
+    connection, lasting = _connect(path, "rw"), True  # SQLite goes on read-only where it may not write
+    try:
+        try:
+            version = patiently(lambda: check_version(connection, url))
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _NO_SHARED_MEMORY:
+                raise
+            connection.close()
+            connection, lasting = _connect_frozen(path, url), False
+            version = check_version(connection, url)
+        if version < len(MIGRATIONS):
+            connection.close()
+            open_to_write(path, url).close()
+            return open_to_read(path, url)
+        connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection, lasting
+
+
+def _connect_frozen(path: Path, url: str) -> sqlite3.Connection:
+    """Read a file in a directory where the files that coordinate readers and writers cannot be made."""
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        raise StoreUnavailable(
+            f"store {url}: its latest records are in {log.name}, which cannot be read in a directory that is "
+            f"read-only; copy {path.name} and {log.name} to a directory where you may write"
+        )
+    return _connect(path, "ro&immutable=1")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=1.0
+    )
+    connection.text_factory = str
+    return connection
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path names just now: it changes when the file is removed or replaced."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+def patiently(action: Callable[[], T], seconds: float = BUSY_SECONDS) -> T:
+    """Do something that another process's lock may stand in the way of; try for `seconds`.
+
+    The waits are random, so that two processes which want the same lock do not keep step.
+    """
+    deadline = time.monotonic() + seconds
+    longest = 0.001
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _LOCKED or time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(0.0, longest))
+        longest = min(longest * 2, 0.05)
+
+
+# ------------------------------------------------------------------------------------ errors
+
+_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_NO_SHARED_MEMORY = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+_WHOLE_FILE = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOTADB,
+}  # fmt: skip
+
+_UNAVAILABLE = {
+    sqlite3.SQLITE_FULL: "the disk is full; free some space, then go on: nothing that was written is lost",
+    sqlite3.SQLITE_READONLY: "the file or its directory is read-only; make both writable, or name another store",
+    sqlite3.SQLITE_PERM: "this user may not use the file; change its permissions, or name another store",
+    sqlite3.SQLITE_BUSY: "another process has locked it for too long; end that process, then go on",
+    sqlite3.SQLITE_LOCKED: "another process has locked it for too long; end that process, then go on",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; make its directory, and make both readable and writable",
+    sqlite3.SQLITE_IOERR: "the disk refused to read or write; see to the disk and its free space, then go on",
+}
+_BROKEN = {
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it, or save what can be read with `sqlite3 FILE .recover`",
+    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database; name another file",
+}
+
+
+def _code(error: BaseException) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of it is detail
+    return code
+
+
+def whole_file(error: BaseException) -> bool:
+    """True when an error is about the file, so that every other write would meet it too."""
+    return isinstance(error, OSError) or _code(error) in _WHOLE_FILE
+
+
+def store_error(error: Exception, url: str) -> Exception:
+    """What an error of SQLite or of the file system means to a user; other errors are given back as they are."""
+    if isinstance(error, sqlite3.Error):
+        code = _code(error)
+        if code in _UNAVAILABLE:
+            return StoreUnavailable(f"store {url}: {_UNAVAILABLE[code]} ({error})")
+        if code in _BROKEN:
+            return StoreError(f"store {url}: {_BROKEN[code]} ({error})")
+        return StoreError(f"store {url}: {error}")
+    if isinstance(error, OSError):
+        return StoreUnavailable(
+            f"store {url}: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}; "
+            f"name a file in a directory where this user may write"
+        )
+    return error

@@ -1,0 +1,129 @@
+"""The tables, their versions, and how a file of one version becomes one of the next.
+
+A row of `records` or `snapshots` has the key `run << 32 | seq`: an ordinary rowid table whose rows lie in the
+order in which they are read. (`WITHOUT ROWID` would put every record of more than a quarter page on an overflow
+page of its own.) `labels` repeats `created` so that a page of the runs with a label is one walk along its key.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from orchestrator.errors import StoreError, StoreTooNew
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "check_version", "migrate", "version_of"]
+
+APPLICATION_ID = 0x4F524348
+"""SQLite's header field that says whose database a file is: "ORCH"."""
+
+Migration: TypeAlias = Callable[[sqlite3.Connection], None]
+
+MIGRATIONS: list[Migration] = []
+"""The n-th turns a file of version n into one of version n + 1. Released ones are never edited."""
+
+
+def _migration(change: Migration) -> Migration:
+    MIGRATIONS.append(change)
+    return change
+
+
+@_migration
+def first_tables(connection: sqlite3.Connection) -> None:
+    for statement in _FIRST_TABLES.split(";"):
+        connection.execute(statement)
+
+
+_FIRST_TABLES = """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL UNIQUE,
+        graph TEXT NOT NULL,
+        status TEXT NOT NULL,
+        labels TEXT NOT NULL,
+        created REAL NOT NULL,
+        updated REAL NOT NULL,
+        head INTEGER NOT NULL,
+        structure TEXT NOT NULL,
+        content TEXT NOT NULL,
+        due REAL,
+        waiting INTEGER NOT NULL
+    );
+    CREATE INDEX runs_by_created ON runs (created);
+    CREATE INDEX runs_by_status ON runs (status, created);
+    CREATE INDEX runs_by_graph ON runs (graph, created);
+    CREATE INDEX runs_by_graph_and_status ON runs (graph, status, created);
+
+    CREATE TABLE labels (
+        name TEXT NOT NULL,
+        value TEXT NOT NULL,
+        created REAL NOT NULL,
+        run INTEGER NOT NULL,
+        PRIMARY KEY (name, value, created, run)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE records (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
+    CREATE TABLE snapshots (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
+    CREATE TABLE graphs (digest TEXT PRIMARY KEY, data TEXT NOT NULL);
+    CREATE TABLE leases (run INTEGER PRIMARY KEY, token TEXT NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL);
+
+    CREATE TABLE inbox (id INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, body TEXT NOT NULL);
+    CREATE INDEX inbox_by_run ON inbox (run);
+
+    CREATE VIEW journal AS
+        SELECT runs.run_id, records.id & 4294967295 AS seq, CAST(records.data AS TEXT) AS record
+        FROM records JOIN runs ON runs.id = records.id >> 32
+"""
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """How many migrations a file has seen; 0 for an empty one."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def check_version(
+    connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS
+) -> int:
+    """The version of a file that this library may use.
+
+    Raises:
+        StoreTooNew: a newer version of this library wrote it.
+        StoreError: it is the database of another program.
+    """
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID:
+        tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        if application or tables:
+            raise StoreError(f"store {url} is the SQLite database of another program; name another file")
+    version = version_of(connection)
+    if version > len(migrations):
+        raise StoreTooNew(
+            f"store {url} has schema version {version}, this version of graph-orchestrator knows up to "
+            f"{len(migrations)}; update graph-orchestrator"
+        )
+    return version
+
+
+def migrate(connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring a file to the newest version, in one transaction: it is changed wholly or not at all.
+
+    Raises:
+        StoreTooNew, StoreError: see `check_version`.
+        sqlite3.Error: the file cannot be changed.
+    """
+    if check_version(connection, url, migrations) == len(migrations):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # asked again, now that nobody else can change it
+        for change in migrations[check_version(connection, url, migrations) :]:
+            change(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

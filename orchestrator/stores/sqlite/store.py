@@ -1,0 +1,192 @@
+"""`SQLiteStore`: the store in a file, put together from the thread that writes and the connections that read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from sqlite3 import Connection
+
+from anyio import CancelScope, to_thread
+
+from orchestrator.jsontypes import JsonObject, canonical
+from orchestrator.kernel.records import Record
+from orchestrator.stores.base import (
+    Lease,
+    Message,
+    Page,
+    RunInfo,
+    Store,
+    as_statuses,
+    check_new,
+    check_seqs,
+    copy_run,
+)
+from orchestrator.stores.sqlite import listing, reads, writes
+from orchestrator.stores.sqlite.readers import Readers
+from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
+
+__all__ = ["SQLiteStore"]
+
+
+class SQLiteStore:
+    """A store in the SQLite file at `path`; see `Store` for what each method promises.
+
+    Safe to use from several threads, event loops and processes. The file is opened at once if it is there, and
+    made (readable by this user only) by the first write if not. A file that cannot be written can be read.
+
+    Raises:
+        StoreError: the file is not a store.
+        StoreTooNew: a newer version of this library wrote it.
+        StoreUnavailable: it cannot be opened.
+    """
+
+    def __init__(self, path: str | Path, *, url: str | None = None) -> None:
+        self.path = Path(path).absolute()  # a later change of directory must not lead to another file
+        self._url = url if url is not None else f"sqlite:///{path}"
+        self._readers = Readers(self.path, self._url)
+        self._writer = Writer(self.path, self._url)
+        self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None
+        self._readers.read_now(_nothing)
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"SQLiteStore({str(self.path)!r})"
+
+    def statistics(self) -> WriterStatistics:
+        """How many writes there were, and how many commits they took."""
+        return self._writer.statistics()
+
+    # ------------------------------------------------------------------------------- journal
+
+    async def create(self, info: RunInfo, records: Sequence[Record]) -> None:
+        check_new(info, records)
+        await self._writer.write(partial(writes.create, info=info, rows=writes.rows_of(records)))
+
+    async def append(
+        self,
+        run_id: str,
+        records: Sequence[Record],
+        *,
+        after: int,
+        status: str | None = None,
+        due: float | None = None,
+        waiting: int | None = None,
+        consumed: Sequence[int] = (),
+    ) -> int:
+        check_seqs(run_id, records, after)
+        rows, updated = writes.rows_of(records), records[-1].ts if records else None
+        message_ids = tuple(consumed)
+        return await self._writer.write(
+            lambda connection: writes.append(
+                connection, run_id, rows, after, updated, status, due, waiting, message_ids
+            )
+        )
+
+    async def read(
+        self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
+    ) -> list[Record]:
+        return await self._readers.read(
+            lambda connection: reads.records(connection, run_id, after, upto, limit)
+        )
+
+    def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        return self._readers.read_now(lambda connection: reads.records(connection, run_id, after, upto, None))
+
+    # ---------------------------------------------------------------------------------- runs
+
+    async def info(self, run_id: str) -> RunInfo:
+        return await self._readers.read(partial(reads.info, run_id=run_id))
+
+    async def runs(
+        self,
+        *,
+        status: Collection[str] | str | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        statuses, wanted = as_statuses(status), dict(labels or {})
+        return await self._readers.read(
+            lambda connection: listing.runs(connection, statuses, graph, wanted, after, limit)
+        )
+
+    async def delete(self, run_id: str) -> None:
+        # the log would keep the run's text until it is next emptied
+        await self._writer.write(partial(writes.delete, run_id=run_id), checkpoint=True)
+
+    async def copy(self, run_id: str, to: Store) -> None:
+        await copy_run(self, run_id, to)
+
+    # -------------------------------------------------------------------- graphs and snapshots
+
+    async def put_graph(self, digest: str, data: JsonObject) -> None:
+        await self._writer.write(partial(writes.put_graph, digest=digest, data=canonical(data)))
+
+    async def graph(self, digest: str) -> JsonObject:
+        return await self._readers.read(partial(reads.graph, digest=digest, url=self._url))
+
+    def graph_now(self, digest: str) -> JsonObject:
+        return self._readers.read_now(partial(reads.graph, digest=digest, url=self._url))
+
+    async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        await self._writer.write(partial(writes.put_snapshot, run_id=run_id, seq=seq, data=bytes(data)))
+
+    async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
+        return await self._readers.read(partial(reads.snapshot, run_id=run_id, upto=upto))
+
+    # -------------------------------------------------------------------- leases and messages
+
+    async def lease(self, run_id: str) -> Lease | None:
+        return await self._readers.read(partial(reads.lease, run_id=run_id))
+
+    async def take_lease(self, lease: Lease, *, replaces: str | None = None, now: float) -> bool:
+        return await self._writer.write(partial(writes.take_lease, lease=lease, replaces=replaces, now=now))
+
+    async def renew_lease(self, run_id: str, token: str, expires: float) -> bool:
+        return await self._writer.write(
+            partial(writes.renew_lease, run_id=run_id, token=token, expires=expires)
+        )
+
+    async def drop_lease(self, run_id: str, token: str) -> None:
+        await self._writer.write(partial(writes.drop_lease, run_id=run_id, token=token))
+
+    async def post(self, run_id: str, body: JsonObject) -> int:
+        return await self._writer.write(partial(writes.post, run_id=run_id, body=canonical(body)))
+
+    async def inbox(self, run_ids: Collection[str]) -> list[Message]:
+        wanted = frozenset(run_ids)
+        changes = self._readers.changes()  # asked before reading: what comes in between is then read twice
+        seen = self._inbox_seen
+        if seen is not None and changes is not None and seen[:2] == (changes, wanted):
+            return list(seen[2])
+        messages = await self._readers.read(partial(reads.inbox, run_ids=wanted))
+        self._inbox_seen = (changes, wanted, tuple(messages))
+        return messages
+
+    async def discard(self, ids: Sequence[int]) -> None:
+        if ids:
+            await self._writer.write(partial(writes.discard, ids=tuple(ids)))
+
+    # --------------------------------------------------------------------------------- close
+
+    async def close(self) -> None:
+        self._readers.close()  # first: the last connection to close empties the log into the file and removes it
+        thread = self._writer.stop()
+        if thread is not None:
+            with CancelScope(shield=True):
+                await to_thread.run_sync(thread.join)
+
+    def __del__(self) -> None:
+        # a store that nobody closed: let its thread and connections end rather than live with the process
+        if hasattr(self, "_writer"):
+            self._writer.stop()
+            self._readers.close()
+
+
+def _nothing(connection: Connection) -> None:
+    """Opening the file is the point: it says at once what is wrong with it."""
