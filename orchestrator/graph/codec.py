@@ -8,32 +8,22 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import enum
 import json
 import math
-import types
-import typing
-from collections.abc import Callable, Iterator
-from datetime import date, datetime, time, timedelta
+from collections.abc import Callable
 from decimal import Decimal
-from pathlib import PurePath
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
-from uuid import UUID
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, SecretBytes, SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
 from orchestrator.errors import SecretInState
+from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_native, members_of, parts_of
+from orchestrator.graph.isolation import isolated, isolation_of
 from orchestrator.jsontypes import canonical
 
-_SCALARS = (str, int, float, bool)
 _NONE = type(None)
-_IMMUTABLE = (
-    str, int, float, bool, _NONE, bytes, complex, range,
-    date, datetime, time, timedelta, Decimal, UUID, PurePath, enum.Enum,
-)  # fmt: skip
-_SECRETS = (SecretStr, SecretBytes)
 
 
 class Unfit(ValueError):
@@ -49,17 +39,17 @@ class Codec:
     """Makes a copy that shares nothing mutable; None where values can be shared."""
 
     def __init__(self, annotation: Any, config: ConfigDict | None = None, *, plain: bool = True) -> None:
-        parts = frozenset(_parts(annotation))
-        bare = _optional(annotation)
+        parts = frozenset(parts_of(annotation))
+        bare = members_of(annotation)
         self._exact: frozenset[type] = (
-            frozenset(bare) if plain and bare and set(bare) <= {*_SCALARS, _NONE} else frozenset()
+            frozenset(bare) if plain and bare and set(bare) <= {*SCALARS, _NONE} else frozenset()
         )
-        self._native = plain and _native(annotation)
-        self._opaque = any(_hides(part) for part in parts)
+        self._native = plain and is_native(annotation)
+        self._opaque = any(holds_anything(part) for part in parts)
         self._unordered = not parts.isdisjoint((set, frozenset)) or self._opaque
         self._strict_floats = float in parts or Decimal in parts or self._opaque or not self._native
         self._adapter: TypeAdapter[Any] = _adapter(annotation, config)
-        self.isolate = _isolation(annotation)
+        self.isolate = isolation_of(annotation)
 
     @property
     def adapter(self) -> TypeAdapter[Any]:
@@ -149,17 +139,15 @@ def explain(error: ValidationError) -> str:
         place = ".".join(str(part) for part in fault["loc"])
         got = fault["input"]
         message = fault["msg"][:1].lower() + fault["msg"][1:]
-        short = "a secret" if isinstance(got, _SECRETS) else _short(got)
-        faults.append(f"{place}: {message}, got {short}" if place else f"{message}, got {short}")
+        if fault["type"] not in ("missing", "value_error", "assertion_error"):  # those say it, or have nothing to say
+            message += ", got a secret" if isinstance(got, SECRETS) else f", got {_short(got)}"
+        faults.append(f"{place}: {message}" if place else message)
     return "; ".join(faults)
 
 
 def _short(value: object) -> str:
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
-
-
-# -- looking at types --------------------------------------------------------------------------------------------
 
 
 def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:
@@ -171,145 +159,6 @@ def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
 
 
-def _parts(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[Any]:
-    """Every type that a type is made of, through models and dataclasses."""
-    origin = get_origin(annotation)
-    if hasattr(annotation, "__value__") and annotation is not JsonValue:  # `type X = ...`, which may name itself
-        if annotation not in seen:
-            yield from _parts(annotation.__value__, seen | {annotation})
-        return
-    if origin is Annotated:
-        yield from _parts(get_args(annotation)[0], seen)
-    elif origin is Literal:
-        yield from (type(value) for value in get_args(annotation))
-    elif origin in (Union, types.UnionType):
-        for argument in get_args(annotation):
-            yield from _parts(argument, seen)
-    elif origin is not None:
-        yield origin
-        for argument in get_args(annotation):
-            if argument is not Ellipsis:
-                yield from _parts(argument, seen)
-        if origin in (list, dict, set, frozenset, tuple):
-            return
-        yield from _inner(origin, seen)
-    else:
-        yield _NONE if annotation is None else annotation
-        if annotation in (list, dict, set, frozenset, tuple):
-            yield Any
-        yield from _inner(annotation, seen)
-
-
-def _inner(kind: Any, seen: frozenset[Any]) -> Iterator[Any]:
-    if kind in seen or not isinstance(kind, type):
-        return
-    seen = seen | {kind}
-    if issubclass(kind, BaseModel):
-        for field in kind.model_fields.values():
-            yield from _parts(field.annotation, seen)
-    elif dataclasses.is_dataclass(kind) or hasattr(kind, "__annotations__"):
-        try:
-            hints = typing.get_type_hints(kind, include_extras=True)
-        except (NameError, TypeError):
-            return
-        for hint in hints.values():
-            if get_origin(hint) is not typing.ClassVar:
-                yield from _parts(hint, seen)
-
-
-def _hides(part: Any) -> bool:
-    """Whether values of a type may be of any other type."""
-    return part in (Any, object, JsonValue) or isinstance(part, TypeVar)
-
-
-def secret_in(annotation: Any) -> bool:
-    """Whether a type is, or holds, a secret."""
-    return any(isinstance(part, type) and issubclass(part, _SECRETS) for part in _parts(annotation))
-
-
-def _optional(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, or the one type; empty where constraints stand in the annotation."""
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
-        return get_args(annotation)
-    return () if origin is not None else (_NONE if annotation is None else annotation,)
-
-
-def _native(annotation: Any) -> bool:
-    """Whether a value's JSON is the value itself."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        known = all(type(extra).__module__ == "annotated_types" for extra in arguments[1:])
-        return known and _native(arguments[0])
-    if origin is Literal:
-        return all(type(value) in (*_SCALARS, _NONE) for value in arguments)
-    if origin in (Union, types.UnionType):
-        return all(_native(argument) for argument in arguments)
-    if origin is list:
-        return _native(arguments[0])
-    if origin is dict:
-        return arguments[0] is str and _native(arguments[1])
-    return annotation in (*_SCALARS, _NONE, None, Any, JsonValue, list)
-
-
-# -- keeping values apart ----------------------------------------------------------------------------------------
-
-
-def _isolation(annotation: Any) -> Callable[[Any], Any] | None:
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _isolation(get_args(annotation)[0])
-    if _shareable(annotation):
-        return None
-    arguments = [a for a in get_args(annotation) if a is not Ellipsis]
-    if origin in (list, dict, set) and arguments and all(_shareable(argument) for argument in arguments):
-        return _copy
-    return isolated
-
-
-def _copy(value: Any) -> Any:
-    # A value that has been through a union or a subclass may be another container than its type says.
-    return value.copy() if type(value) in (list, dict, set) else isolated(value)
-
-
-def _shareable(annotation: Any) -> bool:
-    """Whether all values of a type are immutable; what says that it is frozen is taken at its word."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _shareable(get_args(annotation)[0])
-    if origin is Literal or annotation is None:
-        return True
-    if origin in (Union, types.UnionType, tuple, frozenset):
-        return all(_shareable(argument) for argument in get_args(annotation) if argument is not Ellipsis)
-    return isinstance(annotation, type) and (issubclass(annotation, _IMMUTABLE) or _frozen(annotation))
-
-
-def _frozen(kind: type) -> bool:
-    if issubclass(kind, BaseModel):
-        return bool(kind.model_config.get("frozen"))
-    parameters = getattr(kind, "__dataclass_params__", None)
-    return bool(getattr(parameters, "frozen", False))
-
-
-def isolated(value: Any) -> Any:
-    """A copy of a value of any type that shares nothing mutable with it."""
-    kind = type(value)
-    if kind in (str, int, float, bool, _NONE):
-        return value
-    if kind is list:
-        return [isolated(item) for item in value]
-    if kind is dict:
-        return {key: isolated(item) for key, item in value.items()}
-    if kind is tuple:
-        return tuple(isolated(item) for item in value)
-    if isinstance(value, _IMMUTABLE) or _frozen(kind):
-        return value
-    return copy.deepcopy(value)
-
-
-# -- walking values ----------------------------------------------------------------------------------------------
-
-
 def _refuse_surrogates(text: str) -> None:
     try:
         text.encode()
@@ -319,7 +168,7 @@ def _refuse_surrogates(text: str) -> None:
 
 def refuse_secrets(value: Any) -> None:
     """Raise `SecretInState` if a value holds a secret anywhere."""
-    if isinstance(value, _SECRETS):
+    if isinstance(value, SECRETS):
         raise SecretInState("a secret must not enter the state: hand it over by deps, or as an 'env:NAME' reference")
     if isinstance(value, dict):
         for item in value.values():

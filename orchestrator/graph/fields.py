@@ -14,7 +14,8 @@ from pydantic import Field as PydanticField
 from pydantic.fields import FieldInfo
 
 from orchestrator.errors import GraphError, SecretInState
-from orchestrator.graph.codec import Codec, JsonCodec, Unfit, secret_in
+from orchestrator.graph.annotations import secret_in
+from orchestrator.graph.codec import Codec, JsonCodec, Unfit
 from orchestrator.graph.reducers import Local, Reducer, ReducerFunction, is_reducer, reducer_name
 
 _VALIDATORS: Mapping[str, Callable[[Any], object]] = {

@@ -53,11 +53,13 @@ class _ExtendReducer(Reducer):
 
     __slots__ = ()
 
-    @overload  # pyright: ignore[reportIncompatibleMethodOverride]  it is two things, by design
+    @overload
     def __call__(self, items: Iterable[object], /) -> Extend: ...
     @overload
     def __call__(self, old: list[Any], new: Iterable[Any], /) -> list[Any]: ...
-    def __call__(self, old: Iterable[Any], new: Iterable[Any] | None = None, /) -> object:
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]  it is two things, by design
+        self, old: Iterable[Any], new: Iterable[Any] | None = None, /
+    ) -> object:
         return Extend(list(old)) if new is None else self.function(old, new)
 
 

@@ -1,0 +1,96 @@
+"""What the type of a state field is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, JsonValue, SecretBytes, SecretStr
+
+SCALARS = (str, int, float, bool)
+SECRETS = (SecretStr, SecretBytes)
+_NONE = type(None)
+
+
+def parts_of(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[Any]:
+    """Every type that a type is made of, through models and dataclasses."""
+    origin = get_origin(annotation)
+    if hasattr(annotation, "__value__") and annotation is not JsonValue:  # `type X = ...`, which may name itself
+        if annotation not in seen:
+            yield from parts_of(annotation.__value__, seen | {annotation})
+        return
+    if origin is Annotated:
+        yield from parts_of(get_args(annotation)[0], seen)
+    elif origin is Literal:
+        yield from (type(value) for value in get_args(annotation))
+    elif origin in (Union, types.UnionType):
+        for argument in get_args(annotation):
+            yield from parts_of(argument, seen)
+    elif origin is not None:
+        yield origin
+        for argument in get_args(annotation):
+            if argument is not Ellipsis:
+                yield from parts_of(argument, seen)
+        if origin in (list, dict, set, frozenset, tuple):
+            return
+        yield from _inner(origin, seen)
+    else:
+        yield _NONE if annotation is None else annotation
+        if annotation in (list, dict, set, frozenset, tuple):
+            yield Any
+        yield from _inner(annotation, seen)
+
+
+def _inner(kind: Any, seen: frozenset[Any]) -> Iterator[Any]:
+    if kind in seen or not isinstance(kind, type):
+        return
+    seen = seen | {kind}
+    if issubclass(kind, BaseModel):
+        for field in kind.model_fields.values():
+            yield from parts_of(field.annotation, seen)
+    elif dataclasses.is_dataclass(kind) or hasattr(kind, "__annotations__"):
+        try:
+            hints = typing.get_type_hints(kind, include_extras=True)
+        except (NameError, TypeError):
+            return
+        for hint in hints.values():
+            if get_origin(hint) is not typing.ClassVar:
+                yield from parts_of(hint, seen)
+
+
+def holds_anything(part: Any) -> bool:
+    """Whether values of a type may be of any other type."""
+    return part in (Any, object, JsonValue) or isinstance(part, TypeVar)
+
+
+def secret_in(annotation: Any) -> bool:
+    """Whether a type is, or holds, a secret."""
+    return any(isinstance(part, type) and issubclass(part, SECRETS) for part in parts_of(annotation))
+
+
+def members_of(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type; empty where constraints stand in the annotation."""
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return get_args(annotation)
+    return () if origin is not None else (_NONE if annotation is None else annotation,)
+
+
+def is_native(annotation: Any) -> bool:
+    """Whether a value's JSON is the value itself."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        known = all(type(extra).__module__ == "annotated_types" for extra in arguments[1:])
+        return known and is_native(arguments[0])
+    if origin is Literal:
+        return all(type(value) in (*SCALARS, _NONE) for value in arguments)
+    if origin in (Union, types.UnionType):
+        return all(is_native(argument) for argument in arguments)
+    if origin is list:
+        return is_native(arguments[0])
+    if origin is dict:
+        return arguments[0] is str and is_native(arguments[1])
+    return annotation in (*SCALARS, _NONE, None, Any, JsonValue, list)
