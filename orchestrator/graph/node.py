@@ -148,9 +148,9 @@ class Node(BaseModel):
             name: extra for name, info in cls.model_fields.items() for extra in info.metadata if isinstance(extra, Port)
         }
 
-    @field_validator("join")
+    @field_validator("join", mode="before")
     @classmethod
-    def _check_join(cls, join: Join) -> Join:
+    def _check_join(cls, join: object) -> object:
         if isinstance(join, bool) or (isinstance(join, int) and join < 1):
             raise ValueError("join is 'all', 'each' or how many branches to wait for (1 or more)")
         return join

@@ -262,7 +262,7 @@ class StateSchema:
         cls = self.cls if reads is None else self._reader(reads)
         view = cls.__new__(cls)
         _set(view, "__dict__", shown)
-        _set(view, "__pydantic_fields_set__", self._names)
+        _set(view, "__pydantic_fields_set__", set(shown))
         _set(view, "__pydantic_extra__", None)
         _set(view, "__pydantic_private__", None)
         if self._post_init:
