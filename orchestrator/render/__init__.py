@@ -1,0 +1,121 @@
+"""One drawing for every graph and every run, in many formats.
+
+A graph becomes a `Drawing` (`draw`), which is plain data; each format writes that down. With a run the same picture
+carries counts and states, so a static picture, a run's and a live one never look different.
+
+Labels are data: nothing that a model, a tool or a person said can break a drawing or act in a page. What looks like
+a secret is blanked.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.render.backends import RenderError, backends
+    from orchestrator.render.build import draw
+    from orchestrator.render.dot import to_dot
+    from orchestrator.render.drawing import Drawing
+    from orchestrator.render.mermaid import to_mermaid
+    from orchestrator.render.overlaid import HasOverlay, RunLike
+    from orchestrator.render.png import to_png
+    from orchestrator.render.redact import redact
+    from orchestrator.render.style import stylesheet
+    from orchestrator.render.svg import to_svg
+    from orchestrator.render.text import to_text
+    from orchestrator.render.words import lines, plain, told
+    from orchestrator.render.yaml_ import to_yaml
+
+Format: TypeAlias = Literal["svg", "png", "dot", "mermaid", "text", "yaml"]
+FORMATS: tuple[Format, ...] = ("svg", "png", "dot", "mermaid", "text", "yaml")
+
+__all__ = [
+    "FORMATS",
+    "Drawing",
+    "Format",
+    "HasOverlay",
+    "RenderError",
+    "RunLike",
+    "backends",
+    "draw",
+    "lines",
+    "plain",
+    "redact",
+    "render",
+    "stylesheet",
+    "to_dot",
+    "to_mermaid",
+    "to_png",
+    "to_svg",
+    "to_text",
+    "to_yaml",
+    "told",
+]
+
+_HOMES = {
+    "Drawing": "drawing",
+    "HasOverlay": "overlaid",
+    "RenderError": "backends",
+    "RunLike": "overlaid",
+    "backends": "backends",
+    "draw": "build",
+    "lines": "words",
+    "plain": "words",
+    "redact": "redact",
+    "stylesheet": "style",
+    "to_dot": "dot",
+    "to_mermaid": "mermaid",
+    "to_png": "png",
+    "to_svg": "svg",
+    "to_text": "text",
+    "to_yaml": "yaml_",
+    "told": "words",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def render(
+    graph: Graph | HasOverlay,
+    format: str,  # noqa: A002  the option's name on the command line
+    run: RunLike | None = None,
+) -> str | bytes:
+    """Draws in the format of that name.
+
+    Args:
+        graph: A graph, or a run, which is drawn over its own graph (`run.graph_object`).
+        format: One of `FORMATS`.
+        run: Laid over the graph; `yaml` has no place for it.
+
+    Returns:
+        Text; of `png` the file's bytes.
+
+    Raises:
+        ValueError: There is no such format.
+        RenderError: The picture cannot be made; names the mend.
+        NotSerialisable: `yaml` of a graph with a closure.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"no format {format!r}: there are {', '.join(FORMATS)}")
+    inner: Graph | None = getattr(graph, "graph_object", None)
+    if inner is not None:
+        graph, run = inner, run or graph  # type: ignore[assignment]  # a run, since it has a graph
+    if format == "yaml":
+        from orchestrator.render.yaml_ import to_yaml
+
+        return to_yaml(graph)  # type: ignore[arg-type]
+    draws = getattr(import_module(f"{__name__}.{format}"), f"to_{format}")
+    made = draws(graph, run)
+    assert isinstance(made, str | bytes)
+    return made

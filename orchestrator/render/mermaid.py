@@ -1,0 +1,108 @@
+"""A graph, or a run in it, as a Mermaid flowchart: for Markdown, pull requests and notebooks.
+
+Renderers refuse more than 500 edges or 50,000 characters unless they are told otherwise; the text is whole anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.render.build import draw
+from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark, short
+from orchestrator.render.layout import Direction
+from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.render.overlaid import RunLike
+
+_SHAPES = {
+    "start": ("([", "])"),
+    "end": ("([", "])"),
+    "stop": ("[[", "]]"),
+    "any": ("([", "])"),
+    "human": ("{{", "}}"),
+    "graph": ("[[", "]]"),
+}
+_CLASSES = {
+    "terminal": "fill:#344054,stroke:#344054,color:#ffffff",
+    "any": "fill:#ffffff,stroke:#8d98aa,color:#5d6b82,stroke-dasharray:4 3",
+    "visited": "fill:#eefaf5,stroke:#00795a,color:#182230,stroke-width:2px",
+    "running": "fill:#edf6fd,stroke:#0067ab,color:#182230,stroke-width:2px,stroke-dasharray:8 4",
+    "waiting": "fill:#fff7e6,stroke:#b26a00,color:#182230,stroke-width:2px,stroke-dasharray:3 3",
+    "failed": "fill:#fff1ea,stroke:#c04400,color:#182230,stroke-width:4px",
+}
+"""In the order in which they are drawn over each other."""
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ,_")
+_BREAK = "<br/>"
+
+
+def to_mermaid(graph: Graph, run: RunLike | None = None, *, direction: Direction = "TB") -> str:
+    """Draws a graph as Mermaid text.
+
+    In labels every character but letters, digits, space, `,` and `_` is written as a character reference: none
+    can end its label, become markup or a link.
+
+    Args:
+        graph: The graph; subgraphs are subgraphs.
+        run: Laid over it: anything with `.overlay()`.
+        direction: Down the page, or to the right.
+    """
+    return "\n".join(_lines(draw(graph, run), direction)) + "\n"
+
+
+def _lines(drawing: Drawing, direction: Direction) -> Iterator[str]:
+    yield f"flowchart {direction}"
+    yield from _level(drawing.levels(), None, "  ")
+    for edge in drawing.edges:
+        yield f"  {edge.source} {_arrow(edge)} {edge.target}"
+    marks = [*drawing.nodes, *(cluster.node for cluster in drawing.clusters)]
+    for name, style in _CLASSES.items():
+        keys = [mark.key for mark in marks if name in _classes(mark)]
+        if keys:
+            yield f"  classDef {name} {style}"
+            yield f"  class {','.join(keys)} {name}"
+    taken = [str(number) for number, edge in enumerate(drawing.edges) if edge.taken]
+    if taken:
+        yield f"  linkStyle {','.join(taken)} stroke:#00795a,stroke-width:3px"
+
+
+def _level(levels: Mapping[str | None, Level], cluster: str | None, indent: str) -> Iterator[str]:
+    for node in levels[cluster].nodes:
+        opening, closing = _SHAPES.get(node.look, ("(", ")"))
+        yield f'{indent}{node.key}{opening}"{_label(node)}"{closing}'
+    for inner in levels[cluster].clusters:
+        yield f'{indent}subgraph {inner.key} ["{_said(" ".join(head_texts(inner)) + _state(inner.node))}"]'
+        yield from _level(levels, inner.key, f"{indent}  ")
+        yield f"{indent}end"
+
+
+def _label(node: NodeMark) -> str:
+    if node.terminal:
+        return _said(node_name(node))
+    name = f"{node_name(node)} ×{short(node.visits)}" if node.visits > 1 else node_name(node)
+    return f"{_said(name)}{_BREAK}{_said(node_detail(node) + _state(node))}"
+
+
+def _state(node: NodeMark) -> str:
+    said = ["per item"] if node.per_item else []
+    said += [state for state in ("failed", "waiting", "running") if state in node.states][:1]
+    return "".join(f" · {word}" for word in said)
+
+
+def _arrow(edge: EdgeMark) -> str:
+    arrow = "==>" if edge.mapped else "-.->" if edge.reserved else "-->"
+    label = f"{edge_label(edge)} ×{short(edge.taken)}" if edge.taken > 1 else edge_label(edge)
+    return f'{arrow}|"{_said(label.strip())}"|' if label else arrow
+
+
+def _classes(mark: NodeMark) -> tuple[str, ...]:
+    if mark.look == "any":
+        return ("any",)
+    return ("terminal",) if mark.terminal else mark.states
+
+
+def _said(text: str) -> str:
+    # A dash or a digit and a dot at the start would be taken for a Markdown list, a backtick for Markdown at all.
+    return "".join(char if char in _PLAIN or char.isalnum() else f"#{ord(char)};" for char in text)

@@ -1,0 +1,41 @@
+"""Whatever looks like a secret is blanked where it is shown. The journal keeps it: changed records fold differently."""
+
+from __future__ import annotations
+
+import re
+
+BLANK = "[redacted]"
+
+_WHOLE = re.compile(
+    r"""
+      -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
+    | \bsk-[A-Za-z0-9_-]{16,}                          # OpenAI, Anthropic and those that copy them
+    | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}
+    | \bxox[abeprs]-[A-Za-z0-9-]{10,}                  # Slack
+    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                    # AWS
+    | \bAIza[\w-]{30,}                                 # Google
+    | \bhf_[A-Za-z0-9]{20,} | \b[rs]k_(?:live|test)_[A-Za-z0-9]{16,} | \bnpm_[A-Za-z0-9]{30,}
+    | \beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*                # JSON web tokens
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9+/._~=-]{12,}")
+_USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,100}:)[^\s/@]{1,200}(?=@)", re.IGNORECASE)
+_NAMED = re.compile(
+    r"""(?ix)
+    (\b[\w-]{0,40}(?:api[_-]?key|secret|token|passw(?:or)?d|passwd|credential|private[_-]?key)[\w-]{0,20}
+        ["']?\s{0,4}[:=]\s{0,4})
+    (?: "[^"]{4,}" | '[^']{4,}' | (?!(?:none|null|true|false)\b)(?!env:)[^\s"',;})\]]{4,} )
+    """
+)
+
+
+def redact(text: str) -> str:
+    """The text with key-like strings, bearer tokens, passwords in addresses and `password=...` values blanked.
+
+    References of the form `env:NAME` stay: they name a secret and hold none.
+    """
+    text = _WHOLE.sub(BLANK, text)
+    text = _BEARER.sub(rf"\1\2{BLANK}", text)
+    text = _USERINFO.sub(rf"\1{BLANK}", text)
+    return _NAMED.sub(rf"\1{BLANK}", text)

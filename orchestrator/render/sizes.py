@@ -1,0 +1,89 @@
+"""How large things are drawn, in pixels, before any layout: widths of text are estimated, on the generous side."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import NamedTuple
+
+from orchestrator.render.drawing import ClusterMark, EdgeMark, NodeMark
+from orchestrator.render.words import cut
+
+NAME_SIZE, DETAIL_SIZE, LABEL_SIZE, PILL_SIZE = 13.0, 11.0, 11.0, 10.5
+LONGEST_NAME, LONGEST_DETAIL, LONGEST_LABEL = 40, 44, 48
+CARD_HEIGHT, ICON_ROOM, CARD_END = 46.0, 48.0, 16.0
+"""A node's height; room left of its texts, and right of them."""
+PILL_HEIGHT, DOT = 26.0, 14.0
+"""Of a terminal at the top, and inside a subgraph."""
+CLUSTER_HEAD, CLUSTER_GAP = 26.0, 16.0
+LABEL_HEIGHT, COUNT_ROOM = 16.0, 26.0
+"""Of an edge's label, and room in it for how often the edge was taken."""
+
+
+class Size(NamedTuple):
+    """Width and height."""
+
+    width: float
+    height: float
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a sans-serif text is; wide fonts such as DejaVu Sans still fit."""
+    return size * sum(map(_em, text))
+
+
+def node_size(node: NodeMark) -> Size:
+    """The size of a node or terminal."""
+    if node.terminal:
+        if node.cluster is not None and node.look != "any":
+            return Size(DOT, DOT)
+        return Size(text_width(node_name(node), PILL_SIZE) + 30, PILL_HEIGHT)
+    texts = max(text_width(node_name(node), NAME_SIZE), text_width(node_detail(node), DETAIL_SIZE))
+    slant = 12.0 if node.look == "human" else 0.0  # a card with pointed ends
+    return Size(max(124.0, ICON_ROOM + texts + CARD_END) + 2 * slant, CARD_HEIGHT)
+
+
+def label_size(edge: EdgeMark) -> Size:
+    """The room that an edge's label needs; nothing without one."""
+    if not edge.label:
+        return Size(0, 0)
+    return Size(text_width(edge_label(edge), LABEL_SIZE) + COUNT_ROOM, LABEL_HEIGHT)
+
+
+def head_size(cluster: ClusterMark) -> Size:
+    """The room that a cluster's head line needs."""
+    name, graph = head_texts(cluster)
+    width = text_width(name, NAME_SIZE) + text_width(graph, DETAIL_SIZE) + ICON_ROOM + 40
+    return Size(width, CLUSTER_HEAD)
+
+
+def node_name(node: NodeMark) -> str:
+    """A node's name as drawn."""
+    return "any node" if node.look == "any" else cut(node.name, LONGEST_NAME)
+
+
+def node_detail(node: NodeMark) -> str:
+    """A node's small line as drawn."""
+    return cut(node.detail, LONGEST_DETAIL)
+
+
+def edge_label(edge: EdgeMark) -> str:
+    """An edge's label as drawn."""
+    return cut(edge.label, LONGEST_LABEL)
+
+
+def head_texts(cluster: ClusterMark) -> tuple[str, str]:
+    """A cluster's name and small text as drawn."""
+    detail = f"{cluster.node.detail} · {cluster.graph}" if cluster.graph != cluster.node.name else cluster.node.detail
+    return cut(cluster.node.name, LONGEST_NAME), cut(detail, LONGEST_DETAIL)
+
+
+def _em(char: str) -> float:
+    if char.isascii():
+        if char in "iljtfrI.,:;'|!()[] -":
+            return 0.37
+        if char in "mwMW@%":
+            return 0.94
+        return 0.72 if char.isupper() else 0.61
+    if unicodedata.combining(char) or char in "\u200c\u200d\ufe0f":
+        return 0.0
+    return 1.15 if unicodedata.east_asian_width(char) in "WF" else 0.72

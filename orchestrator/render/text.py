@@ -1,0 +1,154 @@
+"""A graph, or a run in it, as lines for a terminal.
+
+Every node stands once, every edge once. What every way passes stands on one line of sight, straight down; what only
+some ways pass is set in (the tree of dominators). Any other edge names the node that it leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from orchestrator.render.build import draw
+from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark, short
+from orchestrator.render.order import backward, dominators
+from orchestrator.render.sizes import head_texts, node_name
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.render.overlaid import RunLike
+
+_ASCII = str.maketrans({
+    "│": "|", "├": "+", "└": "`", "─": "-", "┊": ":", "→": ">", "⇉": ">", "⇢": ">", "↓": "v", "⇊": "v", "⇣": "v",
+    "↑": "^", "×": "x", "·": "-", "✓": "+", "▶": ">", "‖": "=", "✗": "!", "●": "o", "◎": "o", "■": "o", "…": "~",
+})  # fmt: skip
+_TERMINALS = {"start": "●", "end": "◎", "stop": "■", "any": "*"}
+_STATES = {"failed": "✗ failed", "waiting": "‖ waiting", "running": "▶ running", "visited": "✓"}
+_DEEPEST = 96
+"""Columns; further in nothing is set in any more."""
+
+
+def to_text(graph: Graph, run: RunLike | None = None, *, ascii: bool = False) -> str:  # noqa: A002  says best what it does
+    """Draws a graph as plain text: no colours, no escape sequences, none from labels either.
+
+    Args:
+        graph: The graph; subgraphs stand below their nodes.
+        run: Laid over it: anything with `.overlay()`.
+        ascii: Draw with ASCII only, for terminals that know nothing else.
+    """
+    drawing = draw(graph, run)
+    levels = drawing.levels()
+    title = f"{drawing.name}  [{drawing.status}]" if drawing.status else drawing.name
+    text = "\n".join(line.rstrip() for line in (title, *_Tree(drawing, levels, None).lines())) + "\n"
+    return text.translate(_ASCII) if ascii else text
+
+
+class _Tree:
+    """One level: the top, or the inside of a subgraph."""
+
+    def __init__(self, drawing: Drawing, levels: dict[str | None, Level], cluster: str | None) -> None:
+        self.drawing, self.levels = drawing, levels
+        self.heads = {mark.key: mark for mark in levels[cluster].clusters}
+        level = levels[cluster]
+        starts = ("start", "any")  # first, so that they are roots
+        nodes = sorted(level.nodes, key=lambda node: node.look not in starts)
+        keys = [*(node.key for node in nodes), *self.heads]
+        self.back = backward(level)
+        self.following: dict[str, dict[str, list[EdgeMark]]] = {key: {} for key in keys}
+        sources: dict[str, set[str]] = {key: set() for key in keys}
+        for edge in level.edges:
+            self.following[edge.source].setdefault(edge.target, []).append(edge)
+            if edge.key not in self.back:
+                sources[edge.target].add(edge.source)
+        self.above = {key: up for key, up in dominators(keys, level.edges).items() if not self._ends(key)}
+        self.below: dict[str, list[str]] = {key: [] for key in keys}
+        self.size = dict.fromkeys(keys, 1)
+        for key, up in self.above.items():
+            if up is not None:
+                self.below[up].append(key)
+        for key, up in reversed(self.above.items()):
+            if up is not None:
+                self.size[up] += self.size[key]
+        self.meets = {key for key, up in self.above.items() if sources[key] - {up}}
+
+    def _ends(self, key: str) -> bool:
+        return self.drawing.by_key[key].look in ("end", "stop")
+
+    def lines(self) -> Iterator[str]:
+        """START and what follows from it, then what only `*` leads to."""
+        roots = [key for key in self.following if key in self.above and self.above[key] is None]
+        for number, root in enumerate(roots):
+            if number:
+                yield ""
+            yield from self._walk(root, "", "")
+
+    def _walk(self, key: str, head: str, left: str) -> Iterator[str]:
+        """A node and all that it dominates. `head` stands left of the node, `left` of what follows."""
+        while True:
+            yield head + self._node(key)
+            if key in self.heads:
+                yield from (f"{left}┊ {line}" for line in _Tree(self.drawing, self.levels, key).lines())
+            groups = self.following[key]
+            straight = self._straight(key, left)
+            led = [target for target in straight if target not in self.meets]  # along an edge from here
+            beside = [target for target in groups if target not in led]
+            for number, target in enumerate(beside):
+                last = number + 1 == len(beside) and not straight
+                arrow = f"{left}{'└' if last else '├'}─{_arrow(groups[target], 'across')} "
+                if self.above.get(target) == key and target not in self.meets:
+                    yield from self._walk(target, arrow, f"{left}{'   ' if last else '│  '}")
+                else:
+                    upward = " ↑" if groups[target][0].key in self.back else ""
+                    yield f"{arrow}{self._name(target)}{upward}"
+            if not straight:
+                return
+            for target in straight[:-1]:
+                yield left + (_arrow(groups[target], "down") if target in led else "↓")
+                yield from self._walk(target, left, left)
+            key = straight[-1]
+            yield left + (_arrow(groups[key], "down") if key in led else "↓")
+            head = left
+
+    def _straight(self, key: str, left: str) -> list[str]:
+        """What stands straight below: where ways meet again, else what outweighs all the rest."""
+        below = self.below[key]
+        meeting = [target for target in below if target in self.meets]
+        if meeting or not below:
+            return meeting
+        if len(left) >= _DEEPEST:
+            return below
+        largest = max(below, key=self.size.__getitem__)
+        return [largest] if 2 * self.size[largest] > sum(self.size[target] for target in below) else []
+
+    def _name(self, key: str) -> str:
+        node = self.drawing.by_key[key]
+        return f"{_TERMINALS[node.look]} {node_name(node)}" if node.terminal else node_name(node)
+
+    def _node(self, key: str) -> str:
+        node = self.drawing.by_key[key]
+        if node.terminal:
+            return self._name(key)
+        detail = head_texts(self.heads[key])[1] if key in self.heads else node.detail
+        said = [self._name(key), f"{detail} · per item" if node.per_item else detail]
+        state = _state(node)
+        return "  ".join([*said, state] if state else said)
+
+
+def _state(node: NodeMark) -> str:
+    said = next((words for name, words in _STATES.items() if name in node.states), "")
+    return f"{said} ×{short(node.visits)}" if node.visits > 1 else said
+
+
+def _arrow(edges: list[EdgeMark], way: str) -> str:
+    label = ", ".join(edge.label for edge in edges if edge.label)
+    taken = sum(edge.taken for edge in edges)
+    words = " ".join(filter(None, (label, f"×{short(taken)}" if taken > 1 else "")))
+    if way == "down":
+        return f"{_pick(edges, '⇊', '⇣', '↓')} {words}"
+    return f"{f' {words} ' if words else ''}{_pick(edges, '⇉', '⇢', '→')}"
+
+
+def _pick(edges: list[EdgeMark], mapped: str, reserved: str, plain: str) -> str:
+    if any(edge.mapped for edge in edges):
+        return mapped
+    return reserved if all(edge.reserved for edge in edges) else plain
