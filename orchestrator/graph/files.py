@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
+from orchestrator.graph.codec import explain
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data
@@ -45,7 +48,10 @@ def graph_from_data(data: JsonObject, *, resolve: bool) -> Graph:
     options: dict[str, Any] = {key: data[key] for key in _KEYS if key in data}
     options["nodes"] = {_text(name): _node(name, spec, resolve) for name, spec in nodes.items()}
     options["state"] = _state(data["state"], resolve)
-    return Graph(**options)
+    try:
+        return Graph(**options)
+    except ValidationError as error:
+        raise GraphError(f"graph {data['name']!r}: {explain(error)}") from None
 
 
 def _text(name: object) -> str:
@@ -193,7 +199,7 @@ def _node_form(name: str, node: Node) -> Any:
     if isinstance(node, UnresolvedNode):
         return data
     if not is_shipped(type(node)):
-        ref = data["ref"]
+        ref = data["class"]
         if not isinstance(ref, str) or ref.startswith("__main__:") or find(ref) is not type(node):
             raise NotSerialisable(
                 f"node {name!r} is of a kind that no file can name ({type(node).__qualname__}): "

@@ -186,6 +186,6 @@ class UnresolvedNode(Node, kind="unresolved"):
 
     async def run(self, state: Any, ctx: Any) -> object:
         """Raises `GraphUnknown`: there is nothing to run."""
-        ref = self.stored.get("ref")
+        ref = self.stored.get("ref") or self.stored.get("class")
         what = f"{self.original} {ref}" if ref else f"kind {self.original}"
         raise GraphUnknown(f"the code of a node ({what}) is not loaded: give its graph to Executor(graphs=[...])")

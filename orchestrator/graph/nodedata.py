@@ -40,7 +40,7 @@ def node_data(node: Node) -> JsonObject:
         own: set[str] = set()
     else:
         if not is_shipped(type(node)):
-            data["ref"] = ref_of(type(node))
+            data["class"] = ref_of(type(node))
         own = set(type(node).model_fields) - _COMMON
     data["outcomes"] = list(node.outcomes)
     common = {name for name in _COMMON if getattr(node, name) != Node.model_fields[name].default}
@@ -65,19 +65,18 @@ def node_from_data(data: JsonObject, *, resolve: bool = False) -> Node:
     kind = data.get("kind")
     if not isinstance(kind, str):
         raise GraphError("a node written as data needs a 'kind'")
-    ref = data.get("ref")
     if kind == "function":
-        return _function(data, ref) if resolve else _unresolved(kind, data)
-    cls = _shipped_kinds().get(kind)
-    if cls is None and resolve:
-        cls = _kind_of_a_user(kind, ref)
-    if cls is None:
-        return _unresolved(kind, data)
-    return _of_kind(cls, data, resolve)
+        return _function(data, data.get("ref")) if resolve else _unresolved(kind, data)
+    if "class" not in data:
+        shipped = _shipped_kinds().get(kind)
+        if shipped is not None:
+            return _of_kind(shipped, data, resolve)
+    return _of_kind(_kind_of_a_user(kind, data.get("class")), data, resolve) if resolve else _unresolved(kind, data)
 
 
 def _of_kind(cls: type[Node], data: JsonObject, resolve: bool) -> Node:
-    fields: dict[str, Any] = {key: value for key, value in data.items() if key not in ("kind", "outcomes", "ref")}
+    about = {"kind", "class", "outcomes"} - set(cls.model_fields)
+    fields: dict[str, Any] = {key: value for key, value in data.items() if key not in about}
     graph = fields.get("graph")
     if "graph" in cls.model_fields:
         from orchestrator.graph.graph import Graph
@@ -119,7 +118,7 @@ def _kind_of_a_user(kind: str, ref: object) -> type[Node]:
     if not isinstance(found, type) or not issubclass(found, Node):
         known = ", ".join(sorted(_shipped_kinds()))
         raise GraphUnknown(
-            f"there is no node kind {kind!r}: there are function, {known}; a kind of yours needs ref: module:Class"
+            f"there is no node kind {kind!r}: there are function, {known}; a kind of yours needs class: module:Class"
         )
     return found
 

@@ -110,6 +110,15 @@ class StateSchema:
 
         return schema_from_data(data, resolve=resolve)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StateSchema):
+            return NotImplemented
+        written = self.inline is not None or self.cls is None  # as data; a class is equal to itself alone
+        return self.data() == other.data() if written else self.cls is other.cls
+
+    def __hash__(self) -> int:
+        return hash((self.name, *self.fields))
+
     def __repr__(self) -> str:
         return f"StateSchema({self.name}: {', '.join(self.fields)})"
 

@@ -246,7 +246,7 @@ def test_a_kind_of_the_user_is_data_with_its_class() -> None:
     data = node_data(ask)
     assert data == {
         "kind": "ask_sample",
-        "ref": "tests.graph.sample:Ask",
+        "class": "tests.graph.sample:Ask",
         "outcomes": ["approved", "denied"],
         "join": "all",
         "prompt": "Go?",
@@ -275,7 +275,11 @@ async def test_without_its_code_a_node_stands_there_unresolved() -> None:
         ({"kind": "function", "ref": None, "name": "f"}, GraphUnknown, "function 'f' has no reference"),
         ({"kind": "function", "ref": "tests.graph.sample:plain", "promt": ""}, GraphError, "has no 'promt'"),
         ({"kind": "nothing_like_it"}, GraphUnknown, "there is no node kind 'nothing_like_it'"),
-        ({"kind": "ask_sample", "promt": "x"}, GraphError, "node of kind 'ask_sample': prompt: field required"),
+        (
+            {"kind": "ask_sample", "class": "tests.graph.sample:Ask", "promt": "x"},
+            GraphError,
+            "node of kind 'ask_sample': prompt: field required",
+        ),
     ],
 )
 def test_data_that_is_no_node_says_why(data: dict[str, Any], error: type[Exception], message: str) -> None:

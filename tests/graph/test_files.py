@@ -1,0 +1,240 @@
+"""Graphs as YAML and JSON, for people and for stores."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
+from orchestrator.graph import Graph, Limits, Node, StateSchema, node
+from tests.graph import sample
+from tests.graph.sample import Ask, Essay, grade, make, write
+
+YAML = """\
+name: essay
+state: tests.graph.sample:Essay
+input: topic
+output: drafts
+limits:
+  steps: 20
+  seconds: 60.0
+nodes:
+  write: tests.graph.sample:write
+  grade: tests.graph.sample:grade
+  publish:
+    kind: ask_sample
+    class: tests.graph.sample:Ask
+    prompt: |-
+      Publish?
+      Really?
+    reason: feedback
+edges: |
+  START -> write -> grade
+  grade -> write : retry
+  grade -> publish : good
+  publish -> END : approved
+  publish -> write : denied
+"""
+
+
+def test_a_graph_in_yaml_reads_like_a_graph() -> None:
+    assert make().to_yaml() == YAML
+
+
+@pytest.mark.parametrize("name", ["essay.yaml", "essay.yml", "essay.json"])
+def test_what_is_saved_loads_as_the_same_graph(tmp_path: Path, name: str) -> None:
+    graph = make(
+        nodes={
+            "write": write.with_(timeout=3, reads={"topic", "feedback"}),
+            "grade": grade.with_(retry=None),
+            "publish": Ask(prompt="a: b # c", join="each"),
+        },
+        description="Zwölf",
+    )
+    graph.save(tmp_path / name)
+    loaded = Graph.load(tmp_path / name)
+    assert loaded == graph
+    assert (loaded.structure, loaded.content) == (graph.structure, graph.content)
+
+
+def test_a_state_can_be_in_the_file_too(tmp_path: Path) -> None:
+    path = tmp_path / "chat.yaml"
+    path.write_text(
+        """
+name: chat
+state:
+  name: Chat
+  fields:
+    topic: str
+    drafts: {type: "list[str]", reducer: append, default: []}
+    feedback: {type: str, default: ""}
+nodes:
+  publish: {kind: ask_sample, class: "tests.graph.sample:Ask", prompt: "Publish?"}
+edges:
+  - START -> publish
+  - "publish -> END : approved"
+  - "publish -> publish : denied"
+"""
+    )
+    graph = Graph.load(path)
+    assert graph.initial({"topic": "x"}) == {"topic": "x", "drafts": [], "feedback": ""}
+    graph.save(tmp_path / "again.json")
+    assert Graph.load(tmp_path / "again.json").content == graph.content
+
+
+def test_stored_data_makes_the_graph_again_without_any_code() -> None:
+    data = json.loads(json.dumps(make().data()))
+    before = set(sys.modules)
+    graph = Graph.from_data(data)
+    assert not {m for m in set(sys.modules) - before if not m.startswith("orchestrator.")}
+    assert [n.kind for n in graph.nodes.values()] == ["unresolved"] * 3
+    assert graph.schema.cls is None
+    assert (graph.structure, graph.content) == (make().structure, make().content)
+    assert graph.data() == make().data()
+    assert graph.edges == make().edges
+
+
+def test_stored_data_of_code_that_is_gone_still_loads() -> None:
+    data = json.loads(json.dumps(make().data()).replace("tests.graph.sample", "no.such.module"))
+    assert Graph.from_data(data).nodes["grade"].outcomes == ("good", "retry")
+    with pytest.raises(GraphUnknown, match="node 'write': 'no.such.module:write': there is no module 'no'"):
+        Graph.from_data(data, resolve=True)
+
+
+def test_pydantic_dumps_a_graph_as_its_data() -> None:
+    assert make().model_dump() == make().data()
+    assert Graph.model_validate_json(make().model_dump_json()).content == make().content
+
+
+class Inner(Node, kind="inner_sample"):
+    """A kind with a graph inside."""
+
+    graph: Graph
+
+    @property
+    def subgraph(self) -> Graph:
+        return self.graph
+
+    async def run(self, state: object, ctx: object) -> None: ...
+
+
+def nested() -> Graph:
+    inner = make(state=StateSchema.from_data({"name": "In", "fields": {"topic": {"type": "str", "default": ""}}}),
+                 nodes={"write": write}, edges="START -> write -> END", output=None)  # fmt: skip
+    return Graph(name="outer", state=Essay, nodes={"sub": Inner(graph=inner)}, edges="START -> sub -> END")
+
+
+def test_a_graph_in_a_graph_is_data_inside_its_node(tmp_path: Path) -> None:
+    outer = nested()
+    data: Any = outer.data()
+    assert data["nodes"]["sub"]["graph"]["name"] == "essay"
+    outer.save(tmp_path / "outer.yaml")
+    loaded = Graph.load(tmp_path / "outer.yaml")
+    assert loaded.content == outer.content
+    assert loaded.nodes["sub"].subgraph == outer.nodes["sub"].subgraph
+
+
+def test_the_shape_inside_is_part_of_the_shape() -> None:
+    outer = nested()
+    inner = outer.nodes["sub"].subgraph
+    assert inner is not None
+    other = inner.replace(write=write.with_(join="each"))
+    assert outer.replace(sub=Inner(graph=other)).structure != outer.structure
+
+
+def test_a_closure_runs_and_is_not_saved(tmp_path: Path) -> None:
+    def inner(state: Essay) -> None: ...
+
+    for fn, name in ((inner, "inner"), (lambda state: None, "<lambda>")):
+        graph = make(nodes={"write": node(fn), "grade": grade, "publish": Ask(prompt="")})
+        assert Graph.from_data(graph.data()).content == graph.content
+        with pytest.raises(NotSerialisable) as raised:
+            graph.save(tmp_path / "x.yaml")
+        assert str(raised.value) == (
+            f"node 'write' is a function that no file can name ({name}, a closure, a lambda or typed in): "
+            "move it to the top of a module"
+        )
+
+
+def test_a_local_state_and_a_local_kind_are_not_saved(tmp_path: Path) -> None:
+    class Local(BaseModel):
+        topic: str = ""
+        drafts: list[str] = []
+
+    class Mine(Node):
+        pass
+
+    with pytest.raises(NotSerialisable, match="state Local of graph 'essay' is a class that no file can name"):
+        make(state=Local, nodes={"write": write}, edges="START -> write -> END").save(tmp_path / "x.yaml")
+    with pytest.raises(NotSerialisable, match=r"node 'a' is of a kind that no file can name \(.*Mine\)"):
+        make(nodes={"a": Mine()}, edges="START -> a -> END").save(tmp_path / "x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        (YAML.replace("input:", "inptu:"), GraphError, "a graph written as data has no 'inptu': it has name, version,"),
+        (YAML.replace("edges:", "description:"), GraphError, "a graph written as data needs 'edges'"),
+        (YAML.replace("  grade:", "  write:"), GraphError, "'write' is there twice: keep one"),
+        (YAML.replace("  grade:", "  yes:"), GraphError, "node name True is no text"),
+        (YAML.replace("sample:grade", "sample:grad"), GraphUnknown, "node 'grade': 'tests.graph.sample:grad': module"),
+        (YAML.replace("sample:Essay", "sample:grade"), GraphError, "it should be a pydantic model"),
+        ("- a\n- b", GraphError, "a graph is a mapping with name,"),
+        ("name: [", GraphError, "x.yaml: while parsing"),
+        ("!!python/object/apply:os.system ['true']", GraphError, "could not determine a constructor"),
+    ],
+)
+def test_a_file_that_is_no_graph_says_why(tmp_path: Path, text: str, error: type[Exception], message: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(error) as raised:
+        Graph.load(path)
+    assert message in str(raised.value)
+
+
+def test_a_graph_is_saved_as_yaml_or_json_only(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"x.toml: a graph is saved as .yaml, .yml or .json"):
+        make().save(tmp_path / "x.toml")
+
+
+def test_a_function_of_a_script_is_named_by_the_script(tmp_path: Path) -> None:
+    import subprocess
+
+    script = tmp_path / "my_script.py"
+    script.write_text(
+        "from pydantic import BaseModel\nfrom orchestrator.graph import Graph, node\n"
+        "class S(BaseModel):\n    x: int = 0\n"
+        "@node\ndef f(state: S): ...\n"
+        "g = Graph(name='g', state=S, nodes={'f': f}, edges='START -> f -> END')\n"
+        "if __name__ == '__main__':\n    g.save('g.yaml'); print(Graph.load('g.yaml') == g, g.content)\n"
+    )
+    root = str(Path(sample.__file__).parents[2])
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    same, content = run.stdout.split()
+    assert same == "True"
+    assert "f: my_script:f" in (tmp_path / "g.yaml").read_text()
+    code = "import my_script; print(my_script.g.content)"
+    again = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": root}, capture_output=True, text=True, check=True
+    )
+    assert again.stdout.strip() == content
+
+
+def test_limits_of_a_file_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(YAML.replace("steps: 20", "steps: 0"))
+    with pytest.raises(GraphError, match=r"graph 'essay': limits.steps: input should be greater than 0"):
+        Graph.load(path)
+    assert Limits(steps=None).steps is None
