@@ -19,9 +19,11 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
 from orchestrator.errors import SecretInState
-from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_native, members_of, parts_of
+from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_native, members_of, parts_of, secret_in
 from orchestrator.graph.isolation import isolated, isolation_of
 from orchestrator.jsontypes import canonical
+
+__all__ = ["Codec", "JsonCodec", "Unfit", "explain", "refuse_secrets", "secret_in"]
 
 _NONE = type(None)
 
