@@ -206,7 +206,12 @@ class Frame(Joins):
 
     def collapse(self) -> None:
         """Merge all live and ended tokens into one at the exhausted target, or into the result."""
-        versions = [token.version for token in sorted(self.live.values(), key=by_place)] + self.ended_versions
+        tokens = sorted(self.live.values(), key=by_place)
+        fault = next((token.fault for token in tokens if token.fault is not None), None)
+        if fault is not None:  # a merge failed, and its step will not come to say so
+            self.finish(FrameResult("failed", self.trunk().values, fault))
+            return
+        versions = [token.version for token in tokens] + self.ended_versions
         for token in list(self.live.values()):
             self.drop(token)
         self.queue.clear()

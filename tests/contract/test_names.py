@@ -1,0 +1,64 @@
+"""Names that others rely on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import orchestrator
+from orchestrator.executor.events import EVENT_TYPES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", orchestrator.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(orchestrator, name) is not None
+
+
+def test_dir_tells_the_public_names() -> None:
+    assert set(orchestrator.__all__) <= set(dir(orchestrator))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Grpah'"):
+        orchestrator.Grpah  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "package", ["graph", "kernel", "stores", "models", "tools", "nodes", "executor", "render", "testing"]
+)
+def test_all_is_honest(package: str) -> None:
+    module = __import__(f"orchestrator.{package}", fromlist=["*"])
+    for name in getattr(module, "__all__", ()):
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES)
+def test_every_event_type_is_in_the_documentation(kind: str) -> None:
+    assert f"`{kind}`" in (ROOT / "docs/events.md").read_text()
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, orchestrator; print([m for m in ('pydantic','networkx','openai','typer') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_the_main_names_load_neither_networkx_nor_openai() -> None:
+    code = (
+        "import sys; from orchestrator import Graph, Executor, node, tool, OpenAIModel; "
+        "print([m for m in ('networkx','openai','typer','graphviz','yaml') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_nothing_tells_people_to_install_a_strangers_package() -> None:
+    words = ("pip install", "orchestrator")
+    text = " ".join(words)
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "orchestrator").rglob("*.py")]:
+        assert text not in path.read_text(), path
