@@ -1,0 +1,138 @@
+"""ToolUser: choose a tool, choose its arguments, have a person confirm, run it, think; again until it is answered.
+
+START -> choose_tool -> choose_args -> confirm -> execute -> think -> END
+              ^                                                |
+              +------------------- next question --------------+
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from orchestrator import Context, Graph, Limits, Node, Retry, Update, node
+from orchestrator.errors import StepError
+from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Execute, Step, Think
+
+
+class ToolUserState(ChooseArgs.State, Think.State):
+    """Inherits `question` (the main one), `current` (a follow-up), `tool`, `args`, `step_history` and `answer`."""
+
+    denial: str = ""
+    """Why a person refused the last call that was refused."""
+    exit_code: int = 0
+    """0: `answer` is an answer; 1: the run timed out, and `answer` is what the last tool gave."""
+
+
+@node(effect="pure")
+def time_out(state: ToolUserState) -> Update:
+    """Steps or seconds are spent: what the last tool gave has to do."""
+    last = state.step_history[-1].text if state.step_history else ""
+    return {"answer": last, "exit_code": 1}
+
+
+@node(effect="pure")
+def denied(state: ToolUserState) -> Update:
+    """A person would not have the tool called: a failed step, to think about."""
+    why = f": {state.denial}" if state.denial else ""
+    return {"step_history": failed_step(state, "execute", f"the user denied this call{why}")}
+
+
+@node(effect="pure")
+def mistake(state: ToolUserState, ctx: Context[object]) -> Update:
+    """A reply could not be used: a failed step, to think about."""
+    error = ctx.error
+    if error is None or error.type != "AgentError":
+        raise StepError(f"{error or 'nothing failed'}; no other reply mends that")
+    return {"step_history": failed_step(state, error.node, error.message)}
+
+
+def failed_step(state: ToolUserState, node: str, why: str) -> Step:
+    """The step in hand, as one that came to nothing at `node`: it has no more than was chosen by then."""
+    return Step(
+        question=state.current or state.question,
+        tool_choice=state.tool if node in ("choose_args", "execute") else "",
+        tool_args=state.args if node == "execute" else {},
+        tool_exit_code=1,
+        tool_output=why,
+    )
+
+
+EDGES = """
+    START       -> choose_tool -> choose_args -> confirm
+    confirm     -> execute     : approved
+    execute     -> think
+    think       -> choose_tool : question
+    think       -> END         : answer
+    *           -> time_out    : exhausted
+    time_out    -> END
+"""
+WHEN_DENIED = """
+    confirm     -> denied      : denied
+    denied      -> think
+"""
+WHEN_MISTAKEN = """
+    choose_tool, choose_args, think -> mistake : error
+    mistake     -> think
+"""
+ROUND = 5
+"""Nodes that one iteration visits, the decision how to go on included."""
+
+
+def tool_user(
+    on_denied: Literal["raise", "observe"] = "raise",
+    max_steps: int = 10,
+    max_seconds: float = 60,
+    on_error: Literal["raise", "observe"] = "raise",
+    last_decision: bool = False,
+) -> Graph:
+    """The strategy as a graph: give it a question, a model and tools.
+
+    It ends with the final answer, or, when `max_steps` tools were run or `max_seconds` seconds alive have passed,
+    with what the last tool gave; the run's status is `exhausted` then, and `exit_code` is 1.
+
+    Args:
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
+        on_error: what becomes of a reply that cannot be used: the run fails with `AgentError`, or the model is told.
+            A tool that fails is always told to the model.
+        last_decision: after the last of `max_steps` tools, ask once more whether the answer is there.
+
+    Raises:
+        ValueError: `max_steps` or `max_seconds` is not positive.
+    """
+    if max_steps < 1 or max_seconds <= 0:
+        raise ValueError("tool_user: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+    again = Retry()
+    nodes: dict[str, Node] = {
+        "choose_tool": ChooseTool(current="current", retry=again),
+        "choose_args": ChooseArgs(current="current", retry=again),
+        "confirm": Confirm(tool="tool", args="args", on_denied="raise"),
+        "execute": Execute(
+            steps="step_history", question="question", current="current", result=None, on_error=on_error
+        ),
+        "think": Think(retry=again),
+        "time_out": time_out,
+    }
+    edges = EDGES
+    if on_denied == "observe":
+        nodes |= {"confirm": Confirm(tool="tool", args="args", reason="denial"), "denied": denied}
+        edges += WHEN_DENIED
+    if on_error == "observe":
+        nodes |= {"mistake": mistake}
+        edges += WHEN_MISTAKEN
+    return Graph(
+        name="tool_user",
+        description="Chooses a tool and its arguments, has a person confirm, runs it, thinks; until it is answered.",
+        state=ToolUserState,
+        input="question",
+        nodes=nodes,
+        edges=edges,
+        output="answer",
+        limits=Limits(
+            steps=ROUND * max_steps - (not last_decision),
+            seconds=max_seconds,
+            visits={"choose_tool": max_steps},
+        ),
+    )
+
+
+graph = tool_user()

@@ -1,0 +1,247 @@
+"""A run told as the events of a publish-subscribe agent framework, Embedia: the same names in the same order.
+
+    ToolStart, AgentStart, [ChatLLMInit, ChatLLMStart, ChatLLMEnd] ..., ToolStart, ToolEnd, AgentStep, ...,
+    AgentEnd, ToolEnd
+
+The events are made from the journal alone, so they are the same live and years later. A publisher's id is the
+run's id for the agent itself, the activation's for an agent inside it, and the effect's key for a model or tool call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.executor.events import Event
+from orchestrator.kernel import records as r
+from orchestrator.nodes.steps import Step
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.kernel.question import Question
+
+EMBEDIA_TYPES = (
+    "AgentStart",
+    "AgentStep",
+    "AgentTimeout",
+    "AgentEnd",
+    "ChatLLMInit",
+    "ChatLLMStart",
+    "ChatLLMEnd",
+    "ToolStart",
+    "ToolEnd",
+    "ToolDenied",
+)
+"""Every `type` that an event of this style can have."""
+
+_Told: TypeAlias = Iterator[tuple[str, str, dict[str, Any]]]
+"""(publisher, name, data) of events."""
+
+_STEP = frozenset(Step.model_fields)
+
+
+class EmbediaEvent(Event):
+    """An event with a publisher. `seq` is that of the record that it tells; one record may be told as several."""
+
+    id: str
+    """Who published it."""
+
+    @property
+    def event(self) -> str:
+        """The event's name."""
+        return self.type
+
+    @property
+    def timestamp(self) -> str:
+        """When, as ISO 8601 in UTC."""
+        return datetime.fromtimestamp(self.ts, UTC).isoformat()
+
+    def to_json(self) -> dict[str, object]:
+        """`timestamp, id, event, data`, and the record's `seq`."""
+        return {
+            "timestamp": self.timestamp, "id": self.id, "event": self.type, "seq": self.seq, "data": self.data,
+        }  # fmt: skip
+
+
+class Embedia:
+    """Tells one run, record by record.
+
+    Args:
+        graph: the run's graph, to know which field is the question and how an agent inside is called.
+        tokenizer: counts the tokens of a text. Without one only a reply's are told, as the provider counted them.
+    """
+
+    def __init__(self, graph: Graph | None = None, tokenizer: Callable[[str], int] | None = None) -> None:
+        self._graph = graph
+        self._count = tokenizer
+        self._run_id = self._name = ""
+        self._started = 0.0
+        self._agents: dict[str, tuple[str, str]] = {}
+        """Path of an open inner graph -> (activation, its node's name)."""
+        self._steps: dict[str, list[object]] = {}
+        """Publisher -> its steps so far."""
+        self._calls: dict[str, r.EffectIntended] = {}
+        self._messages: dict[str, Mapping[str, Any]] = {}
+        self._questions: dict[str, Question] = {}
+
+    def tell(self, record: r.Record) -> list[EmbediaEvent]:
+        """The events that a record is told as; often none."""
+        told = _TOLD.get(record.type)
+        if told is None:
+            return []
+        return [
+            EmbediaEvent(type=name, seq=record.seq, ts=record.ts, run_id=self._run_id, id=publisher, data=data)
+            for publisher, name, data in told(self, record)
+        ]
+
+    # -- agents ------------------------------------------------------------------------------------------------
+
+    def _run_started(self, record: r.RunStarted) -> _Told:
+        self._run_id, self._name, self._started = record.run_id, record.graph, record.ts
+        yield from self._opened(record.run_id, record.graph, record.values, self._graph)
+
+    def _forked(self, record: r.Forked) -> _Told:
+        self._run_id = record.run_id
+        yield from ()
+
+    def _graph_opened(self, record: r.GraphOpened) -> _Told:
+        path = f"{record.path}/{record.node}" if record.path else record.node
+        self._agents[path] = (record.activation, record.node)
+        yield from self._opened(record.activation, record.node, record.values, None)
+
+    def _opened(self, publisher: str, name: str, values: Mapping[str, object], graph: Graph | None) -> _Told:
+        field = graph.input if graph is not None and isinstance(graph.input, str) else "question"
+        given = [values[field]] if field in values else []
+        yield publisher, "ToolStart", {"name": name, "args": given, "kwargs": {} if given else dict(values)}
+        yield publisher, "AgentStart", {"question": given[0] if given else dict(values)}
+
+    def _closed(self, publisher: str, name: str, status: str, output: object, error: r.Failure | None) -> _Told:
+        if status == "completed":
+            yield publisher, "AgentEnd", {"answer": output}
+        elif status != "exhausted":
+            output = str(error) if error is not None else status
+            yield publisher, "AgentEnd", {"answer": None, "error": output}
+        yield publisher, "ToolEnd", {"name": name, "exit_code": int(status != "completed"), "output": output}
+
+    def _ended(self, record: r.Ended) -> _Told:
+        yield from self._closed(self._run_id, self._name, record.status, record.output, record.error)
+
+    def _step_done(self, record: r.StepDone) -> _Told:
+        for step in _steps_in(record.update):
+            publisher = self._agent_at(record.path)
+            self._steps.setdefault(publisher, []).append(step)
+            yield publisher, "AgentStep", dict(step)
+        status = {"error": "failed", "exhausted": "exhausted"}.get(record.outcome, "completed")
+        yield from self._left(record, status, dict(record.update), record.error)
+
+    def _step_failed(self, record: r.StepFailed) -> _Told:
+        yield from self._left(record, "failed", None, record.error)
+
+    def _left(self, record: r.StepDone | r.StepFailed, status: str, output: object, error: r.Failure | None) -> _Told:
+        path = f"{record.path}/{record.node}" if record.path else record.node
+        if self._agents.get(path, ("", ""))[0] == record.activation:
+            publisher, name = self._agents.pop(path)
+            yield from self._closed(publisher, name, status, output, error)
+
+    def _limit_spent(self, record: r.LimitSpent) -> _Told:
+        publisher = self._agents[record.frame][0] if record.frame in self._agents else self._run_id
+        steps = self._steps.get(publisher, [])
+        duration = f"{record.ts - self._started:.2f}s"
+        yield publisher, "AgentTimeout", {"step_history": list(steps), "duration": duration, "num_steps": len(steps)}
+
+    def _agent_at(self, path: str) -> str:
+        """The innermost agent around a place."""
+        inside = [opened for opened in self._agents if path == opened or path.startswith((f"{opened}/", f"{opened}."))]
+        return self._agents[max(inside, key=len)][0] if inside else self._run_id
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def _intended(self, record: r.EffectIntended) -> _Told:
+        known = record.key in self._calls
+        self._calls[record.key] = record
+        if known:  # made again after a crash: the same call, told once
+            return
+        if record.kind == "tool":
+            kwargs = record.request.get("args", {})
+            yield record.key, "ToolStart", {"name": record.name, "args": [], "kwargs": kwargs}
+        elif record.kind == "model":
+            messages = self._messages_of(record.request)
+            for message in messages:
+                if message.get("role") == "system":
+                    yield record.key, "ChatLLMInit", self._said("system", message.get("content", ""))
+            if messages and messages[-1].get("role") != "system":
+                last = messages[-1]
+                yield record.key, "ChatLLMStart", self._said(last.get("role", "user"), last.get("content", ""))
+
+    def _settled(self, record: r.EffectSettled) -> _Told:
+        call = self._calls.pop(record.key, None)
+        if call is None:
+            return
+        result = record.result if isinstance(record.result, Mapping) else {}
+        if call.kind == "tool":
+            failure = str(record.error) if record.error is not None else result.get("error")
+            code = result.get("exit_code", 0) if record.ok else 1
+            output = result.get("output") if failure is None else failure
+            yield record.key, "ToolEnd", {"name": call.name, "exit_code": code, "output": output}
+        elif call.kind == "model" and record.ok:
+            said = self._said("assistant", result.get("text", ""))
+            if record.usage is not None and self._count is None:
+                said |= {"tokens": record.usage.output_tokens, "prompt_tokens": record.usage.input_tokens}
+            yield record.key, "ChatLLMEnd", said
+
+    def _said(self, role: str, content: str) -> dict[str, object]:
+        return {"role": role, "tokens": None if self._count is None else self._count(content), "content": content}
+
+    def _messages_of(self, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """A request's messages in full: those that came before stand in it as references."""
+        found = []
+        for message in request.get("messages", ()):
+            if "digest" in message:
+                self._messages[message["digest"]] = message
+            found.append(self._messages.get(message.get("ref", ""), message))
+        return found
+
+    # -- questions ---------------------------------------------------------------------------------------------
+
+    def _asked(self, record: r.Asked) -> _Told:
+        self._questions[record.question.id] = record.question
+        yield from ()
+
+    def _answered(self, record: r.Answered) -> _Told:
+        question = self._questions.pop(record.question, None)
+        if question is not None and record.answer.type == "deny" and "tool" in question.payload:
+            called = {"tool": question.payload["tool"], "args": question.payload.get("args", {})}
+            yield self._agent_at(question.path), "ToolDenied", {**called, "reason": record.answer.reason}
+
+
+def embedia(
+    records: Iterable[r.Record], graph: Graph | None = None, tokenizer: Callable[[str], int] | None = None
+) -> Iterator[EmbediaEvent]:
+    """All events of a journal, or of the beginning of one. Arguments as of `Embedia`."""
+    teller = Embedia(graph, tokenizer)
+    for record in records:
+        yield from teller.tell(record)
+
+
+_TOLD: Mapping[str, Callable[[Embedia, Any], _Told]] = {
+    "run_started": Embedia._run_started,
+    "forked": Embedia._forked,
+    "graph_opened": Embedia._graph_opened,
+    "step_done": Embedia._step_done,
+    "step_failed": Embedia._step_failed,
+    "limit_spent": Embedia._limit_spent,
+    "effect_intended": Embedia._intended,
+    "effect_settled": Embedia._settled,
+    "asked": Embedia._asked,
+    "answered": Embedia._answered,
+    "ended": Embedia._ended,
+}
+
+
+def _steps_in(update: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """The records of steps that an update adds: whatever has the fields of one."""
+    for value in update.values():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping) and item.keys() == _STEP:
+                yield item

@@ -1,0 +1,18 @@
+"""The node kinds that come with the library, one file each.
+
+Each names the state fields that it reads and writes by *ports*, which can be renamed where it is used, and has a
+`State` with the fields that they name by default, to inherit from.
+"""
+
+from orchestrator.graph.node import ITEM
+from orchestrator.nodes.ask import Ask
+from orchestrator.nodes.call import Call
+from orchestrator.nodes.choose_args import ChooseArgs
+from orchestrator.nodes.choose_tool import ChooseTool
+from orchestrator.nodes.confirm import Confirm
+from orchestrator.nodes.execute import Execute
+from orchestrator.nodes.steps import Step
+from orchestrator.nodes.subgraph import Subgraph
+from orchestrator.nodes.think import Think
+
+__all__ = ["ITEM", "Ask", "Call", "ChooseArgs", "ChooseTool", "Confirm", "Execute", "Step", "Subgraph", "Think"]

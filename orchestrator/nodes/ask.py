@@ -1,0 +1,86 @@
+"""A person is asked for a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError, model_validator
+
+from orchestrator.errors import UserDenied
+from orchestrator.graph.node import Node, Port
+from orchestrator.nodes.shown import plain
+from orchestrator.nodes.templates import check, fill
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+
+class Ask(Node, kind="ask"):
+    """Ask a person, wait for the answer, across restarts if need be, and write it to a field.
+
+    Raises:
+        UserDenied: the person would not answer, or the deadline passed.
+    """
+
+    class State(BaseModel):
+        """The field that the port names by default."""
+
+        reply: str = ""
+        """What was answered."""
+
+    prompt: str
+    """What is asked. `{field}` stands for each shown field."""
+    show: Annotated[tuple[str, ...], Port()] = ()
+    """Fields that the question shows."""
+    answer: Annotated[str, Port()] = "reply"
+    """Field that gets the answer."""
+    choices: tuple[str, ...] = ()
+    """The only answers that are taken; empty: any."""
+    accepts: dict[str, JsonValue] | None = None
+    """JSON Schema of the answer, for who answers; the field's own type is checked in any case."""
+    deadline: float | None = None
+    """Seconds after which nobody is waited for any longer."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check(self.prompt, self.show)
+        return self
+
+    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+        shown = plain({name: getattr(state, name) for name in self.show})
+        prompt = fill(self.prompt, **shown)
+        fault = ""
+        while True:
+            answer = await ctx.ask(
+                "input",
+                prompt=prompt + fault,
+                payload=shown,
+                choices=self.choices,
+                schema=self.accepts,
+                deadline=self.deadline,
+            )
+            if answer.type == "deny":
+                why = f": {answer.reason}" if answer.reason else ""
+                raise UserDenied(f"{prompt} was not answered{why}")
+            value = answer.value if answer.type == "value" else True
+            # An executor refuses an answer that its question does not take; one that only the state does not
+            # take is asked for again.
+            refused = self._refused(value, state)
+            if refused is None:
+                return {self.answer: value}
+            fault = f" ({refused})"
+
+    def _refused(self, value: object, state: object) -> str | None:
+        if self.choices and value not in self.choices:
+            return f"choose one of: {', '.join(self.choices)}"
+        fields: Mapping[str, Any] = getattr(type(state), "model_fields", {})
+        info = fields.get(self.answer)
+        if info is None or info.metadata:
+            return None  # a reducer or a constraint: the update's own check says what it takes
+        adapter: TypeAdapter[object] = TypeAdapter(info.annotation)
+        try:
+            adapter.validate_python(value)
+        except ValidationError as error:
+            return error.errors()[0]["msg"]
+        return None

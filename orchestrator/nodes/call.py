@@ -1,0 +1,80 @@
+"""A function that knows nothing of graphs is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import anyio.to_thread
+from pydantic import field_validator
+
+from orchestrator.errors import GraphUnknown, InvalidUpdate
+from orchestrator.graph.node import ITEM, Node, Port
+from orchestrator.graph.refs import resolve
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+
+class Call(Node, kind="call"):
+    """Call `function`, named as `module:attr`, with state fields as arguments.
+
+    It is imported when it is first called. It may be async; a sync one runs in a thread, unless
+    `effect="pure"` says that it is quick and may run inline.
+
+    Raises:
+        GraphUnknown: there is no such function.
+        InvalidUpdate: `result` names no field, and the function returned something that is no update.
+    """
+
+    function: str
+    """`module:attr`."""
+    args: Mapping[str, str] = {}
+    """Its parameter -> the state field that fills it, or `ITEM`."""
+    result: Annotated[str | None, Port()] = None
+    """Field that gets what it returns; None: it returns an update of the state, or None."""
+
+    @field_validator("function")
+    @classmethod
+    def _check_ref(cls, ref: str) -> str:
+        module, colon, path = ref.partition(":")
+        if not colon or not all(part.isidentifier() for part in [*module.split("."), *path.split(".")]):
+            raise ValueError(f"{ref!r} is no reference: write 'module:attribute'")
+        return ref
+
+    def ports(self) -> dict[str, str]:
+        filled = {f"args[{parameter}]": field for parameter, field in self.args.items() if field != ITEM}
+        return filled | super().ports()
+
+    @classmethod
+    def port_types(cls) -> dict[str, Port]:
+        return {"args": Port(), **super().port_types()}
+
+    async def run(self, state: object, ctx: Context[Any]) -> object:
+        function = self._function()
+        arguments = {
+            parameter: ctx.item if field == ITEM else getattr(state, field) for parameter, field in self.args.items()
+        }
+        call = partial(function, **arguments)
+        if inspect.iscoroutinefunction(function) or self.effect == "pure":
+            found = call()
+        else:
+            found = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        if inspect.isawaitable(found):
+            found = await cast(Awaitable[object], found)
+        if self.result is not None:
+            return {self.result: found}
+        if found is not None and not isinstance(found, Mapping):
+            raise InvalidUpdate(
+                f"{self.function} returned {type(found).__name__}, which is no update of the state: "
+                "name the field that gets it, result=, or return a mapping"
+            )
+        return found
+
+    def _function(self) -> Callable[..., object]:
+        function = resolve(self.function)
+        if not callable(function):
+            raise GraphUnknown(f"{self.function!r} is {function!r}, which cannot be called; name a function")
+        return function

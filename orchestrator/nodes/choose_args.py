@@ -1,0 +1,116 @@
+"""A model chooses the arguments for the chosen tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, JsonValue
+
+from orchestrator.graph.node import Node, Port
+from orchestrator.jsontypes import canonical
+from orchestrator.nodes.deciding import decide, json_object, question_in_hand, tool_named
+from orchestrator.nodes.templates import fill, filled_by
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+SYSTEM = """\
+You choose the arguments of a function so that calling it helps with a question. You get the question, what the \
+function does, and its parameters with what they mean. Answer with one JSON object and with nothing else: its keys \
+are names of parameters, its values the arguments, such as {"first": 1, "second": "two"}. Leave out a parameter \
+only if it is optional."""
+
+PROMPT = """\
+Question: {question}
+
+Function: {tool}
+{description}
+
+Parameters:
+{parameters}"""
+
+
+class ChooseArgs(Node, kind="choose_args"):
+    """Write the arguments for the chosen tool, checked in full and as they will be given to it.
+
+    For a tool without parameters no model is asked. Texts become the types that the tool's schema wants (`"60"` the
+    number 60); nothing that the model said is ever evaluated.
+
+    Raises:
+        AgentError: the reply is no JSON object, or does not fit the tool: a parameter is missing, unknown or of the
+            wrong type; or there is no tool of that name.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        question: str
+        """The main question."""
+        current: str = ""
+        """A follow-up question, while there is one."""
+        tool: str = ""
+        """The chosen tool's name."""
+        args: dict[str, JsonValue] = {}
+        """The chosen arguments."""
+
+    system: str = SYSTEM
+    """The system message, as it stands."""
+    prompt: Annotated[str, filled_by("question", "tool", "description", "parameters")] = PROMPT
+    """The user's message."""
+    question: Annotated[str, Port(str)] = "question"
+    """Field with the main question."""
+    current: Annotated[str | None, Port(str)] = None
+    """Field with the follow-up question that is asked instead, when it is not empty."""
+    tool: Annotated[str, Port(str)] = "tool"
+    """Field with the tool's name."""
+    args: Annotated[str, Port(dict)] = "args"
+    """Field that gets the arguments."""
+
+    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+        tool = tool_named(ctx, getattr(state, self.tool), self.kind)
+        if not tool.parameters.get("properties"):
+            return {self.args: {}}
+        question = question_in_hand(state, self.question, self.current)
+        reply = await decide(
+            ctx,
+            task="choose_args",
+            system=self.system,
+            prompt=fill(
+                self.prompt,
+                question=question,
+                tool=tool.name,
+                description=tool.description,
+                parameters=describe(tool.parameters),
+            ),
+            data={
+                "question": question,
+                "tool": tool.name,
+                "description": tool.description,
+                "parameters": dict(tool.parameters),
+            },
+        )
+        return {self.args: tool.validate(json_object(reply, self.kind))}
+
+
+def describe(parameters: Any) -> str:
+    """A tool's parameters in words, a line each: name, type, what it means, and its default."""
+    required = parameters.get("required", ())
+    lines = [_line(name, schema, name in required) for name, schema in parameters["properties"].items()]
+    if "$defs" in parameters:
+        lines.append(f"where $defs are {canonical(parameters['$defs'])}")
+    return "\n".join(lines)
+
+
+def _line(name: str, schema: Any, required: bool) -> str:
+    plain = set(schema) <= {"type", "description", "title", "default", "enum"} and isinstance(schema.get("type"), str)
+    if "enum" in schema:
+        kind = "one of " + ", ".join(canonical(value) for value in schema["enum"])
+    elif plain:
+        kind = schema["type"]
+    else:
+        kind = canonical({k: v for k, v in schema.items() if k not in ("description", "title", "default")})
+    notes = [kind, "required" if required else "optional"]
+    if "default" in schema:
+        notes.append(f"default {canonical(schema['default'])}")
+    words = " ".join(str(schema.get("description", "")).split())
+    return f"{name} ({', '.join(notes)})" + (f": {words}" if words else "")

@@ -1,0 +1,73 @@
+"""A model chooses the tool for the question in hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel
+
+from orchestrator.graph.node import Node, Port
+from orchestrator.nodes.deciding import decide, question_in_hand, tools_of, unknown_tool
+from orchestrator.nodes.templates import fill, filled_by
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+SYSTEM = """\
+You pick the tool that helps most with a question. You get the question and the tools that there are, each as \
+"name: what it does". Answer with the name of one of them, exactly as it is written there, and with nothing else."""
+
+PROMPT = """\
+Question: {question}
+
+Tools:
+{tools}"""
+
+
+class ChooseTool(Node, kind="choose_tool"):
+    """Write the name of a tool for the question in hand. Where there is only one tool, no model is asked.
+
+    Raises:
+        AgentError: the reply is not the name of one of the tools.
+        GraphUnknown: there are no tools.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        question: str
+        """The main question."""
+        current: str = ""
+        """A follow-up question, while there is one."""
+        tool: str = ""
+        """The chosen tool's name."""
+
+    system: str = SYSTEM
+    """The system message, as it stands."""
+    prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
+    """The user's message."""
+    question: Annotated[str, Port(str)] = "question"
+    """Field with the main question."""
+    current: Annotated[str | None, Port(str)] = None
+    """Field with the follow-up question that is asked instead, when it is not empty."""
+    tool: Annotated[str, Port(str)] = "tool"
+    """Field that gets the tool's name."""
+
+    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+        tools = tools_of(ctx, self.kind)
+        if len(tools) == 1:
+            return {self.tool: tools[0].name}
+        question = question_in_hand(state, self.question, self.current)
+        # The order of the tools is the caller's: it may sway a model.
+        offered = [{"name": tool.name, "description": tool.description} for tool in tools]
+        lines = "\n".join(f"{tool['name']}: {' '.join(tool['description'].split())}" for tool in offered)
+        chosen = await decide(
+            ctx,
+            task="choose_tool",
+            system=self.system,
+            prompt=fill(self.prompt, question=question, tools=lines),
+            data={"question": question, "tools": offered},
+        )
+        if chosen not in {tool.name for tool in tools}:
+            unknown_tool(ctx, chosen, self.kind)
+        return {self.tool: chosen}

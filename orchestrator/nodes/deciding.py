@@ -1,0 +1,107 @@
+"""What the nodes that let a model decide have in common: the question in hand, the call, reading the reply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from orchestrator.errors import AgentError, GraphUnknown
+from orchestrator.models.base import unfenced
+from orchestrator.models.messages import system as said
+from orchestrator.models.messages import user
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+    from orchestrator.tools.tool import Tool
+
+_SHOWN = 200
+"""Characters of a reply that an error message quotes."""
+
+
+def question_in_hand(state: object, question: str, current: str | None) -> str:
+    """The follow-up question, if there is a field for it and it holds one, else the main question."""
+    follow_up = getattr(state, current) if current is not None else ""
+    return str(follow_up or getattr(state, question))
+
+
+async def decide(ctx: Context[Any], *, task: str, system: str, prompt: str, data: Mapping[str, Any]) -> str:
+    """Ask the model for one decision and give the text of its reply, without the space around it.
+
+    The prompt says in words what `data` holds as facts, so a model may go by either.
+    """
+    reply = await ctx.model.complete([said(system), user(prompt, data=data)], task=task)
+    return reply.text.strip()
+
+
+def tools_of(ctx: Context[Any], node: str) -> Sequence[Tool]:
+    """The tools that the node may use, in the order given.
+
+    Raises:
+        GraphUnknown: there are none.
+    """
+    tools = tuple(ctx.tools)
+    if not tools:
+        raise GraphUnknown(f"{node}: there is no tool to use; give some to Executor(tools=[...])")
+    return tools
+
+
+def tool_named(ctx: Context[Any], name: str, node: str) -> Tool:
+    """The tool of a name.
+
+    Raises:
+        AgentError: there is none; names those that there are.
+    """
+    for tool in tools_of(ctx, node):
+        if tool.name == name:
+            return tool
+    return unknown_tool(ctx, name, node)
+
+
+def unknown_tool(ctx: Context[Any], name: str, node: str) -> NoReturn:
+    """Say that a tool of this name is not among those that there are."""
+    known = ", ".join(tool.name for tool in ctx.tools)
+    raise AgentError(f"{node}: {quoted(name)} is not an available tool; choose one of: {known}")
+
+
+def json_object(reply: str, node: str) -> dict[str, Any]:
+    """The JSON object that a reply is, also inside one Markdown fence. Nothing is repaired and nothing evaluated.
+
+    Raises:
+        AgentError: it is not JSON, or not an object.
+    """
+    try:
+        found = _strict(reply)
+    except ValueError as error:
+        try:
+            found = _strict(unfenced(reply))
+        except ValueError:
+            raise AgentError(
+                f"{node}: the reply {quoted(reply)} is not JSON ({error}); reply with one JSON object only"
+            ) from None
+    if not isinstance(found, dict):
+        raise AgentError(
+            f"{node}: the reply {quoted(reply)} is JSON but not an object; reply with one JSON object only"
+        )
+    return found
+
+
+def _strict(text: str) -> object:
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} stands in it twice")
+    return found
+
+
+def quoted(text: str) -> str:
+    """A reply as an error message quotes it: not too long."""
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

@@ -1,0 +1,154 @@
+"""Chosen tools are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, JsonValue, model_validator
+
+from orchestrator.errors import AgentError
+from orchestrator.graph.node import Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.reducers import Extend, append, extend
+from orchestrator.models.messages import Message, ToolCall, tool_result
+from orchestrator.nodes.deciding import question_in_hand, quoted
+from orchestrator.nodes.parallel import gather
+from orchestrator.nodes.steps import Step
+from orchestrator.tools.result import ToolResult
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+_ONE = ("tool", "args", "result", "steps", "question", "current")
+_MANY = ("calls", "results")
+
+
+class Execute(Node, kind="execute"):
+    """Call tools, and take `finished` if one that ends the work (`ends=True`) was called, else `done`.
+
+    In its first form it calls the one tool that `tool` and `args` name, and writes the `ToolResult` to `result`, or
+    adds a `Step` to `steps`, or both. With `calls` and `results` it makes all calls of a list at the same time and
+    writes their results in the order of the calls, each as a message of role `tool`.
+
+    What a tool itself reports as wrong is a result like any other, with an exit code that is not 0.
+
+    Raises:
+        AgentError: there is no such tool or the arguments do not fit it, and `on_error` is `raise`.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports of the first form name by default."""
+
+        tool: str = ""
+        """The chosen tool's name."""
+        args: dict[str, JsonValue] = {}
+        """The chosen arguments."""
+        result: ToolResult | None = None
+        """What the last call gave."""
+
+    class ListState(BaseModel):
+        """The fields for `Execute(calls="pending", results="observations")`."""
+
+        pending: list[ToolCall] = []
+        """Calls that are to be made."""
+        observations: Annotated[list[Message], append] = []
+        """What all calls gave."""
+
+    tool: Annotated[str, Port(str)] = "tool"
+    """Field with the tool's name."""
+    args: Annotated[str, Port(dict)] = "args"
+    """Field with the arguments."""
+    result: Annotated[str | None, Port()] = "result"
+    """Field that gets the `ToolResult`."""
+    steps: Annotated[str | None, Port(list)] = None
+    """Field that a `Step` is appended to."""
+    question: Annotated[str | None, Port(str)] = None
+    """Field with the main question, for the step."""
+    current: Annotated[str | None, Port(str)] = None
+    """Field with the follow-up question, for the step."""
+    calls: Annotated[str | None, Port(list)] = None
+    """Field with a list of `ToolCall`s."""
+    results: Annotated[str | None, Port(list)] = None
+    """Field that gets a message for each of them; one with the reducer `append` or a plain one."""
+    on_error: Literal["raise", "observe"] = "observe"
+    """What becomes of a call that cannot be made: the step fails, or the call's result says so."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.calls is None) != (self.results is None):
+            raise ValueError("calls= and results= belong together: name both fields, or neither")
+        own = sorted(self.model_fields_set.intersection(_ONE))
+        if self.calls is not None and own:
+            raise ValueError(f"{own[0]}= is for a single call and calls= for several: name one of them")
+        if self.steps is not None and self.question is None:
+            raise ValueError("steps= records the question too: name its field, question=")
+        return self
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return ("done", "finished")
+
+    def ports(self) -> dict[str, str]:
+        unused = _ONE if self.calls is not None else _MANY
+        return {port: field for port, field in super().ports().items() if port not in unused}
+
+    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
+        if self.calls is not None and self.results is not None:
+            return await self._several(state, ctx, self.calls, self.results)
+        name: str = getattr(state, self.tool)
+        args: dict[str, Any] = getattr(state, self.args)
+        result = await self._call(ctx, name, args)
+        update: dict[str, object] = {}
+        if self.result is not None:
+            update[self.result] = result
+        if self.steps is not None and self.question is not None:
+            update[self.steps] = Step(
+                question=question_in_hand(state, self.question, self.current),
+                tool_choice=name,
+                tool_args=args,
+                tool_exit_code=result.exit_code,
+                tool_output=result.output if result.error is None else result.error,
+            )
+        return Outcome(_outcome(ctx, [(name, result)]), update)
+
+    async def _several(self, state: object, ctx: Context[Any], calls: str, results: str) -> Outcome[str]:
+        wanted = [ToolCall.model_validate(call) for call in getattr(state, calls)]
+        found = await gather([partial(self._call_of, ctx, call) for call in wanted])
+        messages = [
+            tool_result(call, result.text, data=_facts(result)) for call, result in zip(wanted, found, strict=True)
+        ]
+        called = [(call.name, result) for call, result in zip(wanted, found, strict=True)]
+        return Outcome(_outcome(ctx, called), {results: _added(state, results, messages)})
+
+    async def _call_of(self, ctx: Context[Any], call: ToolCall) -> ToolResult:
+        if call.arguments is None:
+            fault = f"the arguments of {call.name} are not a JSON object: {quoted(call.raw)}"
+            if self.on_error == "raise":
+                raise AgentError(f"execute: {fault}")
+            return ToolResult(output=None, error=fault, exit_code=1)
+        return await self._call(ctx, call.name, call.arguments)
+
+    async def _call(self, ctx: Context[Any], name: str, args: Mapping[str, Any]) -> ToolResult:
+        try:
+            return await ctx.tool(name, **args)
+        except AgentError as error:
+            if self.on_error == "raise":
+                raise
+            return ToolResult(output=None, error=str(error), exit_code=1)
+
+
+def _outcome(ctx: Context[Any], called: Sequence[tuple[str, ToolResult]]) -> str:
+    ends = {tool.name for tool in ctx.tools if tool.ends}
+    return "finished" if any(name in ends and not result.failed for name, result in called) else "done"
+
+
+def _facts(result: ToolResult) -> dict[str, Any]:
+    return {"output": result.output, "error": result.error, "exit_code": result.exit_code}
+
+
+def _added(state: object, field: str, messages: list[Message]) -> list[Message] | Extend:
+    """The messages as the field takes them: a field with a reducer collects them, a plain one holds this round's."""
+    info = getattr(type(state), "model_fields", {}).get(field)
+    return extend(messages) if info is not None and append in info.metadata else messages

@@ -1,0 +1,31 @@
+"""One round of an agent that uses tools, as data."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from orchestrator.tools.result import as_text
+
+
+class Step(BaseModel):
+    """What was asked, which tool was called for it, and what came of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    question: str
+    tool_choice: str
+    """Name of the tool; empty when none could be chosen."""
+    tool_args: dict[str, JsonValue] = {}
+    tool_exit_code: int = 0
+    """0: success; else `tool_output` says what went wrong."""
+    tool_output: JsonValue = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether `tool_output` is an error."""
+        return self.tool_exit_code != 0
+
+    @property
+    def text(self) -> str:
+        """`tool_output` as a model reads it: a text as it is, anything else as JSON."""
+        return as_text(self.tool_output)

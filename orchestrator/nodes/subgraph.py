@@ -1,0 +1,55 @@
+"""A graph as a node of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import SkipValidation
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.graph.graph import Graph
+from orchestrator.graph.node import ITEM, Node, Port
+
+
+class Subgraph(Node, kind="subgraph"):
+    """Run a graph inside: in the same journal, under this node's path, with its own forks, joins and limits.
+
+    Both mappings read like assignments, target first: `inputs={"query": ITEM, "lang": "language"}` fills the inner
+    fields `query` and `lang`, `outputs={"notes": "findings"}` updates our field `notes` with the inner `findings`.
+    Inner fields that `inputs` does not name start at their defaults.
+    """
+
+    graph: SkipValidation[Graph]
+    """The graph inside; a file may also name it as `module:attr`."""
+    inputs: Mapping[str, str] = {}
+    """Inner field -> the field of ours that fills it, or `ITEM`, the item of the map that the node runs in."""
+    outputs: Mapping[str, str] = {}
+    """Our field -> the inner field whose last value updates it."""
+
+    def __init__(self, graph: Graph | None = None, /, **fields: Any) -> None:
+        super().__init__(**fields if graph is None else {"graph": graph, **fields})
+
+    @property
+    def subgraph(self) -> Graph:
+        return self.graph
+
+    def ports(self) -> dict[str, str]:
+        taken = {f"inputs[{inner}]": ours for inner, ours in self.inputs.items() if ours != ITEM}
+        return taken | {f"outputs[{ours}]": ours for ours in self.outputs}
+
+    @classmethod
+    def port_types(cls) -> dict[str, Port]:
+        return {"inputs": Port(), "outputs": Port()}
+
+    def inner_input(self, state: object, item: object) -> dict[str, object]:
+        """The inner graph's input, from our state and the item of the map that the node runs in."""
+        return {inner: item if ours == ITEM else getattr(state, ours) for inner, ours in self.inputs.items()}
+
+    def outer_update(self, values: Mapping[str, object]) -> dict[str, object]:
+        """Our update, from the inner graph's last values."""
+        return {ours: values[inner] for ours, inner in self.outputs.items()}
+
+    async def run(self, state: object, ctx: object) -> object:
+        """Raises `GraphUnknown`: an executor runs the graph inside in this node's place, and never calls this."""
+        raise GraphUnknown(f"subgraph {self.graph.name!r} cannot be called as a function: run it by an Executor")

@@ -1,0 +1,103 @@
+"""A model decides: is the answer there, or what has to be asked next?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, JsonValue
+
+from orchestrator.errors import AgentError
+from orchestrator.graph.node import Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.reducers import append
+from orchestrator.nodes.deciding import decide, quoted
+from orchestrator.nodes.steps import Step
+from orchestrator.nodes.templates import fill, filled_by
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+SYSTEM = """\
+You lead an inquiry towards the answer of a main question. You get the main question and what was asked and found so \
+far. If that is enough, answer
+Final Answer: <the answer>
+If it is not, answer with the one question to look into next, which will be worked on with tools:
+Question: <the question>
+Answer in one of these two forms and with nothing else."""
+
+PROMPT = """\
+Main question: {question}
+
+{steps}"""
+
+ANSWER = "Final Answer"
+QUESTION = "Question"
+
+
+class Think(Node, kind="think"):
+    """Write the final answer and take `answer`, or write the next question and take `question`.
+
+    Everything after the first colon of the reply counts, also further colons and lines.
+
+    Raises:
+        AgentError: the reply has neither form, or nothing after the colon.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        question: str
+        """The main question."""
+        current: str = ""
+        """A follow-up question, while there is one."""
+        step_history: Annotated[list[Step], append] = []
+        """What was asked and found so far."""
+        answer: str = ""
+        """The final answer."""
+
+    system: str = SYSTEM
+    """The system message, as it stands."""
+    prompt: Annotated[str, filled_by("question", "steps")] = PROMPT
+    """The user's message."""
+    question: Annotated[str, Port(str)] = "question"
+    """Field with the main question."""
+    current: Annotated[str, Port(str)] = "current"
+    """Field that gets the next question."""
+    steps: Annotated[str, Port(list)] = "step_history"
+    """Field with the steps so far."""
+    answer: Annotated[str, Port(str)] = "answer"
+    """Field that gets the final answer."""
+
+    async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["answer", "question"]]:
+        question = str(getattr(state, self.question))
+        steps: Sequence[Step] = getattr(state, self.steps)
+        reply = await decide(
+            ctx,
+            task="think",
+            system=self.system,
+            prompt=fill(self.prompt, question=question, steps="\n\n".join(map(_told, steps))),
+            data={"question": question, "steps": [_fact(step) for step in steps]},
+        )
+        kind, _, words = reply.partition(":")
+        words = words.strip()
+        if kind not in (ANSWER, QUESTION) or not words:
+            raise AgentError(
+                f"think: the reply {quoted(reply)} has neither form; "
+                f"write '{ANSWER}: ' and the answer, or '{QUESTION}: ' and the next question"
+            )
+        if kind == ANSWER:
+            return Outcome("answer", {self.answer: words})
+        return Outcome("question", {self.current: words})
+
+
+def _told(step: Step) -> str:
+    return f"Question: {step.question}\n{'Error' if step.failed else 'Output'}: {step.text}"
+
+
+def _fact(step: Step) -> dict[str, JsonValue]:
+    return {
+        "question": step.question,
+        "output": None if step.failed else step.tool_output,
+        "error": step.tool_output if step.failed else None,
+    }
