@@ -78,13 +78,17 @@ def test_objects_tuples_and_texts_mix() -> None:
         ),
         (
             "a -> b :",
-            "line 1, column 9: the line ends where an outcome or 'each FIELD' should be; "
-            "write 'source -> target : outcome'",
+            (
+                "line 1, column 9: the line ends where an outcome or 'each FIELD' should be; "
+                "write 'source -> target : outcome'"
+            ),
         ),
         (
             "a -> b : each",
-            "line 1, column 14: the line ends where a state field after 'each' should be; "
-            "write 'source -> target : outcome'",
+            (
+                "line 1, column 14: the line ends where a state field after 'each' should be; "
+                "write 'source -> target : outcome'"
+            ),
         ),
         ("a -> b : ok each x-y", "line 1, column 18: 'x-y' is no field; name a list in the state after 'each'"),
         ("a -> b : ok no", "line 1, column 13: 'no' is one too many; write one statement a line"),
@@ -92,8 +96,10 @@ def test_objects_tuples_and_texts_mix() -> None:
         ("a -> b; b -> c", "line 1, column 7: ';' does not end a statement; write one statement a line"),
         (
             "a -> 1b",
-            "line 1, column 6: '1b' cannot start a name; "
-            "a name has letters, digits, '_' and '-', and starts with a letter or '_'",
+            (
+                "line 1, column 6: '1b' cannot start a name; "
+                "a name has letters, digits, '_' and '-', and starts with a letter or '_'"
+            ),
         ),
         ("START -> a : ok", "line 1, column 1: START has no outcomes; remove 'ok'"),
         ("END -> a", "line 1, column 1: END is an end and leads nowhere; remove what follows it"),
@@ -103,8 +109,10 @@ def test_objects_tuples_and_texts_mix() -> None:
         ("a -> b : END", "line 1, column 10: 'END' is no outcome; name an outcome that the node declares"),
         (
             "* -> a",
-            "line 1, column 1: '*' as a source takes a reserved outcome only; "
-            "write '* -> NODE : error', ': timeout' or ': exhausted'",
+            (
+                "line 1, column 1: '*' as a source takes a reserved outcome only; "
+                "write '* -> NODE : error', ': timeout' or ': exhausted'"
+            ),
         ),
     ],
 )

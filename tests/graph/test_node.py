@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
@@ -93,8 +94,10 @@ def test_a_sync_function_can_be_called_without_a_loop() -> None:
     [
         (
             lambda stat: 1,
-            "node function <lambda> wants 'stat', which nothing can be given for: "
-            "a node takes state, ctx, item and deps, by name or annotation",
+            (
+                "node function <lambda> wants 'stat', which nothing can be given for: "
+                "a node takes state, ctx, item and deps, by name or annotation"
+            ),
         ),
         (lambda *args: 1, "wants '*args'"),
         (lambda **kw: 1, "wants '**kw'"),
@@ -197,7 +200,7 @@ def test_a_kind_is_a_class_with_its_own_outcomes_and_ports() -> None:
         questions: Annotated[tuple[str, ...], Port(str)] = ("q",)
         answer: Annotated[str | None, Port()] = "a"
         other: Annotated[str | None, Port()] = None
-        rest: Annotated[dict[str, str], Port()] = {"k": "v"}
+        rest: Annotated[Mapping[str, str], Port()] = MappingProxyType({"k": "v"})
 
         async def run(self, state: object, ctx: object) -> Outcome[Literal["yes", "no"]]:
             return Outcome("yes")
@@ -210,7 +213,9 @@ def test_a_kind_is_a_class_with_its_own_outcomes_and_ports() -> None:
 
 
 def test_a_kind_of_the_library_cannot_be_taken() -> None:
-    with pytest.raises(TypeError, match="node kind 'function' of .*Mine is one of the library's: choose another kind="):
+    with pytest.raises(
+        TypeError, match=r"node kind 'function' of .*Mine is one of the library's: choose another kind="
+    ):
 
         class Mine(Node, kind="function"):
             pass

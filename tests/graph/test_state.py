@@ -145,7 +145,7 @@ def test_all_faults_of_an_update_are_in_one_report() -> None:
 
 def test_what_a_node_does_with_its_update_later_is_not_seen(values: dict[str, object]) -> None:
     mine = {"list": [1]}
-    update, ops = schema.encode_update({"anything": mine, "facts": (facts := {"a": 1})})
+    update, _ops = schema.encode_update({"anything": mine, "facts": (facts := {"a": 1})})
     mine["list"].append(2)
     facts["b"] = 2
     assert update == {"anything": {"list": [1]}, "facts": {"a": 1}}

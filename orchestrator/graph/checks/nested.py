@@ -1,7 +1,7 @@
 """C1: what goes into a subgraph and comes out of it.
 
-`inputs` says of each field of the inner state where it comes from, `outputs` where it goes to: both are mappings
-from names of the inner state to names of ours.
+A subgraph's `inputs` and `outputs` read like assignments, target first: `inputs` maps fields of the inner state to
+fields of ours, `outputs` fields of ours to fields of the inner state. Ours are ports, and checked as such.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import mend_name
-from orchestrator.graph.node import ITEM
 from orchestrator.graph.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
-    from orchestrator.graph.state import StateSchema
 
 
 def nested_problems(graph: Graph) -> Iterator[Problem]:
-    """Fields that one of the two states does not have, and inner fields that nothing fills."""
+    """Fields that the inner state does not have, and those of it that nothing fills."""
     for name, node in graph.nodes.items():
         inner = node.subgraph
         if inner is None:
             continue
+        schema = inner.schema
         inputs, outputs = _mapping(node, "inputs"), _mapping(node, "outputs")
-        for what, pairs in (("inputs", inputs), ("outputs", outputs)):
-            for theirs, ours in pairs.items():
-                yield from _missing(name, what, theirs, inner.schema)
-                if isinstance(ours, str) and ours != ITEM:
-                    yield from _missing(name, what, ours, graph.schema)
-        for field in inner.schema.fields:
-            if inner.schema.field(field).required and field not in inputs:
+        for what, fields in (("inputs", inputs.keys()), ("outputs", outputs.values())):
+            for field in fields:
+                if field not in schema.fields:
+                    mend = mend_name(str(field), schema.fields, "add the field, or name another")
+                    no = f"and state {schema.name} of its graph {inner.name} has no such field"
+                    yield Problem("C1.field", f"{what} of {name} name {field!r}, {no}: {mend}", (name,))
+        for field in schema.fields:
+            if schema.field(field).required and field not in inputs:
                 yield Problem(
                     "C1.field",
                     f"{name} gives its graph {inner.name} no {field!r}, which has no default: add it to inputs",
@@ -42,10 +42,3 @@ def nested_problems(graph: Graph) -> Iterator[Problem]:
 def _mapping(node: object, attribute: str) -> Mapping[str, object]:
     found = getattr(node, attribute, None)
     return found if isinstance(found, Mapping) else {}
-
-
-def _missing(name: str, what: str, field: str, schema: StateSchema) -> Iterator[Problem]:
-    if field not in schema.fields:
-        mend = mend_name(field, schema.fields, "add the field, or name another")
-        message = f"{what} of {name} name {field!r}, and state {schema.name} has no such field: {mend}"
-        yield Problem("C1.field", message, (name,))

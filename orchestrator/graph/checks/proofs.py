@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.report import Proof
-from orchestrator.graph.topology import ANY, START
+from orchestrator.graph.topology import DONE, RESERVED, START
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -24,17 +24,19 @@ def proofs_of(graph: Graph) -> Iterator[Proof]:
 
 
 def _ways(graph: Graph, *, past_approval: bool = True) -> nx.DiGraph[str]:
+    """All ways in the graph; without `past_approval` those only that no confirm has approved."""
     import networkx as nx
 
     ways: nx.DiGraph[str] = nx.DiGraph()
     ways.add_nodes_from((START, *graph.nodes))
-    for edge in graph.edges:
-        sources = tuple(graph.nodes) if edge.source == ANY else (edge.source,)
-        for source in sources:
-            node = graph.nodes.get(source)
-            approves = node is not None and node.kind == CONFIRM and edge.outcome in (APPROVED, None)
-            if past_approval or not approves:
-                ways.add_edge(source, edge.target)
+    ways.add_edges_from((START, route.target) for route in graph.topology.routes(START, DONE))
+    emergency = graph.topology.exhausted_target
+    for name, node in graph.nodes.items():
+        for outcome in (*node.outcomes, *RESERVED):
+            if past_approval or node.kind != CONFIRM or outcome != APPROVED:
+                ways.add_edges_from((name, route.target) for route in graph.topology.routes(name, outcome))
+        if emergency is not None:
+            ways.add_edge(name, emergency)
     return ways
 
 
