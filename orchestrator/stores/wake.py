@@ -48,8 +48,7 @@ class Ticket(Generic[T]):
         Cancellation is held off until then (the work goes on anyway, and the caller must know what became of
         it). Only a bare `asyncio.Task.cancel()` breaks the wait; the work is then done all the same.
         """
-        with CancelScope(shield=True):
-            await self._signal.wait()
+        await self._signal.wait()
         if self._error is not None:
             try:
                 raise self._error
@@ -73,21 +72,33 @@ class _AsyncioSignal:
             self._future.set_result(None)
 
     async def wait(self) -> None:
-        await self._future
+        with CancelScope(shield=True):
+            await self._future
 
 
 class _TrioSignal:
-    __slots__ = ("_event", "_token")
+    __slots__ = ("_set", "_task", "_token", "_trio")
 
-    def __init__(self, token: trio.lowlevel.TrioToken, event: trio.Event) -> None:
-        self._token = token
-        self._event = event
+    def __init__(self) -> None:
+        import trio
+
+        self._trio = trio.lowlevel
+        self._token = trio.lowlevel.current_trio_token()
+        self._task: trio.lowlevel.Task | None = None
+        self._set = False
 
     def notify(self) -> None:
-        _call(self._token.run_sync_soon, self._event.set)
+        _call(self._token.run_sync_soon, self._wake)
+
+    def _wake(self) -> None:
+        self._set = True
+        if self._task is not None:
+            self._trio.reschedule(self._task)
 
     async def wait(self) -> None:
-        await self._event.wait()
+        if not self._set:
+            self._task = self._trio.current_task()
+            await self._trio.wait_task_rescheduled(lambda _: self._trio.Abort.FAILED)
 
 
 def _signal() -> _AsyncioSignal | _TrioSignal:
@@ -95,7 +106,7 @@ def _signal() -> _AsyncioSignal | _TrioSignal:
         import trio
 
         if trio.lowlevel.in_trio_run():
-            return _TrioSignal(trio.lowlevel.current_trio_token(), trio.Event())
+            return _TrioSignal()
     return _AsyncioSignal(asyncio.get_running_loop())
 
 

@@ -46,6 +46,7 @@ class SQLiteStore:
         self._url = url if url is not None else f"sqlite:///{path}"
         self._readers = Readers(self.path, self._url)
         self._writer = Writer(self.path, self._url)
+        self._numbers: dict[str, int] = {}  # of the writer's thread
         self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None
         self._readers.read_now(_nothing)
 
@@ -82,7 +83,7 @@ class SQLiteStore:
         message_ids = tuple(consumed)
         return await self._writer.write(
             lambda connection: writes.append(
-                connection, run_id, rows, after, updated, status, due, waiting, message_ids
+                connection, self._numbers, run_id, rows, after, updated, status, due, waiting, message_ids
             )
         )
 

@@ -83,6 +83,7 @@ def create(connection: sqlite3.Connection, info: RunInfo, rows: Sequence[Row]) -
 
 def append(
     connection: sqlite3.Connection,
+    numbers: dict[str, int],
     run_id: str,
     rows: Sequence[Row],
     after: int,
@@ -92,16 +93,16 @@ def append(
     waiting: int | None,
     consumed: Sequence[int],
 ) -> int:
-    found = connection.execute("SELECT id, head FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    if found is None:
-        raise RunUnknown(run_id)
-    number, head = found
-    if head != after:
-        raise RunConflict(run_id, f"its head is {head}, not {after}: somebody else moved it")
-    head += len(rows)
+    """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm."""
+    head = after + len(rows)
+    number = numbers.get(run_id, 0)
+    if not _move(connection, number, run_id, after, head, updated):
+        number = _number_at(connection, run_id, after)
+        if len(numbers) > 10_000:
+            numbers.clear()
+        numbers[run_id] = number
+        _move(connection, number, run_id, after, head, updated)
     _insert(connection, number, rows)
-    if updated is not None:
-        connection.execute("UPDATE runs SET head = ?, updated = ? WHERE id = ?", (head, updated, number))
     # columns are named only when they change: naming `status` would rewrite the indexes that hold it
     if status is not None:
         connection.execute("UPDATE runs SET status = ?, due = ? WHERE id = ?", (status, due, number))
@@ -113,15 +114,33 @@ def append(
         connection.executemany(
             "DELETE FROM inbox WHERE id = ? AND run = ?", [(message, number) for message in consumed]
         )
-    new_head: int = head
-    return new_head
+    return head
+
+
+def _move(
+    connection: sqlite3.Connection, number: int, run_id: str, after: int, head: int, updated: float | None
+) -> bool:
+    changed = connection.execute(
+        "UPDATE runs SET head = ?, updated = coalesce(?, updated) WHERE id = ? AND head = ? AND run_id = ?",
+        (head, updated, number, after, run_id),
+    ).rowcount
+    return changed == 1
+
+
+def _number_at(connection: sqlite3.Connection, run_id: str, after: int) -> int:
+    found = connection.execute("SELECT id, head FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if found is None:
+        raise RunUnknown(run_id)
+    if found[1] != after:
+        raise RunConflict(run_id, f"its head is {found[1]}, not {after}: somebody else moved it")
+    number: int = found[0]
+    return number
 
 
 def _insert(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) -> None:
     first = number << 32
-    connection.executemany(
-        "INSERT INTO records (id, crc, data) VALUES (?, ?, ?)", [(first | seq, crc, data) for seq, crc, data in rows]
-    )
+    for seq, crc, data in rows:
+        connection.execute("INSERT INTO records (id, crc, data) VALUES (?, ?, ?)", (first | seq, crc, data))
 
 
 def delete(connection: sqlite3.Connection, run_id: str) -> None:
