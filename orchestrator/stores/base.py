@@ -243,7 +243,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish all writes and let go of files and threads. Reading still works afterwards, writing does not."""
+        """Finish all writes and let go of files and threads. Closing again does nothing; writing raises StoreError."""
         ...
 
 

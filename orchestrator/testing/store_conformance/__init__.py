@@ -1,0 +1,102 @@
+"""What every store promises, as checks to be run on a store of your own.
+
+    from orchestrator.testing import STORE_CHECKS, check_store
+
+    async def test_all_at_once():
+        await check_store(lambda: MyStore.open("..."))
+
+    @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+    async def test_one_by_one(check):
+        store = await MyStore.open("...")
+        await check(store)
+        await store.close()
+
+Each check is an async function of an open store. It uses run ids, graph names and labels of its own, so that the
+checks may share a store with each other and with anything else. A broken promise is an `AssertionError` that says
+which one. No test framework is needed; anyio's both backends will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from orchestrator.stores.base import Store
+from orchestrator.testing.store_conformance import beside, journal, listing
+from orchestrator.testing.store_conformance.helpers import created, event, that
+
+__all__ = ["STORE_CHECKS", "StoreCheck", "check_linear_bytes", "check_store"]
+
+StoreCheck: TypeAlias = Callable[[Store], Awaitable[None]]
+
+STORE_CHECKS: tuple[StoreCheck, ...] = (
+    journal.check_create_and_read,
+    journal.check_create_is_exclusive,
+    journal.check_append_and_read,
+    journal.check_append_moves_the_row,
+    journal.check_compare_and_set,
+    journal.check_one_conflict_fails_alone,
+    journal.check_order_among_many,
+    journal.check_wrong_numbers_are_refused,
+    journal.check_unknown_runs,
+    journal.check_unicode,
+    journal.check_ten_thousand_records,
+    journal.check_cancelled_append,
+    listing.check_listing,
+    listing.check_pages,
+    listing.check_delete,
+    beside.check_graphs,
+    beside.check_snapshots,
+    beside.check_leases,
+    beside.check_inbox,
+    beside.check_copy,
+    beside.check_close,
+)
+"""Every check, to be run one by one on an open store. `check_close` leaves its store closed."""
+
+
+async def check_store(
+    open_store: Callable[[], Awaitable[Store]],
+    *,
+    stored_bytes: Callable[[Store], Awaitable[int]] | None = None,
+) -> None:
+    """Run every check, each on a store that is opened for it and closed after it.
+
+    `stored_bytes` says how many bytes a store takes; given that, storage is checked to grow linearly.
+
+    Raises:
+        AssertionError: a promise is broken; the message begins with the name of the check.
+    """
+    for check in STORE_CHECKS:
+        store = await open_store()
+        try:
+            await _named(check.__name__, check(store))
+        finally:
+            await store.close()
+    if stored_bytes is not None:
+        store = await open_store()
+        try:
+            await _named("check_linear_bytes", check_linear_bytes(store, stored_bytes))
+        finally:
+            await store.close()
+
+
+async def _named(name: str, check: Awaitable[None]) -> None:
+    try:
+        await check
+    except AssertionError as error:
+        raise AssertionError(f"{name}: {error}") from error
+
+
+async def check_linear_bytes(store: Store, stored_bytes: Callable[[Store], Awaitable[int]]) -> None:
+    """What 400 records add to a store is what the 400 before them added: its size grows linearly."""
+    run_id = await created(store)
+    sizes = [await stored_bytes(store)]
+    after = 1
+    for _ in range(3):
+        for _ in range(400):
+            after = await store.append(run_id, [event(after + 1, "x" * 1000)], after=after)
+        sizes.append(await stored_bytes(store))
+    second, third = sizes[2] - sizes[1], sizes[3] - sizes[2]
+    that(third <= 1.5 * second + 65536, f"400 records added {second} bytes, the next 400 added {third}")
+    that(sizes[3] - sizes[0] <= 3 * 1200 * 1024, f"1200 records of 1 KiB took {sizes[3] - sizes[0]} bytes")

@@ -1,0 +1,134 @@
+"""Checks of what is kept beside the journal: graphs, snapshots, leases, messages; of copies and closing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+from orchestrator.errors import GraphUnknown, RunConflict, RunExists, StoreError
+from orchestrator.kernel.records import Ended, Resumed
+from orchestrator.stores.base import Lease, Store
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.testing.store_conformance.helpers import (
+    created,
+    equal,
+    events,
+    new_run,
+    raises,
+    started,
+    that,
+    together,
+)
+
+
+async def check_graphs(store: Store) -> None:
+    """A graph is kept once under its digest and stays when runs go."""
+    name = uuid4().hex
+    data = {"name": "essay", "nodes": [{"kind": "think", "wait": 1.5, "none": None, "deep": {"a": [1, True]}}]}
+    error = await raises(GraphUnknown, store.graph(name), "a graph that is not there")
+    that(name in str(error), f"the message names the digest: {error}")
+    await store.put_graph(name, data)
+    await store.put_graph(name, data)
+    equal(await store.graph(name), data, "the graph")
+    equal(store.graph_now(name), data, "the graph, by graph_now")
+
+
+async def check_snapshots(store: Store) -> None:
+    """The latest snapshot at or before a position is found; a snapshot may be replaced."""
+    run_id = await created(store)
+    await store.append(run_id, events(2, 9), after=1)
+    equal(await store.snapshot(run_id), None, "no snapshot yet")
+    for seq in (3, 8, 6):
+        await store.put_snapshot(run_id, seq, b"\x00\xff fold %d" % seq)
+    equal(await store.snapshot(run_id), (8, b"\x00\xff fold 8"), "the latest snapshot")
+    equal(await store.snapshot(run_id, upto=7), (6, b"\x00\xff fold 6"), "the latest snapshot up to 7")
+    equal(await store.snapshot(run_id, upto=6), (6, b"\x00\xff fold 6"), "the latest snapshot up to 6")
+    equal(await store.snapshot(run_id, upto=2), None, "no snapshot up to 2")
+    await store.put_snapshot(run_id, 8, b"again")
+    equal(await store.snapshot(run_id), (8, b"again"), "a snapshot that was replaced")
+
+
+async def check_leases(store: Store) -> None:
+    """A lease is had by one at a time: taken when free, expired or given up by name; renewed only by its holder."""
+    run_id = await created(store)
+
+    def lease(token: str, expires: float) -> Lease:
+        return Lease(run_id, token, {"host": "h", "process": 7}, expires)
+
+    equal(await store.lease(run_id), None, "the lease of a run that nobody holds")
+    equal(await store.take_lease(lease("a", 100.0), now=50.0), True, "take a free lease")
+    equal(await store.lease(run_id), lease("a", 100.0), "the lease that was taken")
+    equal(await store.take_lease(lease("b", 200.0), now=99.0), False, "take a lease that is held")
+    equal(await store.take_lease(lease("b", 200.0), replaces="x", now=99.0), False, "replace a lease by a wrong name")
+    equal(await store.renew_lease(run_id, "a", 150.0), True, "renew our lease")
+    equal(await store.renew_lease(run_id, "b", 900.0), False, "renew another's lease")
+    equal(await store.take_lease(lease("b", 200.0), now=149.0), False, "take a lease that was renewed")
+    equal(await store.take_lease(lease("b", 200.0), now=151.0), True, "take a lease that expired")
+    equal(await store.renew_lease(run_id, "a", 300.0), False, "renew a lease that was lost")
+    equal(await store.take_lease(lease("c", 300.0), replaces="b", now=151.0), True, "replace a lease by its name")
+    await store.drop_lease(run_id, "b")
+    equal(await store.lease(run_id), lease("c", 300.0), "the lease after another's was dropped")
+    await store.drop_lease(run_id, "c")
+    equal(await store.lease(run_id), None, "the lease after it was dropped")
+    taken = await together(*[store.take_lease(lease(f"t{n}", 400.0), now=0.0) for n in range(5)])
+    equal(sorted(outcome is True for outcome in taken), [False] * 4 + [True], "five who take one free lease")
+
+
+async def check_inbox(store: Store) -> None:
+    """Messages reach their run in order, stay until they are consumed or discarded, and go with the append."""
+    one, two = await created(store), await created(store)
+    equal(await store.inbox([one, two]), [], "an empty inbox")
+    ids = [await store.post(run_id, {"n": number}) for number, run_id in enumerate((one, two, one))]
+    equal(ids, sorted(set(ids)), "message ids grow")
+    equal([message.id for message in await store.inbox([one, two])], ids, "the messages of both, oldest first")
+    equal(
+        [(message.run_id, message.body) for message in await store.inbox([one])],
+        [(one, {"n": 0}), (one, {"n": 2})],
+        "the messages of one run",
+    )
+    equal(await store.inbox([]), [], "the messages of no run")
+    equal(len(await store.inbox([one, "no such run"])), 2, "messages when one of the runs is not there")
+    await raises(RunConflict, store.append(one, events(9), after=8, consumed=ids), "an append that loses")
+    equal(len(await store.inbox([one, two])), 3, "messages after an append that lost")
+    await store.append(one, events(2), after=1, consumed=[ids[0], ids[1]])
+    equal(
+        [message.id for message in await store.inbox([one, two])],
+        ids[1:],
+        "messages after an append consumed one of its own and named one of another run",
+    )
+    await store.discard([ids[2], ids[2], 10**9])
+    equal([message.id for message in await store.inbox([one, two])], [ids[1]], "messages after discard")
+    await store.discard([])
+
+
+async def check_copy(store: Store) -> None:
+    """A run is copied with its graphs and unread messages, whole, into another kind of store and back."""
+    names = [uuid4().hex for _ in range(3)]
+    for name in names:
+        await store.put_graph(name, {"graph": name})
+    info, _ = new_run(labels={"user": "ann"})
+    info = replace(info, structure=names[0], content=names[1], head=3, status="completed", waiting=1, due=5.0)
+    records = [started(info), Resumed(seq=2, ts=2.0, content=names[2]), Ended(seq=3, ts=3.0, status="completed")]
+    await store.create(info, records)
+    await store.post(info.run_id, {"kind": "answer"})
+    other = MemoryStore()
+    await store.copy(info.run_id, other)
+    equal(await other.info(info.run_id), info, "the row of a copy")
+    equal(await other.read(info.run_id), records, "the records of a copy")
+    equal([await other.graph(name) for name in names], [{"graph": name} for name in names], "the graphs of a copy")
+    equal([message.body for message in await other.inbox([info.run_id])], [{"kind": "answer"}], "unread messages")
+    await raises(RunExists, store.copy(info.run_id, other), "a copy onto itself")
+    await store.delete(info.run_id)
+    await other.copy(info.run_id, store)
+    equal(await store.info(info.run_id), info, "the row of a copy that came back")
+    equal(await store.read(info.run_id), records, "the records of a copy that came back")
+
+
+async def check_close(store: Store) -> None:
+    """Closing twice is harmless, and a closed store takes no write."""
+    run_id = await created(store)
+    await store.close()
+    await store.close()
+    await raises(StoreError, store.append(run_id, events(2), after=1), "append to a closed store")
+
+

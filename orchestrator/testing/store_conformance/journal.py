@@ -1,0 +1,222 @@
+"""Checks of the journal: runs are created, appended to and read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+import anyio
+
+from orchestrator.errors import RunConflict, RunExists, RunUnknown
+from orchestrator.stores.base import Lease, Store
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.testing.store_conformance.helpers import (
+    append,
+    created,
+    equal,
+    event,
+    events,
+    new_run,
+    raises,
+    started,
+    that,
+    together,
+)
+
+
+async def check_create_and_read(store: Store) -> None:
+    """A run that was created is read back, row and records, from both sides of the event loop."""
+    info, records = new_run(labels={"user": "ann", "kind": "test"}, due=12.5, waiting=2)
+    await store.create(info, records)
+    equal(await store.info(info.run_id), info, "the row of a new run")
+    equal(await store.read(info.run_id), records, "the records of a new run")
+    equal(store.read_now(info.run_id), records, "the records of a new run, by read_now")
+
+
+async def check_create_is_exclusive(store: Store) -> None:
+    """An id is taken once, whoever comes second; what is there stays as it is."""
+    info, records = new_run()
+    won: list[int] = []
+    refused: list[Exception] = []
+
+    async def attempt(number: int) -> None:
+        try:
+            await store.create(replace(info, graph=f"graph {number}"), records)
+            won.append(number)
+        except RunExists as error:
+            refused.append(error)
+
+    async with anyio.create_task_group() as group:
+        for number in range(5):
+            group.start_soon(attempt, number)
+    equal((len(won), len(refused)), (1, 4), "five who create one run: winners and RunExists")
+    equal((await store.info(info.run_id)).graph, f"graph {won[0]}", "the graph of the run that was created first")
+
+
+async def check_append_and_read(store: Store) -> None:
+    """Records come back in order, whole or in parts, and the row follows the head."""
+    run_id = await created(store)
+    equal(await store.append(run_id, events(2, 2), after=1), 3, "the new head")
+    equal(await store.append(run_id, events(4, 1), after=3), 4, "the new head")
+    everything = await store.read(run_id)
+    equal([record.seq for record in everything], [1, 2, 3, 4], "seq of all records")
+    equal(everything[1:], events(2, 3), "the records appended")
+    equal(await store.read(run_id, after=2), everything[2:], "read(after=2)")
+    equal(await store.read(run_id, upto=2), everything[:2], "read(upto=2)")
+    equal(await store.read(run_id, after=1, upto=3), everything[1:3], "read(after=1, upto=3)")
+    equal(await store.read(run_id, after=1, limit=2), everything[1:3], "read(after=1, limit=2)")
+    equal(await store.read(run_id, after=4), [], "read(after=head)")
+    equal(await store.read(run_id, upto=0), [], "read(upto=0)")
+    equal(store.read_now(run_id, after=1, upto=3), everything[1:3], "read_now(after=1, upto=3)")
+    info = await store.info(run_id)
+    equal((info.head, info.updated), (4, everything[-1].ts), "head and updated of the row")
+
+
+async def check_append_moves_the_row(store: Store) -> None:
+    """`status` and `waiting` of None are left; `due` is stored with a status and left without one."""
+    run_id = await created(store)
+
+    async def row() -> tuple[str, float | None, int]:
+        info = await store.info(run_id)
+        return info.status, info.due, info.waiting
+
+    await store.append(run_id, events(2), after=1, status="paused", due=99.0, waiting=3)
+    equal(await row(), ("paused", 99.0, 3), "status, due and waiting as given")
+    await store.append(run_id, events(3), after=2)
+    equal(await row(), ("paused", 99.0, 3), "status, due and waiting left as they were")
+    await store.append(run_id, events(4), after=3, due=50.0)
+    equal(await row(), ("paused", 50.0, 3), "due alone")
+    await store.append(run_id, events(5), after=4, status="running", waiting=0)
+    equal(await row(), ("running", None, 0), "a status without due clears it")
+    equal(await store.append(run_id, [], after=5, status="failed"), 5, "the head after no records")
+    equal(await row(), ("failed", None, 0), "status moved without a record")
+
+
+async def check_compare_and_set(store: Store) -> None:
+    """Of two that append behind one head exactly one wins; the other gets RunConflict and changes nothing."""
+    run_id = await created(store)
+    for after in range(1, 21):
+        outcomes = await together(
+            *[append(store, run_id, after, data=f"{after} by {writer}") for writer in range(3)]
+        )
+        lost = [outcome for outcome in outcomes if isinstance(outcome, RunConflict)]
+        equal(len(lost), 2, f"RunConflicts among three that append after {after}")
+        winner = next(index for index, outcome in enumerate(outcomes) if outcome == after + 1)
+        (record,) = await store.read(run_id, after=after)
+        equal(getattr(record, "data", None), f"{after} by {winner}", "the record that is there")
+    await raises(RunConflict, store.append(run_id, events(2), after=1, status="failed"), "append behind an old head")
+    await raises(RunConflict, store.append(run_id, events(51), after=50), "append behind a head to come")
+    info = await store.info(run_id)
+    equal((info.head, info.status), (21, "running"), "the row after conflicts")
+
+
+async def check_one_conflict_fails_alone(store: Store) -> None:
+    """Appends to other runs at the same moment are not disturbed by one that conflicts."""
+    runs = [await created(store) for _ in range(10)]
+    outcomes = await together(
+        *[append(store, run_id, 7 if index == 4 else 1) for index, run_id in enumerate(runs)],
+        append(store, "no run " + uuid4().hex, 1),
+    )
+    kinds = [type(outcome) if isinstance(outcome, Exception) else outcome for outcome in outcomes]
+    equal(kinds, [2, 2, 2, 2, RunConflict, 2, 2, 2, 2, 2, RunUnknown], "outcomes of eleven appends")
+
+
+async def check_order_among_many(store: Store) -> None:
+    """Many runs appended to at once: each one's records are in its own order, and only its own."""
+    runs = [await created(store) for _ in range(20)]
+
+    async def work(run_id: str) -> None:
+        for after in range(1, 16):
+            await store.append(run_id, [event(after + 1, f"{run_id} {after + 1}")], after=after)
+
+    async with anyio.create_task_group() as group:
+        for run_id in runs:
+            group.start_soon(work, run_id)
+    for run_id in runs:
+        found = [getattr(record, "data", None) for record in await store.read(run_id, after=1)]
+        equal(found, [f"{run_id} {seq}" for seq in range(2, 17)], "the records of one run among many")
+
+
+async def check_wrong_numbers_are_refused(store: Store) -> None:
+    """Records that do not follow on, or a row that does not fit them, are the caller's mistake."""
+    info, records = new_run()
+    await raises(ValueError, store.create(replace(info, head=5), records), "create with a wrong head")
+    await store.create(info, records)
+    await raises(ValueError, store.append(info.run_id, events(3), after=1), "append with a gap")
+    await raises(ValueError, store.append(info.run_id, [*events(2), *events(2)], after=1), "append with a repeat")
+    equal((await store.info(info.run_id)).head, 1, "the head after refused appends")
+
+
+async def check_unknown_runs(store: Store) -> None:
+    """What is asked of a run that is not there is RunUnknown, naming it."""
+    run_id = "no run " + uuid4().hex
+    lease = Lease(run_id, "token", {}, 10.0)
+    for what, call in (
+        ("append", store.append(run_id, events(2), after=1)),
+        ("read", store.read(run_id)),
+        ("info", store.info(run_id)),
+        ("post", store.post(run_id, {})),
+        ("delete", store.delete(run_id)),
+        ("put_snapshot", store.put_snapshot(run_id, 1, b"")),
+        ("take_lease", store.take_lease(lease, now=0.0)),
+        ("copy", store.copy(run_id, MemoryStore())),
+    ):
+        error = await raises(RunUnknown, call, what)
+        that(run_id in str(error), f"{what}: the message names the run: {error}")
+    try:
+        store.read_now(run_id)
+    except RunUnknown:
+        pass
+    else:
+        raise AssertionError("read_now of a run that is not there must raise RunUnknown")
+    equal(await store.lease(run_id), None, "the lease of a run that is not there")
+    equal(await store.snapshot(run_id), None, "the snapshot of a run that is not there")
+    equal(await store.renew_lease(run_id, "token", 1.0), False, "renew_lease of a run that is not there")
+    await store.drop_lease(run_id, "token")
+
+
+async def check_unicode(store: Store) -> None:
+    """Any text is kept as it is: in ids, names, labels, records, messages, graphs."""
+    text = "naïve 日本語 🧭 \u202eabc\u202c 'quoted' \"double\" %s ? \\ \n\t"
+    info, _ = new_run(labels={text: text, "": ""})
+    info = replace(info, run_id=info.run_id + text, graph=info.graph + text, head=2)
+    records = [started(info), event(2, {text: [text, "\x00\x1f"]})]
+    await store.create(info, records)
+    equal(await store.info(info.run_id), info, "a row of any text")
+    equal(await store.read(info.run_id), records, "records of any text")
+    equal(
+        (await store.runs(graph=info.graph, labels={text: text})).runs, (info,), "a run found by a label of any text"
+    )
+    await store.post(info.run_id, {"text": text})
+    equal([message.body for message in await store.inbox([info.run_id])], [{"text": text}], "a message of any text")
+    name = uuid4().hex
+    await store.put_graph(name, {"text": text})
+    equal(await store.graph(name), {"text": text}, "a graph of any text")
+
+
+async def check_ten_thousand_records(store: Store) -> None:
+    """A long run is kept and read in parts without trouble."""
+    run_id = await created(store)
+    after = 1
+    while after < 10_000:
+        count = min(1000, 10_000 - after)
+        after = await store.append(run_id, events(after + 1, count), after=after)
+    records = await store.read(run_id)
+    equal([record.seq for record in records], list(range(1, 10_001)), "seq of 10,000 records")
+    equal(await store.read(run_id, after=9_990), records[9_990:], "the last ten")
+    equal(len(await store.read(run_id, after=5_000, limit=100)), 100, "a hundred in the middle")
+
+
+async def check_cancelled_append(store: Store) -> None:
+    """An append that is cancelled while it waits has happened or not, and the store works on."""
+    run_id = await created(store)
+    known = 1
+    for _ in range(20):
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            known = await store.append(run_id, events(known + 1), after=known)
+        head = (await store.info(run_id)).head
+        that(head in (known, known + 1), f"the head is {head}, it was {known} before a cancelled append")
+        equal(len(await store.read(run_id)), head, "records after a cancelled append")
+        known = head
+    equal(await store.append(run_id, events(known + 1), after=known), known + 1, "the head afterwards")
