@@ -184,6 +184,10 @@ class Graph(Verbs, BaseModel):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **changes})
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Graph:
+        """A graph with some fields changed. Pydantic's own would not check it."""
+        return self._with(**(update or {}))
+
     def replace(self, nodes: Mapping[str, NodeLike] | None = None, /, **named: NodeLike) -> Graph:
         """The graph with other nodes in some places: `graph.replace(think=Think(prompt="..."))`.
 

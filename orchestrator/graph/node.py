@@ -14,9 +14,9 @@ fields, so they can be renamed where the node is used, and are checked when the 
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationInfo, field_serializer, field_validator
@@ -85,7 +85,7 @@ class Node(BaseModel):
         if outcomes is not None:
             cls.declares = outcomes
         elif "run" in cls.__dict__ and "declares" not in cls.__dict__:
-            cls.declares = None
+            cls.declares = None  # a new `run` may say other outcomes; read when first asked for
         taken = Node.kinds.get(cls.kind)
         if taken is not None and _shipped(taken) and not _shipped(cls):
             raise TypeError(
@@ -98,7 +98,9 @@ class Node(BaseModel):
         """Every unreserved outcome that `run` may take."""
         cls = type(self)
         if cls.declares is None:
-            cls.declares = declared_outcomes(cls.run, f"{cls.__qualname__}.run") or (DONE,)
+            bases = (base for base in cls.__mro__[1:] if issubclass(base, Node))
+            above = next((base.declares for base in bases if base.declares), None)
+            cls.declares = declared_outcomes(cls.run, f"{cls.__qualname__}.run") or above or (DONE,)
         return cls.declares
 
     @property
@@ -124,6 +126,10 @@ class Node(BaseModel):
         """
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**kept, **changes})
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """`with_`: pydantic's own would not check what is changed."""
+        return self.with_(**(update or {}))
 
     def ports(self) -> dict[str, str]:
         """Port -> the state field that it names; the names of a tuple port are numbered: `show[0]`."""
@@ -176,13 +182,24 @@ class UnresolvedNode(Node, kind="unresolved"):
 
     original: str
     """The kind that it stands for."""
-    stored: typing.Annotated[Mapping[str, Any], "JSON"]
+    stored: Mapping[str, Any]
     """The node's data, as stored."""
     declared: tuple[str, ...] = (DONE,)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
         return self.declared
+
+    @cached_property
+    def _inner(self) -> Graph | None:
+        from orchestrator.graph.graph import Graph
+
+        data = self.stored.get("graph")
+        return Graph.from_data(data) if isinstance(data, Mapping) else None
+
+    @property
+    def subgraph(self) -> Graph | None:
+        return self._inner
 
     async def run(self, state: Any, ctx: Any) -> object:
         """Raises `GraphUnknown`: there is nothing to run."""

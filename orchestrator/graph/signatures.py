@@ -91,7 +91,7 @@ def declared_outcomes(
                 f"{what} returns an Outcome and does not say which: "
                 "annotate Outcome[Literal['good', 'bad']], or declare outcomes=(...)"
             )
-        else:
+        elif member is not object and member is not Any:
             found[DONE] = None
     return tuple(found) or None
 

@@ -136,6 +136,8 @@ def test_a_graph_in_a_graph_is_data_inside_its_node(tmp_path: Path) -> None:
     outer.save(tmp_path / "outer.yaml")
     loaded = Graph.load(tmp_path / "outer.yaml")
     assert loaded.content == outer.content
+    stored = Graph.from_data(outer.data())
+    assert (stored.structure, stored.content) == (outer.structure, outer.content)
     assert loaded.nodes["sub"].subgraph == outer.nodes["sub"].subgraph
 
 

@@ -32,6 +32,13 @@ def test_a_graph_is_frozen() -> None:
     assert copy.deepcopy(graph) is graph
 
 
+def test_a_copy_is_checked_too() -> None:
+    assert make().model_copy(update={"output": None}).content == make(output=None).content
+    with pytest.raises(InvalidGraph):
+        make().model_copy(update={"output": "x"})
+    assert sample.write.model_copy(update={"join": "all"}).join == "all"
+
+
 def test_equal_graphs_are_equal() -> None:
     assert make() == make()
     assert hash(make()) == hash(make())

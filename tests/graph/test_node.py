@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from orchestrator.errors import GraphError, GraphUnknown
 from orchestrator.graph import FunctionNode, Node, Outcome, Port, Retry, Update, node, node_data, node_from_data
@@ -200,7 +200,7 @@ def test_a_kind_is_a_class_with_its_own_outcomes_and_ports() -> None:
         questions: Annotated[tuple[str, ...], Port(str)] = ("q",)
         answer: Annotated[str | None, Port()] = "a"
         other: Annotated[str | None, Port()] = None
-        rest: Annotated[Mapping[str, str], Port()] = MappingProxyType({"k": "v"})
+        rest: Annotated[Mapping[str, str], Port()] = Field(default={"k": "v"})
 
         async def run(self, state: object, ctx: object) -> Outcome[Literal["yes", "no"]]:
             return Outcome("yes")
@@ -212,10 +212,21 @@ def test_a_kind_is_a_class_with_its_own_outcomes_and_ports() -> None:
     assert AskTwice(answer="b").ports()["answer"] == "b"
 
 
+def test_a_kind_inherits_outcomes_unless_it_says_its_own() -> None:
+    class First(Node, outcomes=("a", "b")):
+        pass
+
+    class Same(First):
+        async def run(self, state, ctx): ...  # type: ignore[no-untyped-def]
+
+    class Other(First):
+        async def run(self, state: object, ctx: object) -> Outcome[Literal["c"]]: ...
+
+    assert (First().outcomes, Same().outcomes, Other().outcomes) == (("a", "b"), ("a", "b"), ("c",))
+
+
 def test_a_kind_of_the_library_cannot_be_taken() -> None:
-    with pytest.raises(
-        TypeError, match=r"node kind 'function' of .*Mine is one of the library's: choose another kind="
-    ):
+    with pytest.raises(TypeError, match=r"node kind 'function' of .*Mine is one of the library's"):
 
         class Mine(Node, kind="function"):
             pass
