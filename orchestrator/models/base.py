@@ -1,0 +1,239 @@
+"""What a model is: one request in, one reply out."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from orchestrator.errors import AgentError
+from orchestrator.graph.codec import explain
+from orchestrator.jsontypes import JsonObject
+from orchestrator.models.messages import Message, Reply, user
+
+calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
+"""Name of the node that is running in this task; the executor sets it."""
+
+
+class Offered(Protocol):
+    """Anything that can be offered to a model as a tool."""
+
+    def to_param(self) -> JsonObject:
+        """`{"type": "function", "function": {"name", "description", "parameters"}}`."""
+        ...
+
+
+ToolLike: TypeAlias = "Offered | JsonObject"
+Output: TypeAlias = "type[Any] | JsonObject | None"
+"""What a reply is to be read as: a class (pydantic model, dataclass, ...), a JSON Schema, or plain text."""
+
+_fence = re.compile(r"\A```[\w-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """All that a model is told. Two requests with the same `data()` are the same request."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[JsonObject, ...] = ()
+    """The tools offered, as OpenAI function parameters."""
+    output: JsonObject | None = None
+    """JSON Schema of the answer."""
+    output_type: type[Any] | None = field(default=None, compare=False)
+    """The class that `output` was made from; not part of the request's data."""
+    task: str | None = None
+    """What kind of decision is wanted: `choose_tool`, `choose_args`, `think`, `answer` or a node's own word."""
+    options: dict[str, object] = field(default_factory=dict)
+    """Parameters for the provider, such as `temperature`."""
+
+    @classmethod
+    def of(
+        cls,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> ModelRequest:
+        """A request from the arguments of `Model.complete`."""
+        schema, kind = _output(output)
+        return cls(
+            messages=(user(messages),) if isinstance(messages, str) else tuple(messages),
+            tools=tool_params(tools),
+            output=schema,
+            output_type=kind,
+            task=task,
+            options=dict(options or {}),
+        )
+
+    def data(self) -> dict[str, Any]:
+        """The request as plain JSON, without what is not said."""
+        found: dict[str, Any] = {
+            "messages": [message.model_dump(mode="json", exclude_defaults=True) for message in self.messages]
+        }
+        if self.tools:
+            found["tools"] = [dict(tool) for tool in self.tools]
+        if self.output is not None:
+            found["output"] = dict(self.output)
+        if self.task is not None:
+            found["task"] = self.task
+        if self.options:
+            found["options"] = dict(self.options)
+        return found
+
+    def parse(self, reply: Reply) -> Reply:
+        """The reply with `parsed` read from its text, if an output was asked for and no tool call was made.
+
+        For a JSON Schema `parsed` is the JSON, or None if the text is none. For a class it is a value of it.
+
+        Raises:
+            AgentError: the text is not a value of the class.
+        """
+        if self.output is None or reply.tool_calls or reply.parsed is not None:
+            return reply
+        text = unfenced(reply.text)
+        if self.output_type is None:
+            try:
+                return reply.model_copy(update={"parsed": json.loads(text)})
+            except ValueError:
+                return reply
+        try:
+            parsed = TypeAdapter(self.output_type).validate_json(text)
+        except ValidationError as error:
+            name = getattr(self.output_type, "__name__", str(self.output_type))
+            cut = f" (it was cut: finish {reply.finish!r})" if reply.finish not in ("stop", "") else ""
+            raise AgentError(f"the model's reply is no {name}{cut}: {explain(error)}") from None
+        return reply.model_copy(update={"parsed": parsed})
+
+
+class ModelEvent(BaseModel):
+    """A part of a reply as it comes. The last event of a stream carries the whole reply."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str = ""
+    """The next piece of the text."""
+    reply: Reply | None = None
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What nodes talk to. A model of one's own needs these three; `RequestModel` gives two of them."""
+
+    @property
+    def name(self) -> str:
+        """What journals and pictures call it."""
+        ...
+
+    async def complete(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> Reply:
+        """Ask, and wait for the whole reply.
+
+        Args:
+            messages: the conversation; a text is one message of the user.
+            tools: tools that the model may call: `Tool` objects, a `Toolbox`, or their parameters.
+            output: what the answer is to be read as, see `Reply.parsed`.
+            task: the kind of decision that is wanted.
+            options: parameters for the provider, such as `temperature`.
+
+        Raises:
+            ModelError: the call failed; `ModelUnavailable` when the same call may succeed later.
+            AgentError: the reply is no value of the `output` class.
+        """
+        ...
+
+    def stream(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> AsyncIterator[ModelEvent]:
+        """Ask, and see the reply come. The last event has it whole; a model may give that one only."""
+        ...
+
+
+class RequestModel(ABC):
+    """Base of models that answer whole requests: give `respond`, get `complete` and `stream`."""
+
+    name: str
+
+    @abstractmethod
+    async def respond(self, request: ModelRequest) -> Reply:
+        """Answer one request. `parsed` need not be filled."""
+
+    async def complete(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> Reply:
+        """See `Model.complete`."""
+        request = ModelRequest.of(messages, tools, output, task=task, options=options)
+        return request.parse(await self.respond(request))
+
+    async def stream(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> AsyncIterator[ModelEvent]:
+        """See `Model.stream`. Gives one event, when the reply is whole."""
+        reply = await self.complete(messages, tools, output, task=task, **options)
+        yield ModelEvent(reply=reply)
+
+
+def tool_params(tools: Iterable[ToolLike]) -> tuple[JsonObject, ...]:
+    """Tools as OpenAI function parameters, in the order given.
+
+    Raises:
+        TypeError: one is neither a tool nor the parameters of one.
+    """
+    return tuple(_param(tool) for tool in tools)
+
+
+def _param(tool: object) -> JsonObject:
+    if isinstance(tool, Mapping):
+        return cast(JsonObject, tool)
+    to_param = getattr(tool, "to_param", None)
+    if to_param is None:
+        raise TypeError(f"{tool!r} is no tool: give Tool objects, a Toolbox, or function parameters as dicts")
+    return cast(JsonObject, to_param())
+
+
+def _output(output: Output) -> tuple[JsonObject | None, type[Any] | None]:
+    if output is None:
+        return None, None
+    if isinstance(output, Mapping):
+        return output, None
+    schema: JsonObject = TypeAdapter(output).json_schema()
+    return schema, cast("type[Any]", output)
+
+
+def unfenced(text: str) -> str:
+    """A reply's text without the white space and the one Markdown fence around it."""
+    bare = text.strip()
+    fenced = _fence.match(bare)
+    return fenced.group(1) if fenced else bare

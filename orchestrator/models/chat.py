@@ -1,0 +1,174 @@
+"""The chat completions format: requests written in it, answers read from it.
+
+https://platform.openai.com/docs/api-reference/chat; servers differ in details, so reading is lenient: a field
+that is missing or odd costs that field and not the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+from uuid import uuid4
+
+from orchestrator.errors import ModelError, ModelUnavailable
+from orchestrator.graph.limits import Usage
+from orchestrator.models.base import ModelRequest
+from orchestrator.models.faults import quoted, refusal
+from orchestrator.models.messages import Message, Reply, ToolCall
+from orchestrator.models.strict import strict_schema
+
+_OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
+"""Fields of an assistant's message that are not a provider's own."""
+
+
+def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object]) -> dict[str, Any]:
+    """The body of a request, but for the model's name. The request's options come before the defaults."""
+    body: dict[str, Any] = {"messages": [_message(message) for message in request.messages]}
+    if request.tools:
+        body["tools"] = [dict(tool) for tool in request.tools]
+    if request.output is not None:
+        strict = strict_schema(request.output)
+        schema = {"name": "answer", "schema": strict or dict(request.output), "strict": strict is not None}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    body.update(defaults)
+    body.update(request.options)
+    body["model"] = model
+    return body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    written: dict[str, Any] = {**message.extras, "role": message.role, "content": message.content}
+    if message.tool_calls:
+        written["content"] = message.content or None
+        written["tool_calls"] = [
+            {
+                **call.extras,
+                "id": call.id,
+                "type": "function",
+                # Some servers parse what they are sent here, and answer 500 to what is no JSON.
+                "function": {"name": call.name, "arguments": _arguments(call)},
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        written["tool_call_id"] = message.tool_call_id
+    elif message.name is not None:
+        written["name"] = message.name
+    return written
+
+
+def _arguments(call: ToolCall) -> str:
+    if call.arguments is None:
+        return json.dumps({"not_a_json_object": call.raw}, ensure_ascii=False)
+    return call.raw or json.dumps(call.arguments, ensure_ascii=False)
+
+
+def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Reply:
+    """The reply in a server's answer.
+
+    Args:
+        clean: makes a server's words fit for an error message.
+
+    Raises:
+        ModelUnavailable: the answer is cut or holds no reply.
+        ModelError: it is something else, such as a web page.
+    """
+    try:
+        answer: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        said = clean(quoted(text)) or "nothing"
+        if text.lstrip().startswith("<"):
+            raise ModelError(
+                f"model {model!r}: the server answers with a web page; is base_url its API root "
+                f"(it often ends in /v1)? It says: {said}"
+            ) from None
+        raise ModelUnavailable(f"model {model!r}: the server's answer is not JSON: {said}") from None
+    if not isinstance(answer, dict):
+        raise ModelUnavailable(f"model {model!r}: the server's answer is no JSON object: {clean(quoted(text))}")
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        _without_choices(answer, model, clean)
+    choice = choices[0]
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise ModelUnavailable(f"model {model!r}: the server's answer has a choice without a message")
+    calls = tuple(_calls(message.get("tool_calls")))
+    content = _content(message.get("content"))
+    refused = message.get("refusal")
+    finish = choice.get("finish_reason") or ("tool_calls" if calls else "unknown")
+    if not content and isinstance(refused, str) and refused:
+        content, finish = refused, "refusal"
+    return Reply(
+        text=content,
+        tool_calls=calls,
+        usage=_usage(answer.get("usage")),
+        finish=str(finish),
+        extras={key: value for key, value in message.items() if key not in _OWN and value is not None},
+        details={key: value for key, value in answer.items() if key not in ("choices", "object") and value is not None},
+        model=str(answer.get("model") or model),
+    )
+
+
+def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str], str]) -> NoReturn:
+    """Some gateways answer 200 with an error inside."""
+    error = answer.get("error")
+    if error is None:
+        raise ModelUnavailable(f"model {model!r}: the server's answer has no choices: {clean(quoted(json.dumps(answer)))}")
+    told: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
+    code = told.get("code")
+    status = code if isinstance(code, int) and 400 <= code < 600 else 400
+    raise refusal(model, status, clean(str(told.get("message") or told)), None if code is None else str(code))
+
+
+def _content(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return ""
+
+
+def _calls(written: object) -> list[ToolCall]:
+    found: list[ToolCall] = []
+    for call in written if isinstance(written, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            continue
+        identity = call.get("id")
+        if not isinstance(identity, str) or not identity or any(identity == other.id for other in found):
+            identity = uuid4().hex  # every call has one result, so every call needs an id of its own
+        arguments, raw = read_arguments(function.get("arguments"))
+        extras = {key: value for key, value in call.items() if key not in ("id", "type", "function", "index")}
+        name = str(function.get("name") or "")
+        found.append(ToolCall(id=identity, name=name, arguments=arguments, raw=raw, extras=extras))
+    return found
+
+
+def read_arguments(written: object) -> tuple[dict[str, Any] | None, str]:
+    """A call's arguments, and how they were written. None if they are no JSON object; nothing written is `{}`."""
+    if written is None or written == "":
+        return {}, ""
+    if isinstance(written, dict):
+        return written, ""
+    raw = written if isinstance(written, str) else json.dumps(written)
+    try:
+        found = json.loads(raw, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None, raw
+    return (found, raw) if isinstance(found, dict) else (None, raw)
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _usage(written: object) -> Usage | None:
+    if not isinstance(written, dict):
+        return None
+    given, made = written.get("prompt_tokens"), written.get("completion_tokens")
+    if not isinstance(given, int) and not isinstance(made, int):
+        return None
+    return Usage(
+        input_tokens=given if isinstance(given, int) else 0, output_tokens=made if isinstance(made, int) else 0
+    )

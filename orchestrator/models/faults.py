@@ -1,0 +1,65 @@
+"""What a server's refusal means: worth trying again, and when, or what to mend."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from orchestrator.errors import ModelError, ModelUnavailable
+
+_AGAIN = (408, 409, 425, 429)
+_QUOTED = 300
+"""Characters of a server's words that an error message quotes."""
+_MENDS = {
+    400: "the server does not take this request",
+    401: "the key is wrong or missing: set OPENAI_API_KEY, or give api_key='env:NAME'",
+    403: "the key may not use this model",
+    404: "there is no such model, or base_url is not the server's API root (it often ends in /v1)",
+    413: "the request is too long: shorten the conversation",
+    422: "the server does not take this request",
+}
+
+
+def refusal(
+    model: str, status: int, words: str, code: str | None = None, headers: Mapping[str, str] | None = None
+) -> ModelError:
+    """The error for an answer of this HTTP status. `code`: the provider's own name for it."""
+    said = quoted(words)
+    if code == "insufficient_quota":
+        return ModelError(f"model {model!r}: the account has no credit left: {said}")
+    if status in _AGAIN or status >= 500:
+        wait = retry_after(headers or {})
+        until = "" if wait is None else f", and asks to wait {wait:g} s"
+        return ModelUnavailable(f"model {model!r}: the server refuses for now (HTTP {status}){until}: {said}", retry_after=wait)
+    mend = _MENDS.get(status, "see what the server says")
+    return ModelError(f"model {model!r}: HTTP {status}: {mend}: {said}")
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks to wait: `Retry-After` (RFC 9110, seconds or a date), or `Retry-After-Ms`."""
+    millis = _number(headers.get("retry-after-ms"))
+    if millis is not None:
+        return millis / 1000
+    written = headers.get("retry-after")
+    seconds = _number(written)
+    if seconds is not None or not written:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(written).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        found = float(text or "")
+    except ValueError:
+        return None
+    return found if 0 <= found < float("inf") else None
+
+
+def quoted(words: str) -> str:
+    """A server's words, in one line and not too long."""
+    line = " ".join(words.split())
+    return line if len(line) <= _QUOTED else line[:_QUOTED] + "…"

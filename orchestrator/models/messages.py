@@ -1,0 +1,103 @@
+"""What is said to a model and what it says back, whoever provides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from orchestrator.graph.limits import Usage
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+class ToolCall(BaseModel):
+    """A model wants a tool called."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    """Joins the call and the `tool` message with its result."""
+    name: str
+    arguments: dict[str, JsonValue] | None = None
+    """None when what the model wrote, kept in `raw`, is no JSON object."""
+    raw: str = ""
+    """The arguments as the model wrote them; empty if it wrote none."""
+    extras: dict[str, JsonValue] = {}
+    """Fields of the provider's own; sent back to it as they came."""
+
+
+class Message(BaseModel):
+    """One entry of a conversation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    role: Role
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of an assistant's message: the calls that it wants made."""
+    tool_call_id: str | None = None
+    """Of a tool's message: the call that this is the result of."""
+    name: str | None = None
+    """Of a tool's message: the tool."""
+    extras: dict[str, JsonValue] = {}
+    """Fields of the provider's own, such as `reasoning_content`; sent back to it as they came."""
+    data: dict[str, JsonValue] | None = None
+    """The facts that `content` was written from. Never sent to a provider."""
+
+
+class Reply(BaseModel):
+    """A model's answer to one request."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    parsed: Any = None
+    """The answer read as the request's `output`: a value of that class, or JSON for a JSON Schema; else None."""
+    usage: Usage | None = None
+    """Input and output tokens, and cost where it is known; None when the provider does not say."""
+    finish: str = "stop"
+    """Why the model stopped: `stop`, `tool_calls`, `length`, `content_filter`, or a provider's own word."""
+    extras: dict[str, JsonValue] = {}
+    """Fields of the provider's own in the message, such as `reasoning_content`; `message` keeps them."""
+    details: dict[str, JsonValue] = {}
+    """What the provider tells about the answer: its id, the full usage."""
+    model: str = ""
+    """The model that answered."""
+
+    @property
+    def message(self) -> Message:
+        """The reply as the assistant's message that goes on in a conversation."""
+        return Message(role="assistant", content=self.text, tool_calls=self.tool_calls, extras=self.extras)
+
+    def data(self) -> dict[str, JsonValue]:
+        """The reply as JSON, `parsed` left out: `ModelRequest.parse` makes it again from the text."""
+        return self.model_dump(mode="json", exclude={"parsed"}, exclude_defaults=True)
+
+
+def system(content: str) -> Message:
+    """What the model is told about its part."""
+    return Message(role="system", content=content)
+
+
+def user(content: str, *, data: Mapping[str, JsonValue] | None = None) -> Message:
+    """What the user says. `data`: the facts that the text was written from."""
+    return Message(role="user", content=content, data=None if data is None else dict(data))
+
+
+def assistant(content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Message:
+    """What the model said."""
+    return Message(role="assistant", content=content, tool_calls=tuple(tool_calls))
+
+
+def tool_result(call: ToolCall, content: str, *, data: Mapping[str, JsonValue] | None = None) -> Message:
+    """What came of a tool call."""
+    return Message(
+        role="tool",
+        content=content,
+        tool_call_id=call.id,
+        name=call.name,
+        data=None if data is None else dict(data),
+    )

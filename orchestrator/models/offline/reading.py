@@ -1,0 +1,293 @@
+"""Find the arithmetic in a question: `What is 20+(2*4)? Calculate step by step.`
+
+A question is cut into numbers, operators, parentheses and words. Where numbers and operators stand together they
+are an expression, which is parsed with the usual precedence: `**` binds to the right and before a minus sign.
+What is not understood for certain is not answered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from orchestrator.models.offline.expression import (
+    Number,
+    Operation,
+    OperationName,
+    Term,
+    Unanswerable,
+    exact,
+    negative,
+)
+
+_LONGEST = 400
+"""Tokens of the longest expression that is read."""
+_DEEPEST = 60
+
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
+_token = re.compile(
+    rf"""
+    (?P<space>\s+)
+  | (?P<date>\d{{4}}-\d\d?-\d\d?(?![\d-]) | \d+(?:\.\d+){{2,}})
+  | (?P<times>(?<=[\d)\s])[xX](?=\s*[\d(.+-]))
+  | (?P<number>{_NUMBER})(?P<tail>(?![xX]\s*[\d(])[^\W\d_][\w-]*)?
+  | (?P<phrase>(?:multiplied\s+by|divided\s+by|(?:raised\s+)?to\s+the\s+power\s+of)\b)
+  | (?P<word>[^\W\d_](?:[\w'’-]*\w)?)(?P<call>\()?
+  | (?P<sign>\*\*|[-+*/^×·÷−])
+  | (?P<paren>[()])
+  | (?P<other>.)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_SIGNS: Mapping[str, OperationName] = {
+    "+": "add", "-": "subtract", "−": "subtract", "*": "multiply", "×": "multiply", "·": "multiply",
+    "/": "divide", "÷": "divide", "**": "power", "^": "power",
+}  # fmt: skip
+_WORDS: Mapping[str, OperationName] = {
+    "plus": "add", "minus": "subtract", "times": "multiply", "over": "divide",
+}  # fmt: skip
+_PHRASES: Mapping[str, OperationName] = {"mul": "multiply", "div": "divide", "rai": "power", "to ": "power"}
+_TRIVIAL = frozenset("what whats is the value result of calculate compute evaluate work out how much please answer".split())
+_VERBS = frozenset(
+    "add subtract multiply divide sum product difference quotient total average mean percent half double twice "
+    "squared cubed square cube root sqrt modulo mod remainder factorial".split()
+)
+_UNKNOWN = frozenset("%!√π²³")
+
+_n = rf"(-?(?:{_NUMBER}))"
+_said: tuple[tuple[re.Pattern[str], OperationName, bool], ...] = tuple(
+    (re.compile(rf"\b{pattern}(?![\w.]*\d)", re.IGNORECASE), name, swapped)
+    for pattern, name, swapped in (
+        (rf"(?:add|(?:the\s+)?sum\s+of)\s+{_n}\s+(?:and|to|with)\s+{_n}", "add", False),
+        (rf"subtract\s+{_n}\s+from\s+{_n}", "subtract", True),
+        (rf"difference\s+(?:of|between)\s+{_n}\s+and\s+{_n}", "subtract", False),
+        (rf"(?:multiply|product\s+of)\s+{_n}\s+(?:by|and|with)\s+{_n}", "multiply", False),
+        (rf"(?:divide|quotient\s+of)\s+{_n}\s+(?:by|and)\s+{_n}", "divide", False),
+    )
+)
+
+
+class NoArithmetic(Exception):
+    """Raised when a text holds no arithmetic, or none that is understood; the message says so in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    """`number`, `sign`, `(`, `)`, `word` or `other`."""
+    text: str
+    said: bool = False
+    """A sign that was written as a word."""
+
+
+def read(question: str) -> Term:
+    """The arithmetic in a question.
+
+    Raises:
+        NoArithmetic: there is none, or it is not clear what is meant.
+    """
+    tokens = _tokens(question)
+    words = {token.text.lower() for token in tokens if token.kind == "word"}
+    runs = [run for run in map(_trimmed, _runs(tokens)) if any(token.kind == "number" for token in run)]
+    sums = [run for run in runs if any(token.kind == "sign" for token in run[1:])]
+    loose = len(runs) > len(sums)
+    if any(token.text in _UNKNOWN for token in tokens) and runs:
+        raise NoArithmetic(_unclear(question, "I know + - * / ** and parentheses only"))
+    called = next((token.text for token in tokens if token.kind == "call"), None)
+    if called is not None and runs:
+        raise NoArithmetic(_unclear(question, f"I do not know the function {called!r}"))
+    if not sums:
+        return _spoken(question, runs, words)
+    terms = [_Parser(run).parse(question) for run in sums]
+    if any(term != terms[0] for term in terms[1:]):
+        raise NoArithmetic(_unclear(question, "it holds several calculations; ask for one"))
+    if words & _VERBS and loose:
+        raise NoArithmetic(_unclear(question, "write it with + - * / ** and parentheses"))
+    return terms[0]
+
+
+def _spoken(question: str, runs: list[list[_Token]], words: set[str]) -> Term:
+    """A calculation without a sign: `add 3 and 4`; or no more than a number."""
+    for pattern, name, swapped in _said:
+        match = pattern.search(question)
+        if match is not None and len(runs) == 2:
+            pair = [Number(Fraction(match[n].replace(",", ""))) for n in (1, 2)]
+            left, right = reversed(pair) if swapped else pair
+            return Operation(name, left, right)
+    if len(runs) == 1 and words <= _TRIVIAL:
+        return _Parser(runs[0]).parse(question)
+    if len(runs) > 1:
+        raise NoArithmetic(_unclear(question, "it has numbers but does not say with + - * / ** what to do with them"))
+    raise NoArithmetic(f"I only do arithmetic, and there is none in {_quoted(question)}.")
+
+
+def number_in(value: object) -> Fraction | None:
+    """The number that a tool's output is or holds, if it is just one."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float | Fraction):
+        try:
+            return Fraction(str(value))
+        except ValueError:
+            return None
+    if isinstance(value, str):
+        found = re.findall(rf"(?<![\w.])-?(?:{_NUMBER})(?![\w]|\.\d)", value.replace("−", "-"))
+        return Fraction(found[0].replace(",", "")) if len(found) == 1 else None
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        numbers = [number for number in map(number_in, value) if number is not None]
+        return numbers[0] if len(numbers) == 1 else None
+    return None
+
+
+def _unclear(question: str, why: str) -> str:
+    return f"I only do arithmetic, and cannot read {_quoted(question)}: {why}."
+
+
+def _quoted(question: str) -> str:
+    line = " ".join(question.split())
+    return repr(line if len(line) <= 120 else line[:120] + "…")
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    for match in _token.finditer(text):
+        kind = match.lastgroup
+        word = match["word"]
+        if match["space"]:
+            continue
+        if match["number"] and match["tail"] is None:
+            found.append(_Token("number", match["number"].replace(",", "")))
+        elif match["times"]:
+            found.append(_Token("sign", "*"))
+        elif match["sign"]:
+            found.append(_Token("sign", match["sign"]))
+        elif match["phrase"]:
+            name = _PHRASES[match["phrase"][:3].lower()]
+            found.append(_Token("sign", {"multiply": "*", "divide": "/", "power": "**"}[name], said=True))
+        elif word and word.lower() in _WORDS:
+            name = _WORDS[word.lower()]
+            sign = next(sign for sign, of in _SIGNS.items() if of == name)
+            found.append(_Token("sign", sign, said=True))
+            if match["call"]:
+                found.append(_Token("(", "("))
+        elif word:
+            found.append(_Token("call" if match["call"] else "word", word))
+            if match["call"]:
+                found.append(_Token("(", "("))
+        elif kind == "paren":
+            adjacent = match.start() > 0 and (text[match.start() - 1].isdigit() or text[match.start() - 1] == ")")
+            if match["paren"] == "(" and adjacent and found and found[-1].kind in ("number", ")"):
+                found.append(_Token("sign", "*"))  # 2(3 + 4)
+            found.append(_Token(match["paren"], match["paren"]))
+        else:
+            found.append(_Token("other", match[0]))
+    return found
+
+
+def _runs(tokens: list[_Token]) -> list[list[_Token]]:
+    """The stretches of numbers, signs and parentheses between words."""
+    runs: list[list[_Token]] = [[]]
+    for token in tokens:
+        if token.kind in ("number", "sign", "(", ")"):
+            runs[-1].append(token)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _trimmed(run: list[_Token]) -> list[_Token]:
+    """Without the words for signs at its ends (`repeat it 3 times`) and the parentheses of the sentence around."""
+    while run and run[0].said and run[0].text != "-":
+        run = run[1:]
+    while run and run[-1].said:
+        run = run[:-1]
+    opened = sum(token.kind == "(" for token in run) - sum(token.kind == ")" for token in run)
+    while opened > 0 and run and run[0].kind == "(":
+        run, opened = run[1:], opened - 1
+    while opened < 0 and run and run[-1].kind == ")":
+        run, opened = run[:-1], opened + 1
+    return run
+
+
+class _Parser:
+    """Recursive descent over one stretch of tokens."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.depth = 0
+
+    def parse(self, question: str) -> Term:
+        if len(self.tokens) > _LONGEST:
+            raise NoArithmetic(_unclear(question, "it is too long"))
+        try:
+            found = self._sum()
+        except _Unreadable as error:
+            raise NoArithmetic(_unclear(question, str(error))) from None
+        if self.at < len(self.tokens):
+            raise NoArithmetic(_unclear(question, f"a sign is missing before {self.tokens[self.at].text!r}"))
+        return found
+
+    def _sum(self) -> Term:
+        found = self._product()
+        while (name := self._sign("add", "subtract")) is not None:
+            found = Operation(name, found, self._product())
+        return found
+
+    def _product(self) -> Term:
+        found = self._signed()
+        while (name := self._sign("multiply", "divide")) is not None:
+            found = Operation(name, found, self._signed())
+        return found
+
+    def _signed(self) -> Term:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise _Unreadable("it is nested too deeply")
+        try:
+            if self._sign("subtract") is not None:
+                return negative(self._signed())
+            if self._sign("add") is not None:
+                return self._signed()
+            base = self._atom()
+            if self._sign("power") is not None:
+                return Operation("power", base, self._signed())
+            return base
+        finally:
+            self.depth -= 1
+
+    def _atom(self) -> Term:
+        token = self.tokens[self.at] if self.at < len(self.tokens) else None
+        if token is None:
+            raise _Unreadable("it ends where a number is expected")
+        self.at += 1
+        if token.kind == "number":
+            return Number(Fraction(token.text))
+        if token.kind != "(":
+            raise _Unreadable(f"a number is missing before {token.text!r}")
+        found = self._sum()
+        if self.at >= len(self.tokens) or self.tokens[self.at].kind != ")":
+            raise _Unreadable("a parenthesis is not closed")
+        self.at += 1
+        return found
+
+    def _sign(self, *names: OperationName) -> OperationName | None:
+        token = self.tokens[self.at] if self.at < len(self.tokens) else None
+        if token is None or token.kind != "sign" or _SIGNS[token.text] not in names:
+            return None
+        self.at += 1
+        return _SIGNS[token.text]
+
+
+class _Unreadable(Exception):
+    pass
+
+
+__all__ = ["NoArithmetic", "Unanswerable", "exact", "number_in", "read"]

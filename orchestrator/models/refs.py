@@ -1,0 +1,40 @@
+"""Models named by text: `offline`, `openai:NAME` or `module:attr`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.graph.refs import resolve
+from orchestrator.models.base import Model
+from orchestrator.models.offline import OfflineModel
+from orchestrator.models.openai import OpenAIModel
+
+_FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini) or module:attr"
+
+
+def model_from_ref(ref: str) -> Model:
+    """The model that a reference names. `module:attr` imports, and may name a model or a function that makes one.
+
+    Raises:
+        GraphUnknown: there is no such model.
+    """
+    kind, colon, name = ref.partition(":")
+    if kind == "offline" and not name:
+        return OfflineModel()
+    if kind == "openai":
+        if not name:
+            raise GraphUnknown(f"model {ref!r} does not say which model of OpenAI's; {_FORMS}")
+        return OpenAIModel(name)
+    if not colon:
+        raise GraphUnknown(f"model {ref!r} is unknown; {_FORMS}")
+    found = resolve(ref)
+    if not _is_model(found) and callable(found):
+        found = found()
+    if not _is_model(found):
+        raise GraphUnknown(f"model {ref!r} is no model but a {type(found).__name__}; it needs complete() and stream()")
+    return cast(Model, found)
+
+
+def _is_model(thing: object) -> bool:
+    return not isinstance(thing, type) and callable(getattr(thing, "complete", None))

@@ -1,0 +1,31 @@
+"""Helpers for tests of graphs, nodes and stores. Names are loaded when they are first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.testing.scripted import ScriptedModel
+    from orchestrator.testing.store_conformance import STORE_CHECKS, check_store
+
+_HOME = {
+    "STORE_CHECKS": "orchestrator.testing.store_conformance",
+    "ScriptedModel": "orchestrator.testing.scripted",
+    "check_store": "orchestrator.testing.store_conformance",
+}
+
+__all__ = ["STORE_CHECKS", "ScriptedModel", "check_store"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'orchestrator.testing' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,122 @@
+"""A model that says what a test tells it to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TypeAlias
+
+import anyio
+import anyio.lowlevel
+from typing_extensions import Self
+
+from orchestrator.models.base import ModelRequest, RequestModel, calling_node
+from orchestrator.models.messages import Reply, ToolCall
+
+Said: TypeAlias = str | Reply | Sequence[ToolCall] | Exception
+"""One reply: a text, a whole reply, tool calls, or an error that is raised."""
+Answer: TypeAlias = Callable[[ModelRequest], Said]
+"""A function that gives the reply to a request."""
+Script: TypeAlias = Sequence[Said | Answer] | Answer
+
+
+class ScriptedModel(RequestModel):
+    """Gives replies from a script, and fails on whatever the script does not foresee.
+
+    A list of replies is for one call after the other, so two calls at the same time are an error too: their order
+    would be a matter of luck. A mapping has such a list, or a function of the request that answers every call, for
+    each node that asks; its nodes may ask at the same time.
+
+        async with Executor(model=ScriptedModel({"plan": ["1. look"], "search": lambda request: "found"})) as ex: ...
+
+    As a context manager it fails at the end if replies are left over; so does `assert_done`. Calls that fail raise
+    `AssertionError`, which also `assert_done` repeats, so that a graph that survives it does not hide it.
+    """
+
+    def __init__(self, replies: Script | Mapping[str, Script], *, name: str = "scripted") -> None:
+        self.name = name
+        self.requests: list[ModelRequest] = []
+        """Every request, in order."""
+        self._faults: list[str] = []
+        self._asking: dict[str | None, int] = {}
+        scripts = replies if isinstance(replies, Mapping) else {None: replies}
+        self._scripts: dict[str | None, Answer | list[Said | Answer]] = {
+            node: script if callable(script) else _listed(script) for node, script in scripts.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"ScriptedModel(name={self.name!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.assert_done()
+
+    def assert_done(self) -> None:
+        """Fail if replies were not used, or if a call was made that the script did not foresee.
+
+        Raises:
+            AssertionError: says which.
+        """
+        left = [
+            f"{len(script)} {'reply' if len(script) == 1 else 'replies'}" + (f" of node {node!r}" if node else "")
+            for node, script in self._scripts.items()
+            if isinstance(script, list) and script
+        ]
+        faults = [*self._faults, *([f"not used: {', '.join(left)}"] if left else [])]
+        if faults:
+            raise AssertionError(f"{self.name}: " + "; ".join(faults))
+
+    async def respond(self, request: ModelRequest) -> Reply:
+        """The next reply of the script."""
+        self.requests.append(request)
+        node = None if None in self._scripts else calling_node.get()
+        if self._asking.get(node) and None in self._scripts and not callable(self._scripts[None]):
+            raise self._fault(f"call {len(self.requests)} came while another was going on; give a mapping by node")
+        self._asking[node] = self._asking.get(node, 0) + 1
+        try:
+            await anyio.lowlevel.checkpoint()  # where a real model would let others run
+            return self._next(node, request)
+        finally:
+            self._asking[node] -= 1
+
+    def _next(self, node: str | None, request: ModelRequest) -> Reply:
+        script = self._scripts.get(node)
+        if script is None:
+            asking = f"node {node!r}" if node is not None else "a call outside of any node"
+            raise self._fault(f"no replies for {asking}; there are some for {', '.join(map(repr, self._scripts))}")
+        if not callable(script):
+            if not script:
+                of = f" of node {node!r}" if node is not None else ""
+                raise self._fault(f"unexpected call {len(self.requests)}{of}: {_last(request)}; all replies were given")
+            said = script.pop(0)
+        else:
+            said = script
+        if callable(said):
+            said = said(request)
+        if isinstance(said, Exception):
+            raise said
+        if isinstance(said, str):
+            return Reply(text=said, model=self.name)
+        if isinstance(said, Reply):
+            return said
+        return Reply(tool_calls=tuple(said), finish="tool_calls", model=self.name)
+
+    def _fault(self, words: str) -> AssertionError:
+        self._faults.append(words)
+        return AssertionError(f"{self.name}: {words}")
+
+
+def _listed(script: Sequence[Said | Answer]) -> list[Said | Answer]:
+    if isinstance(script, str):
+        raise TypeError(f"ScriptedModel wants a list of replies, not the text {script!r}: write [{script!r}]")
+    return list(script)
+
+
+def _last(request: ModelRequest) -> str:
+    message = request.messages[-1] if request.messages else None
+    return "no messages" if message is None else repr(message.content[:100])

@@ -1,0 +1,20 @@
+"""What models may call: tools, made of functions, methods or classes, and toolboxes of them."""
+
+from orchestrator.tools.refs import tools_from_ref
+from orchestrator.tools.result import Effect, Risk, ToolFailure, ToolResult, risk_at_most
+from orchestrator.tools.schema import IdempotencyKey
+from orchestrator.tools.tool import Tool, tool
+from orchestrator.tools.toolbox import Toolbox
+
+__all__ = [
+    "Effect",
+    "IdempotencyKey",
+    "Risk",
+    "Tool",
+    "ToolFailure",
+    "ToolResult",
+    "Toolbox",
+    "risk_at_most",
+    "tool",
+    "tools_from_ref",
+]

@@ -1,0 +1,54 @@
+"""What a docstring says of a function and its parameters: Google, NumPy or Sphinx style."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_STYLES = ("google", "numpy", "sphinx")
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """A docstring, taken apart."""
+
+    text: str = ""
+    """All that stands before its sections."""
+    parameters: Mapping[str, ParameterDoc] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterDoc:
+    """What a docstring says of one parameter."""
+
+    description: str = ""
+    type: str = ""
+    """As it is written there; empty if it is not."""
+
+
+def read_docstring(doc: str | None) -> Documented:
+    """Take a docstring apart, whatever its style."""
+    text = inspect.cleandoc(doc or "")
+    if not any(mark in text for mark in (":\n", ":param", "---")):
+        return Documented(" ".join(text.split()) if "\n\n" not in text else text)  # the common case needs no parser
+    # Late: the parser takes a tenth of a second to load.
+    import griffe
+
+    docstring = griffe.Docstring(text)
+    style, _ = griffe.infer_docstring_style(docstring)
+    name: Any = style.value if style is not None and style.value in _STYLES else "google"
+    sections = docstring.parse(name, warnings=False)
+    found: dict[str, ParameterDoc] = {}
+    texts: list[str] = []
+    for section in sections:
+        kind = section.kind.value
+        if kind == "text" and not found:
+            texts.append(str(section.value))
+        elif kind in ("parameters", "other parameters"):
+            for parameter in section.value:
+                written = "" if parameter.annotation is None else str(parameter.annotation)
+                words = " ".join(str(parameter.description or "").split())
+                found[str(parameter.name).lstrip("*")] = ParameterDoc(words, written.strip())
+    return Documented("\n\n".join(texts).strip(), found)

@@ -1,0 +1,95 @@
+"""What a tool call gives, and how much a tool may do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from orchestrator.graph.codec import Codec, Unfit
+
+Risk: TypeAlias = Literal["none", "read", "write", "dangerous"]
+"""What a call can do to the world, the least first."""
+
+Effect: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
+"""Whether a call may be made again when a crash left its end unknown; `irreversible` may not."""
+
+_anything = Codec(Any)
+
+RISKS: tuple[Risk, ...] = get_args(Risk)
+EFFECTS: tuple[Effect, ...] = get_args(Effect)
+
+
+def risk_at_most(risk: Risk, limit: Risk) -> bool:
+    """Whether a risk is no greater than a limit: `none < read < write < dangerous`."""
+    return RISKS.index(risk) <= RISKS.index(limit)
+
+
+class ToolResult(BaseModel):
+    """The end of a tool call, good or bad."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: JsonValue = None
+    """What the tool returned, as JSON."""
+    error: str | None = None
+    """What went wrong; None if nothing did."""
+    exit_code: int = 0
+    """0: it worked."""
+    metadata: dict[str, JsonValue] = {}
+    """Whatever else the tool tells; not shown to a model."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call went wrong."""
+        return self.error is not None or self.exit_code != 0
+
+    @property
+    def text(self) -> str:
+        """What a model is shown: the output, `Error: ...` if the call went wrong."""
+        if self.error is not None:
+            return f"Error: {self.error}"
+        return as_text(self.output)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class ToolFailure(ToolResult):
+    """The result of a call that went wrong: `ToolFailure(error="...")`."""
+
+    exit_code: int = 1
+
+
+def as_text(value: JsonValue) -> str:
+    """A value as a model reads it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def result_of(value: object) -> ToolResult:
+    """What a tool returned, as a result: one is taken as it is, so is another library's, all else is the output.
+
+    A result of another library is an object with `output` and one of `exit_code` and `error`. A value that JSON
+    cannot say becomes its text.
+
+    Raises:
+        SecretInState: the value holds a secret.
+    """
+    if isinstance(value, ToolResult):
+        return value
+    if hasattr(value, "output") and (hasattr(value, "exit_code") or hasattr(value, "error")):
+        error = getattr(value, "error", None)
+        code = getattr(value, "exit_code", None)
+        output = _json(value.output)
+        if not code and not error:
+            return ToolResult(output=output)
+        return ToolResult(output=output, error=str(error or as_text(output)), exit_code=int(code or 1))
+    return ToolResult(output=_json(value))
+
+
+def _json(value: Any) -> JsonValue:
+    try:
+        return cast(JsonValue, _anything.encode(value))
+    except Unfit:
+        return str(value)

@@ -1,0 +1,247 @@
+"""From a function's signature, hints and docstring to the JSON Schema of its parameters."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, NewType, Union, get_args, get_origin
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from orchestrator.errors import GraphError, SecretInState
+from orchestrator.graph.annotations import secret_in
+from orchestrator.graph.signatures import hints_of, is_context
+from orchestrator.graph.typetext import parse_type
+from orchestrator.tools.docs import Documented, ParameterDoc, read_docstring
+
+IdempotencyKey = NewType("IdempotencyKey", str)
+"""Annotation of a parameter that is given the call's idempotency key: the same when a call is made again after
+a crash. It is no part of the tool's schema."""
+
+_KEY = "idempotency_key"
+_EMPTY = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """How a tool's function is called."""
+
+    given: tuple[inspect.Parameter, ...]
+    """The parameters that the caller gives."""
+    key: tuple[str, ...] = ()
+    """Those that get the idempotency key."""
+    ctx: tuple[str, ...] = ()
+    """Those that get the context of the step that makes the call."""
+    open: bool = False
+    """Whether it takes any further keyword (`**kwargs`)."""
+    positional: tuple[str, ...] = ()
+    """Those that can be given by position only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a tool's function says about itself."""
+
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of the arguments, an object."""
+    types: Mapping[str, TypeAdapter[Any]]
+    defaults: Mapping[str, Callable[[], Any]]
+    """Of parameters whose default is written as `Field(default=...)`."""
+
+
+def wants_of(function: Callable[..., object], name: str, *, bound: bool) -> Wants:
+    """Sort a function's parameters. `bound`: leave out the first, which is its `self`.
+
+    Raises:
+        TypeError: it takes `*args`, which has no name that a model could use.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    given: list[inspect.Parameter] = []
+    key: list[str] = []
+    ctx: list[str] = []
+    is_open = False
+    for parameter in parameters[1:] if bound else parameters:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            raise TypeError(
+                f"tool {name!r} takes *{parameter.name}: a model gives arguments by name, so take a list instead, "
+                f"such as {parameter.name}: list[str]"
+            )
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            is_open = True
+        elif parameter.name == _KEY or _is_key(parameter.annotation):
+            key.append(parameter.name)
+        elif parameter.name == "ctx" or is_context(parameter.annotation):
+            ctx.append(parameter.name)
+        else:
+            given.append(parameter)
+    only = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
+    return Wants(tuple(given), tuple(key), tuple(ctx), is_open, tuple(only[1:] if bound and only else only))
+
+
+def _is_key(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return re.fullmatch(r"(\w+\.)*IdempotencyKey(\s*\|\s*None)?", annotation.strip()) is not None
+    return annotation is IdempotencyKey or IdempotencyKey in get_args(annotation)
+
+
+def spec_of(
+    function: Callable[..., object],
+    name: str,
+    wants: Wants,
+    *,
+    around: Mapping[str, object] | None = None,
+    fallback: str = "",
+) -> Spec:
+    """The schema of a function's parameters, with what its docstring says of them.
+
+    A type that is not hinted is read from the docstring, as far as it is one of the plain ones, else from the
+    default; nothing of a docstring is evaluated.
+
+    Args:
+        around: names that hints may use beside the function's globals.
+        fallback: description when the function has no docstring.
+
+    Raises:
+        TypeError: pydantic has no schema for a parameter's type.
+        SecretInState: a parameter is a secret: what a model writes is journaled.
+    """
+    docs = read_docstring(inspect.getdoc(function if not isinstance(function, partial) else function.func))
+    hints = hints_of(function, around)
+    adapters: dict[str, TypeAdapter[Any]] = {}
+    defaults: dict[str, Callable[[], Any]] = {}
+    required: list[str] = []
+    for parameter in wants.given:
+        place = f"tool {name!r}, parameter {parameter.name!r}"
+        annotation = _annotation(parameter, hints, docs, place)
+        if isinstance(annotation, str):
+            raise TypeError(f"{place}: the type {annotation!r} is not known where the tool is defined; import it there")
+        if secret_in(annotation):
+            raise SecretInState(f"{place} is a secret, and arguments are journaled: take it from ctx.deps instead")
+        if isinstance(parameter.default, FieldInfo):
+            field = parameter.default
+            annotation = Annotated[annotation, _without_default(field)]
+            if not field.is_required():
+                defaults[parameter.name] = partial(field.get_default, call_default_factory=True, validated_data={})
+        if parameter.default is _EMPTY or (isinstance(parameter.default, FieldInfo) and parameter.default.is_required()):
+            required.append(parameter.name)
+        try:
+            adapters[parameter.name] = TypeAdapter(annotation)
+        except PydanticUserError as error:
+            raise TypeError(f"{place}: {error.message}; hint a type that JSON can say") from None
+    parameters = _parameters(name, wants, docs, adapters, defaults)
+    if required:
+        parameters["required"] = required
+    parameters["additionalProperties"] = wants.open
+    return Spec(docs.text or fallback, parameters, adapters, defaults)
+
+
+def _parameters(
+    name: str,
+    wants: Wants,
+    docs: Documented,
+    adapters: Mapping[str, TypeAdapter[Any]],
+    defaults: Mapping[str, Callable[[], Any]],
+) -> dict[str, Any]:
+    try:
+        schemas, shared = TypeAdapter.json_schemas(
+            [(key, "validation", adapter) for key, adapter in adapters.items()], ref_template="#/$defs/{model}"
+        )
+    except PydanticUserError as error:
+        raise TypeError(f"tool {name!r}: {error.message}; hint types that JSON can say") from None
+    properties: dict[str, Any] = {}
+    for parameter in wants.given:
+        schema = dict(schemas[(parameter.name, "validation")])
+        schema.pop("title", None)
+        words = docs.parameters.get(parameter.name, ParameterDoc()).description
+        if words and "description" not in schema:
+            schema["description"] = words
+        default = defaults[parameter.name]() if parameter.name in defaults else parameter.default
+        if default is not _EMPTY and not isinstance(default, FieldInfo):
+            try:
+                schema["default"] = adapters[parameter.name].dump_python(default, mode="json", warnings=False)
+            except ValueError:
+                pass  # the function knows its default; a model need not
+        properties[parameter.name] = schema
+    found: dict[str, Any] = {"type": "object", "properties": properties}
+    if "$defs" in shared:
+        found["$defs"] = shared["$defs"]
+    return found
+
+
+def _annotation(parameter: inspect.Parameter, hints: Mapping[str, Any], docs: Documented, place: str) -> Any:
+    if parameter.name in hints:
+        return hints[parameter.name]
+    written = docs.parameters.get(parameter.name, ParameterDoc()).type
+    if written:
+        found = _written_type(written)
+        if found is not None:
+            return found
+    if isinstance(parameter.default, bool | int | float | str):
+        return type(parameter.default)
+    return Any
+
+
+_SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
+_WORDS = re.compile(r"[A-Za-z_][\w.]*")
+
+
+def _written_type(text: str) -> Any:
+    """The type that a docstring names, None if it is not one of the plain ones."""
+    text = re.sub(r",?\s*\boptional\b|,?\s*\bdefaults?\b.*$", "", text, flags=re.IGNORECASE).strip().strip("`")
+    optional = re.fullmatch(r"(?:typing\.)?Optional\[(.*)\]", text)
+    if optional:
+        inner = _written_type(optional[1])
+        return None if inner is None else Union[inner, None]  # noqa: UP007  works for every kind of inner type
+    text = re.sub(r"\s+or\s+", " | ", text)
+    text = re.sub(r"\b(list|set) of (\w+?)s?\b", r"\1[\2]", text)
+    text = _WORDS.sub(lambda word: _SYNONYMS.get(word[0].lower(), word[0].removeprefix("typing.")), text)
+    text = re.sub(r"\b(List|Dict|Set)\b", lambda word: word[0].lower(), text)
+    text = re.sub(r"\bAny\b", "any", text)
+    try:
+        return parse_type(text)
+    except GraphError:
+        return None
+
+
+def _without_default(field: FieldInfo) -> FieldInfo:
+    bare = copy.copy(field)
+    bare.default = PydanticUndefined
+    bare.default_factory = None
+    bare._attributes_set = {k: v for k, v in field._attributes_set.items() if k not in ("default", "default_factory")}
+    return bare
+
+
+def bare_schema(schema: Any) -> Any:
+    """A JSON Schema without its words: what it accepts, and nothing else."""
+    if isinstance(schema, list):
+        return [bare_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {}
+    for key, value in schema.items():
+        if key in ("description", "title", "examples", "$comment"):
+            continue
+        named = key in ("properties", "$defs", "patternProperties", "definitions") and isinstance(value, dict)
+        if named:
+            found[key] = {name: bare_schema(inner) for name, inner in value.items()}
+        else:
+            found[key] = value if key in ("enum", "const", "default", "required") else bare_schema(value)
+    return found
+
+
+def admits_text(schema: Any, root: Mapping[str, Any]) -> bool:
+    """Whether a schema takes a string as it is."""
+    from orchestrator.tools.validation import faults
+
+    return not faults("", {k: v for k, v in schema.items() if k in ("type", "anyOf", "oneOf", "$ref")}, root)
+
+
+__all__ = ["IdempotencyKey", "Spec", "Wants", "bare_schema", "get_origin", "spec_of", "wants_of"]

@@ -1,0 +1,408 @@
+"""Tools: what a model may call. A function, a method or a class with a `call`.
+
+    @tool(risk="read", effect="read")
+    def weather(city: str) -> str:
+        \"\"\"The weather now.
+
+        Args:
+            city: name of the city.
+        \"\"\"
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, overload
+
+import anyio
+import anyio.to_thread
+from pydantic import ValidationError
+from pydantic_core import to_json
+from typing_extensions import Self
+
+from orchestrator.errors import AgentError, SecretInState, ToolError
+from orchestrator.graph.codec import Codec, Unfit, explain
+from orchestrator.graph.limits import Retry
+from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
+from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
+from orchestrator.tools.validation import coerced, faults
+
+_anything = Codec(Any)
+_BODIES = ("execute", "call")
+
+
+class Tool:
+    """Base of all tools. A class of one's own names itself and defines `call` (or `execute`), sync or async:
+
+        class Adder(Tool):
+            name = "adder"
+            risk = "none"
+
+            def __init__(self, base: int) -> None:
+                self.base = base
+
+            def call(self, a: int) -> int:
+                \"\"\"Add to the base.\"\"\"
+                return self.base + a
+
+    Parameters and description come from the signature, the hints and the docstring; a class that sets
+    `parameters` to a JSON Schema is taken at its word. `await adder(a=1)` gives what `call` returns, and raises
+    what it raises; `invoke` gives a `ToolResult` and raises nothing.
+
+    Parameters that are named `ctx` or annotated `Context` get the context of the calling step, those named
+    `idempotency_key` or annotated `IdempotencyKey` the key of the call; neither is part of the schema.
+    """
+
+    name: str
+    """What a model calls it; the class's name if not given."""
+    description: str
+    """What it does; the docstring if not given."""
+    parameters: JsonObject
+    """JSON Schema of its arguments."""
+    risk: Risk = "dangerous"
+    """What a call can do to the world: `none`, `read`, `write` or `dangerous`."""
+    effect: Effect = "irreversible"
+    """Whether a call may be made again when a crash left its end unknown."""
+    timeout: float | None = None
+    """Seconds that one call may take."""
+    retry: Retry | None = None
+    """When the executor makes a failed call again."""
+    ends: bool = False
+    """Whether a call of it says that the agent has finished."""
+    group: str | None = None
+    """The group that it belongs to."""
+
+    _body: ClassVar[str | None] = None
+    _spec_: Spec | None = None
+    _wants_: Wants | None = None
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        cls._body = next((body for body in _BODIES if callable(getattr(cls, body, None))), None)
+        cls._spec_ = cls._wants_ = None
+        _check(cls.__name__, cls.risk, cls.effect, cls.timeout)
+        if cls._body is not None:
+            wants_of(getattr(cls, cls._body), cls.__name__, bound=True)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute: str) -> Any:
+            """Name, description and parameters where the class does not say them."""
+            if attribute == "name":
+                return type(self).__name__
+            if attribute == "parameters":
+                return self._spec.parameters
+            if attribute == "description":
+                doc = type(self).__dict__.get("__doc__") or ""
+                return self._spec.description or inspect.cleandoc(doc)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    def _function(self) -> Callable[..., Any]:
+        if self._body is None:
+            raise TypeError(f"tool class {type(self).__name__} does nothing: define call(self, ...) or execute(self, ...)")
+        return cast(Callable[..., Any], getattr(self, self._body))
+
+    @property
+    def _wants(self) -> Wants:
+        if self._wants_ is None:
+            self._wants_ = wants_of(self._function(), self.name, bound=False)
+        return self._wants_
+
+    @property
+    def _spec(self) -> Spec:
+        if self._spec_ is None:
+            self._spec_ = spec_of(self._function(), self.name, self._wants)
+        return self._spec_
+
+    @property
+    def _declared(self) -> bool:
+        """Whether the schema is the tool's own word and not made from hints."""
+        return "parameters" in vars(self) or any("parameters" in vars(cls) for cls in type(self).__mro__)
+
+    def to_param(self) -> dict[str, Any]:
+        """The tool as a model is offered it."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+    @property
+    def schema_digest(self) -> str:
+        """Digest of what arguments the tool takes: of its name and schema, not of their words."""
+        return digest([self.name, bare_schema(self.parameters)])
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with some of its attributes changed, such as `name` or `risk`.
+
+        Raises:
+            TypeError: there is no such attribute.
+        """
+        known = {"name", "description", "parameters", "risk", "effect", "timeout", "retry", "ends", "group"}
+        unknown = sorted(set(changes) - known)
+        if unknown:
+            raise TypeError(f"tool {self.name!r} has no {unknown[0]!r} to change; it has {', '.join(sorted(known))}")
+        found = copy.copy(self)
+        for attribute, value in changes.items():
+            setattr(found, attribute, value)
+        _check(found.name, found.risk, found.effect, found.timeout)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name} risk={self.risk} effect={self.effect}>"
+
+    # -- arguments -------------------------------------------------------------------------------------------------
+
+    def validate(self, args: Mapping[str, object]) -> dict[str, Any]:
+        """The arguments as the tool will get them, as plain JSON.
+
+        Texts become what the schema wants (`"60"` the number 60), but never where it takes a text, and nothing
+        is evaluated. Validating what was validated changes nothing.
+
+        Raises:
+            AgentError: names every argument that is missing, unknown or of the wrong type.
+            SecretInState: an argument holds a secret.
+        """
+        schema = self.parameters
+        try:
+            plain = _anything.encode(dict(args))
+        except SecretInState:
+            raise SecretInState(
+                f"tool {self.name!r}: an argument holds a secret, and arguments are journaled: "
+                "let the tool take it from ctx.deps, or from an 'env:NAME' reference"
+            ) from None
+        except Unfit as error:
+            raise AgentError(f"tool {self.name!r}: the arguments are not JSON: {error}") from None
+        given = cast("dict[str, Any]", plain)
+        properties: Mapping[str, Any] = cast("Mapping[str, Any]", schema.get("properties") or {})
+        others = schema.get("additionalProperties", False)
+        found = [f"{name!r} is missing" for name in cast("list[str]", schema.get("required") or ()) if name not in given]
+        read: dict[str, Any] = {}
+        for name, value in given.items():
+            inner = properties.get(name, others)
+            if inner is False:
+                found.append(f"{name!r} is unknown")
+                continue
+            read[name] = coerced(value, inner, cast("Mapping[str, Any]", schema))
+            found += self._argument_faults(name, read[name], inner)
+        if found:
+            takes = f"it takes {', '.join(properties)}" if properties else "it takes none"
+            raise AgentError(f"tool {self.name!r}: wrong arguments: {'; '.join(found)}; {takes}")
+        return read
+
+    def _argument_faults(self, name: str, value: Any, schema: Any) -> list[str]:
+        found = faults(value, schema, cast("Mapping[str, Any]", self.parameters), repr(name))
+        if found or self._declared or name not in self._spec.types:
+            return found
+        try:
+            self._load(name, value)
+        except ValidationError as error:
+            return [f"{name!r}: {explain(error)}"]
+        return []
+
+    def _load(self, name: str, value: Any) -> Any:
+        return self._spec.types[name].validate_json(to_json(value), strict=True)
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    async def perform(self, args: Mapping[str, object], *, key: str | None = None, ctx: object = None) -> ToolResult:
+        """Call the tool with validated arguments; what it raises is raised.
+
+        Args:
+            args: what `validate` gave.
+            key: the call's idempotency key.
+            ctx: context of the step that makes the call.
+
+        Raises:
+            TimeoutError: the call took longer than the tool's `timeout`.
+        """
+        return result_of(await self._call(args, key, ctx))
+
+    async def invoke(self, args: Mapping[str, object], *, key: str | None = None, ctx: object = None) -> ToolResult:
+        """As `perform`, but whatever goes wrong in the tool is a `ToolFailure`."""
+        try:
+            return await self.perform(args, key=key, ctx=ctx)
+        except Exception as error:
+            return self.failure(error)
+
+    def failure(self, error: Exception) -> ToolFailure:
+        """The result that stands for an error that the tool raised."""
+        if isinstance(error, ToolError):
+            return ToolFailure(error=error.message)
+        kind = {"exception": type(error).__name__}
+        return ToolFailure(error=f"Unexpected error executing tool {self.name}: {error}", metadata=dict(kind))
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the tool like a function: arguments are validated, its value is returned and its errors are raised.
+
+        Raises:
+            AgentError: the arguments do not fit.
+        """
+        wants = self._wants
+        given = self._by_name(args, kwargs)
+        key = next((given.pop(name) for name in wants.key if name in given), None)
+        ctx = next((given.pop(name) for name in wants.ctx if name in given), None)
+        return await self._call(self.validate(given), key, ctx)
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        names = [parameter.name for parameter in self._wants.given]
+        if self._declared and not names:
+            names = list(cast("Mapping[str, object]", self.parameters.get("properties") or {}))
+        if len(args) > len(names):
+            raise AgentError(f"tool {self.name!r}: {len(args)} arguments by position, it takes {len(names)}")
+        given = dict(zip(names, args, strict=False))
+        twice = sorted(given.keys() & kwargs.keys())
+        if twice:
+            raise AgentError(f"tool {self.name!r}: {twice[0]!r} is given twice, by position and by name")
+        return {**given, **kwargs}
+
+    async def _call(self, args: Mapping[str, object], key: str | None, ctx: object) -> object:
+        call = self._bind(args, key, ctx)
+        if self.timeout is None:
+            return await _run(call)
+        with anyio.move_on_after(self.timeout) as scope:
+            return await _run(call)
+        assert scope.cancelled_caught
+        raise TimeoutError(f"tool {self.name!r} took longer than {self.timeout:g} s")
+
+    def _bind(self, args: Mapping[str, object], key: str | None, ctx: object) -> Callable[[], Any]:
+        function, wants = self._function(), self._wants
+        given: dict[str, Any] = dict(args)
+        if not self._declared:
+            try:
+                given = {name: self._load(name, v) if name in self._spec.types else v for name, v in args.items()}
+            except ValidationError as error:
+                raise AgentError(f"tool {self.name!r}: wrong arguments: {explain(error)}") from None
+            given |= {name: default() for name, default in self._spec.defaults.items() if name not in given}
+        given |= dict.fromkeys(wants.key, key) | dict.fromkeys(wants.ctx, ctx)
+        first = [given.pop(name) for name in wants.positional if name in given]
+        return partial(function, *first, **given)
+
+
+class FunctionTool(Tool):
+    """A tool made of a function or method, by `@tool`."""
+
+    def __init__(self, function: Callable[..., Any], *, around: Mapping[str, object] | None = None, **given: Any) -> None:
+        bare = getattr(function, "__func__", function)
+        self._kind = type(function) if isinstance(function, classmethod | staticmethod) else None
+        self.function: Callable[..., Any] = bare if self._kind is not None else function
+        """What is called."""
+        self._around = around
+        self._bound: tuple[object, ...] = ()
+        first = next(iter(inspect.signature(self.function).parameters), "")
+        self._method = self._kind is not staticmethod and (
+            self._kind is classmethod or (first in ("self", "cls") and not inspect.ismethod(function))
+        )
+        inner: Any = self.function.func if isinstance(self.function, partial) else self.function
+        self.name = str(getattr(inner, "__name__", type(inner).__name__))
+        for attribute, value in given.items():
+            setattr(self, attribute, value)
+        if not self.name.isidentifier() and not self.name.replace("-", "_").isidentifier():
+            raise TypeError(f"tool {self.name!r} has no name that a model could call: give name=")
+        _check(self.name, self.risk, self.effect, self.timeout)
+        self._wants_ = wants_of(self.function, self.name, bound=self._method)
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> FunctionTool:
+        """As an attribute of a class: the tool, bound to the instance that it is taken from."""
+        if not self._method or self._bound:
+            return self
+        target = owner if self._kind is classmethod else instance
+        if target is None:
+            return self
+        bound = copy.copy(self)
+        bound._bound = (target,)
+        return bound
+
+    def _function(self) -> Callable[..., Any]:
+        if self._method and not self._bound:
+            raise TypeError(f"tool {self.name!r} is a method: take it from an instance")
+        return partial(self.function, *self._bound) if self._bound else self.function
+
+    @property
+    def _spec(self) -> Spec:
+        if self._spec_ is None:
+            self._spec_ = spec_of(self.function, self.name, self._wants, around=self._around)
+        return self._spec_
+
+
+class _Decorator(Protocol):
+    def __call__(self, function: Callable[..., Any] | Tool, /) -> Tool: ...
+
+
+@overload
+def tool(function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    risk: Risk | None = None,
+    effect: Effect | None = None,
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    ends: bool | None = None,
+    group: str | None = None,
+) -> _Decorator: ...
+def tool(
+    function: Callable[..., Any] | Tool | None = None,
+    /,
+    name: str | None = None,
+    *,
+    description: str | None = None,
+    risk: Risk | None = None,
+    effect: Effect | None = None,
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    ends: bool | None = None,
+    group: str | None = None,
+) -> Tool | _Decorator:
+    """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
+
+    Given a tool it makes a copy with these changes: `tool(add, name="plus")`.
+
+    Raises:
+        TypeError: the function takes `*args`, or an option does not fit.
+    """
+    given = {
+        key: value
+        for key, value in {
+            "name": name, "description": description, "risk": risk, "effect": effect, "timeout": timeout,
+            "retry": retry, "ends": ends, "group": group,
+        }.items()
+        if value is not None
+    }  # fmt: skip
+    around = sys._getframe(1).f_locals
+
+    def wrap(function: Callable[..., Any] | Tool, /) -> Tool:
+        if isinstance(function, Tool):
+            return function.with_(**given)
+        return FunctionTool(function, around=around, **given)
+
+    return wrap if function is None else wrap(function)
+
+
+async def _run(call: Callable[[], Any]) -> Any:
+    """Run a sync function in a thread, which goes on by itself if the caller is cancelled; await an async one."""
+    if _is_async(call):
+        return await call()
+    found = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+    return await found if inspect.isawaitable(found) else found
+
+
+def _is_async(function: Any) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _check(name: str, risk: object, effect: object, timeout: object) -> None:
+    if risk not in RISKS:
+        raise TypeError(f"tool {name!r}: risk {risk!r} is none of {', '.join(RISKS)}")
+    if effect not in EFFECTS:
+        raise TypeError(f"tool {name!r}: effect {effect!r} is none of {', '.join(EFFECTS)}")
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        raise TypeError(f"tool {name!r}: timeout {timeout!r} is no positive number of seconds")

@@ -1,0 +1,298 @@
+"""Check values against a JSON Schema, and read texts as the types that it wants.
+
+This is the part of JSON Schema (2020-12) that the parameters of tools use: types, enums, objects, lists, unions,
+references within the schema and the usual bounds. Keywords that are not known here accept everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_LONGEST = 10_000
+"""Characters of a text that are looked at for a value of another type."""
+_DEEPEST = 50
+
+
+def faults(value: Any, schema: Any, root: Mapping[str, Any], place: str = "") -> list[str]:
+    """Everything that is wrong with a value, each fault beginning with its place."""
+    return list(_faults(value, schema, root, place, 0))
+
+
+def _faults(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+    if schema is True or not schema or depth > _DEEPEST:
+        return
+    if schema is False:
+        yield f"{place} must not be there"
+        return
+    if "$ref" in schema:
+        yield from _faults(value, _referred(schema["$ref"], root), root, place, depth + 1)
+    kinds = _kinds(schema)
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        yield f"{place} must be {_words(kinds)}, not {shown(value)}"
+        return
+    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
+        yield f"{place} must be one of {', '.join(map(_json, schema['enum']))}, not {shown(value)}"
+    if "const" in schema and not _same(value, schema["const"]):
+        yield f"{place} must be {_json(schema['const'])}, not {shown(value)}"
+    yield from _unions(value, schema, root, place, depth)
+    if isinstance(value, str):
+        yield from _text(value, schema, place)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _number(value, schema, place)
+    elif isinstance(value, list):
+        yield from _list(value, schema, root, place, depth)
+    elif isinstance(value, dict):
+        yield from _object(value, schema, root, place, depth)
+
+
+def _unions(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+    for part in schema.get("allOf", ()):
+        yield from _faults(value, part, root, place, depth + 1)
+    for keyword in ("anyOf", "oneOf"):
+        members = schema.get(keyword)
+        if not members:
+            continue
+        tried = [list(_faults(value, member, root, place, depth + 1)) for member in members]
+        fits = sum(not found for found in tried)
+        if not fits:
+            yield min(tried, key=len)[0] if len(tried) == 1 else f"{place} fits none of its types: {'; '.join(t[0] for t in tried)}"
+        elif keyword == "oneOf" and fits > 1:
+            yield f"{place} must fit one of its types only, and fits {fits}"
+
+
+def _text(value: str, schema: Any, place: str) -> Iterator[str]:
+    if len(value) < schema.get("minLength", 0):
+        yield f"{place} must have at least {schema['minLength']} characters, not {len(value)}"
+    if len(value) > schema.get("maxLength", math.inf):
+        yield f"{place} must have at most {schema['maxLength']} characters, not {len(value)}"
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str):
+        try:
+            fits = re.search(pattern, value) is not None
+        except re.error:
+            return  # a pattern of another dialect
+        if not fits:
+            yield f"{place} must match {pattern!r}, not {shown(value)}"
+
+
+def _number(value: float, schema: Any, place: str) -> Iterator[str]:
+    for keyword, fits, words in (
+        ("minimum", lambda bound: value >= bound, "at least"),
+        ("maximum", lambda bound: value <= bound, "at most"),
+        ("exclusiveMinimum", lambda bound: value > bound, "more than"),
+        ("exclusiveMaximum", lambda bound: value < bound, "less than"),
+    ):
+        bound = schema.get(keyword)
+        if isinstance(bound, int | float) and not isinstance(bound, bool) and not fits(bound):
+            yield f"{place} must be {words} {_json(bound)}, not {shown(value)}"
+    step = schema.get("multipleOf")
+    if isinstance(step, int) and isinstance(value, int) and step and value % step:
+        yield f"{place} must be a multiple of {step}, not {value}"
+
+
+def _list(value: list[Any], schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+    if len(value) < schema.get("minItems", 0):
+        yield f"{place} must have at least {schema['minItems']} items, not {len(value)}"
+    if len(value) > schema.get("maxItems", math.inf):
+        yield f"{place} must have at most {schema['maxItems']} items, not {len(value)}"
+    if schema.get("uniqueItems") and any(_same(a, b) for i, a in enumerate(value) for b in value[:i]):
+        yield f"{place} must not have the same item twice"
+    first = schema.get("prefixItems", [])
+    for number, item in enumerate(value):
+        inner = first[number] if number < len(first) else schema.get("items", True)
+        yield from _faults(item, inner, root, f"{place}[{number}]", depth + 1)
+
+
+def _object(value: dict[str, Any], schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+    properties = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield f"{_at(place, name)} is missing"
+    others = schema.get("additionalProperties", True)
+    for name, item in value.items():
+        if name in properties:
+            yield from _faults(item, properties[name], root, _at(place, name), depth + 1)
+        elif others is False:
+            yield f"{_at(place, name)} is unknown"
+        else:
+            yield from _faults(item, others, root, _at(place, name), depth + 1)
+
+
+def _at(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+# -- reading texts -----------------------------------------------------------------------------------------------
+
+
+def coerced(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
+    """The value, with texts read as the type that the schema wants where it wants none: `"60"` as 60.
+
+    A text is read as JSON or as a Python literal; it is never evaluated. Where the schema takes a text, and where
+    a text cannot be read, it stays as it is. Whole numbers such as 3.0 become 3 where an integer is wanted.
+    """
+    return _coerced(value, schema, root, 0)
+
+
+def _coerced(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any:
+    if depth > _DEEPEST or not isinstance(schema, dict):
+        return value
+    members = list(_members(schema, root))
+    if isinstance(value, str):
+        if any(_takes_text(member) for member in members):
+            return value
+        found = _read(value)
+        if found is None or isinstance(found, str):
+            nothing = found is None and value.strip() in ("null", "None")
+            return None if nothing and any(not _kinds(m) or "null" in _kinds(m) for m in members) else value
+        typed = [member for member in members if _kinds(member)]
+        if typed and not any(_is(_whole(found, member), kind) for member in typed for kind in _kinds(member)):
+            return value
+        return _coerced(found, schema, root, depth + 1)
+    if isinstance(value, float) and not any("number" in _kinds(m) or not _kinds(m) for m in members):
+        return next((whole for m in members if (whole := _whole(value, m)) is not value), value)
+    if isinstance(value, list):
+        inner = next((m for m in members if "array" in _kinds(m)), {})
+        first = inner.get("prefixItems", [])
+        return [
+            _coerced(item, first[n] if n < len(first) else inner.get("items", True), root, depth + 1)
+            for n, item in enumerate(value)
+        ]
+    if isinstance(value, dict):
+        fitting = [m for m in members if "properties" in m or isinstance(m.get("additionalProperties"), dict)]
+        inner = next((m for m in fitting if set(m.get("required", ())) <= set(value)), {})
+        properties, others = inner.get("properties", {}), inner.get("additionalProperties", True)
+        return {key: _coerced(item, properties.get(key, others), root, depth + 1) for key, item in value.items()}
+    return value
+
+
+def _members(schema: dict[str, Any], root: Mapping[str, Any], depth: int = 0) -> Iterator[dict[str, Any]]:
+    """The schema, or the members of its union, with references followed."""
+    if depth > _DEEPEST:
+        return
+    if "$ref" in schema:
+        target = _referred(schema["$ref"], root)
+        if isinstance(target, dict):
+            yield from _members(target, root, depth + 1)
+        return
+    parts = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
+    if not parts or "type" in schema:
+        yield schema
+        return
+    for part in parts:
+        if isinstance(part, dict):
+            yield from _members(part, root, depth + 1)
+
+
+def _takes_text(member: dict[str, Any]) -> bool:
+    if "enum" in member:
+        return any(isinstance(one, str) for one in member["enum"])
+    if "const" in member:
+        return isinstance(member["const"], str)
+    return "string" in _kinds(member)
+
+
+def _read(text: str) -> Any:
+    """The JSON value or Python literal that a text is; None if it is none."""
+    if len(text) > _LONGEST:
+        return None
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            found = ast.literal_eval(text.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            return None
+    return _plain(found)
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON; None if JSON cannot say it."""
+    if isinstance(value, tuple):
+        value = list(value)
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return json.loads(text)
+
+
+def _whole(value: Any, member: dict[str, Any]) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 and "integer" in _kinds(member):
+        return int(value)
+    return value
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+_NAMES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+
+
+def _kinds(schema: Any) -> tuple[str, ...]:
+    kinds = schema.get("type", ())
+    return (kinds,) if isinstance(kinds, str) else tuple(kinds)
+
+
+def _is(value: Any, kind: str) -> bool:
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
+        case "array":
+            return isinstance(value, list)
+        case "object":
+            return isinstance(value, dict)
+        case "null":
+            return value is None
+        case _:
+            return True
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality as JSON sees it: true is not 1."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _words(kinds: tuple[str, ...]) -> str:
+    return " or ".join(_NAMES.get(kind, kind) for kind in kinds)
+
+
+def shown(value: Any) -> str:
+    """A value as an error message quotes it: not too long."""
+    text = _json(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _referred(ref: Any, root: Mapping[str, Any]) -> Any:
+    """What `#/$defs/Name` names; True, which accepts everything, if it is not there."""
+    if not isinstance(ref, str) or not ref.startswith("#"):
+        return True
+    found: Any = root
+    for part in ref[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping) or key not in found:
+            return True
+        found = found[key]
+    return found
