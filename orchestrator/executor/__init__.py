@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from orchestrator.executor.events import EVENT_TYPES, Event
     from orchestrator.executor.executor import Executor
-    from orchestrator.executor.graph_tool import graph_tool
     from orchestrator.executor.overlay import Overlay
     from orchestrator.executor.run import Point, Run
     from orchestrator.executor.streaming import Stream
@@ -28,11 +27,10 @@ _HOME = {
     "Point": "run",
     "Run": "run",
     "Stream": "streaming",
-    "graph_tool": "graph_tool",
     "run_sync": "sync",
 }
 
-__all__ = ["EVENT_TYPES", "Event", "Executor", "Overlay", "Point", "Run", "Stream", "graph_tool", "run_sync"]
+__all__ = ["EVENT_TYPES", "Event", "Executor", "Overlay", "Point", "Run", "Stream", "run_sync"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,205 @@
+"""Questions: their ids and digests, whether an answer fits, and what a policy or a deadline answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import AgentError, InvalidAnswer, QuestionUnknown, StaleAnswer
+from orchestrator.executor.signals import Suspend
+from orchestrator.jsontypes import digest
+from orchestrator.kernel.question import Answer, Approve, Deny, Question, QuestionKind, Value
+from orchestrator.kernel.records import Answered, Asked
+from orchestrator.kernel.token import mix
+
+if TYPE_CHECKING:
+    from orchestrator.executor.stepping import StepContext
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.records import Record
+    from orchestrator.kernel.token import Activation
+    from orchestrator.tools.tool import Tool
+
+RISKS = ("none", "read", "write", "dangerous")
+LATE = Deny(reason="deadline passed")
+
+
+def make_question(
+    context: StepContext,
+    occurrence: int,
+    kind: QuestionKind,
+    *,
+    prompt: str,
+    payload: Mapping[str, object],
+    choices: Sequence[str],
+    schema: Mapping[str, object] | None,
+    deadline: float | None,
+    tool: Tool | None,
+) -> Question:
+    """A question of a step. Its id follows from the step and from what is asked, so that a replay asks the same."""
+    subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
+    about = digest(subject) if kind == "approval" else ""
+    name = mix(context.activation.key, str(occurrence), about)
+    return Question(
+        id=name,
+        kind=kind,
+        node=context.node,
+        path=context.path,
+        prompt=prompt,
+        payload=dict(payload),
+        choices=tuple(choices),
+        schema=None if schema is None else dict(schema),
+        digest=digest([context.run_id, context.path, context.node, *subject, name]),
+        deadline=None if deadline is None else time.time() + deadline,
+    )
+
+
+def answer_to(activation: Activation, question: Question) -> Answer:
+    """The answer to a question of this activation.
+
+    Raises:
+        Suspend: there is none yet.
+    """
+    answered = activation.answers.get(question.id)
+    if answered is None:
+        raise Suspend(question)
+    return answered.answer
+
+
+def as_answer(given: object) -> Answer:
+    """What `Executor.answer` was given: an answer, or any other plain JSON value as a `Value`."""
+    return given if isinstance(given, Approve | Deny | Value) else Value(value=given)
+
+
+def check_answer(machine: Machine, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool]) -> Answer:
+    """The answer as it is to be journaled, if it fits an open question.
+
+    Raises:
+        QuestionUnknown: no such question is open.
+        StaleAnswer: `expected` is not the question's digest: something else was to be answered.
+        InvalidAnswer: it does not fit the question.
+    """
+    question = machine.questions.get(name)
+    if question is None:
+        raise QuestionUnknown(machine.run_id, name)
+    if expected is not None and expected != question.digest:
+        raise StaleAnswer(
+            f"run {machine.run_id!r}: question {name!r} is not what was answered any more; look at it again"
+        )
+    if question.kind == "approval":
+        return _approval(question, answer, tools)
+    if question.kind == "unknown_outcome":
+        return _outcome(question, answer)
+    if question.kind == "input" and isinstance(answer, Value):
+        _fits(question, answer.value)
+    elif question.kind == "input" and isinstance(answer, Approve):
+        raise InvalidAnswer(f"question {name!r} asks for a value: answer with one, or Deny()")
+    return answer
+
+
+def stale_or_unknown(machine: Machine, name: str, records: Sequence[Record]) -> QuestionUnknown | StaleAnswer:
+    """Why a question is not open: it never was, or it is closed again."""
+    if any(isinstance(record, Asked) and record.question.id == name for record in records):
+        return StaleAnswer(f"run {machine.run_id!r}: question {name!r} is closed; an answer counts once")
+    return QuestionUnknown(machine.run_id, name)
+
+
+def by_policy(machine: Machine, question: Question, now: float) -> Answer | None:
+    """The answer that the run's policy, or a deadline that has passed, gives; None if a person has to."""
+    if question.deadline is not None and question.deadline <= now:
+        return LATE
+    risk = question.payload.get("risk")
+    if question.kind != "approval" or machine.approve is None or risk not in RISKS or "tool" not in question.payload:
+        return None
+    return Approve() if RISKS.index(str(risk)) <= RISKS.index(machine.approve) else None
+
+
+def policy_answers(machine: Machine, now: float) -> list[Answered]:
+    """Records of the answers that policy and deadlines give to the open questions; `seq` counts on from the head."""
+    found: list[Answered] = []
+    for question in machine.questions.values():
+        answer = by_policy(machine, question, now)
+        if answer is not None:
+            seq = machine.head + 1 + len(found)
+            found.append(Answered(seq=seq, ts=now, question=question.id, answer=answer, policy=True))
+    return found
+
+
+def _approval(question: Question, answer: Answer, tools: Mapping[str, Tool]) -> Answer:
+    if isinstance(answer, Value):
+        raise InvalidAnswer(f"question {question.id!r} asks for an approval: answer Approve() or Deny(), not a value")
+    tool = tools.get(str(question.payload.get("tool")))
+    if not isinstance(answer, Approve) or answer.args is None:
+        return answer
+    if "tool" not in question.payload:
+        raise InvalidAnswer(f"question {question.id!r} is not about a tool call: there are no arguments to change")
+    if tool is None:
+        return answer
+    try:
+        return Approve(args=dict(tool.validate(answer.args)))
+    except AgentError as error:
+        raise InvalidAnswer(f"question {question.id!r}: {error}") from None
+
+
+def _outcome(question: Question, answer: Answer) -> Answer:
+    value = answer.value if isinstance(answer, Value) else None
+    if isinstance(value, str):
+        value = {"choice": value}
+    if not isinstance(value, Mapping) or value.get("choice") not in question.choices:
+        raise InvalidAnswer(
+            f"question {question.id!r} wants one of {', '.join(question.choices)}, "
+            'or {"choice": "happened", "result": ...}'
+        )
+    return Value(value=dict(value))
+
+
+def _fits(question: Question, value: object) -> None:
+    if question.choices and value not in question.choices:
+        raise InvalidAnswer(f"question {question.id!r} wants one of {', '.join(question.choices)}, not {value!r}")
+    schema = question.schema_
+    fault = _fault(schema, value) if schema is not None else None
+    if fault is not None:
+        raise InvalidAnswer(f"question {question.id!r}: the answer {fault}")
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "array": (list, tuple),
+    "object": (dict,), "null": (type(None),),
+}  # fmt: skip
+
+
+def _fault(schema: Mapping[str, object], value: object) -> str | None:
+    """What does not fit, of the plain part of JSON Schema: type, enum, const, required, properties, items."""
+    kinds = schema.get("type")
+    names = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
+    if names and not any(_is(value, str(name)) for name in names):
+        return f"is no {' or '.join(map(str, names))}: {value!r}"
+    options = schema.get("enum")
+    if isinstance(options, list) and value not in options:
+        return f"is none of {', '.join(map(repr, options))}: {value!r}"
+    if "const" in schema and value != schema["const"]:
+        return f"is not {schema['const']!r}"
+    if isinstance(value, Mapping):
+        required, inner = schema.get("required"), schema.get("properties")
+        for name in required if isinstance(required, list) else ():
+            if name not in value:
+                return f"lacks {name!r}"
+        for name, part in inner.items() if isinstance(inner, Mapping) else ():
+            fault = _fault(part, value[name]) if name in value and isinstance(part, Mapping) else None
+            if fault is not None:
+                return f"has a {name!r} that {fault}"
+    parts = schema.get("items")
+    if isinstance(value, list | tuple) and isinstance(parts, Mapping):
+        for number, item in enumerate(value):
+            fault = _fault(parts, item)
+            if fault is not None:
+                return f"has an item {number} that {fault}"
+    return None
+
+
+def _is(value: object, name: str) -> bool:
+    if isinstance(value, bool):
+        return name == "boolean"
+    if name == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES.get(name, (object,)))

@@ -1,0 +1,353 @@
+"""What a node calls through its context, as effects: models, tools, functions."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ModelError
+from orchestrator.executor.effects import Effect, result_of
+from orchestrator.jsontypes import digest
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, calling_node
+from orchestrator.models.messages import Message, Reply
+from orchestrator.tools.result import ToolFailure, ToolResult, as_text
+from orchestrator.tools.tool import Tool
+from orchestrator.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from orchestrator.executor.stepping import StepContext
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.records import EffectClass, Failure
+    from orchestrator.kernel.token import Activation
+
+T = TypeVar("T")
+
+
+# -- which ones a node gets ------------------------------------------------------------------------------------------
+
+
+def _said(activation: Activation, attribute: str) -> Any:
+    """What the node, or the nearest subgraph node around it, says that it uses; None if none of them does."""
+    at: Activation | None = activation
+    while at is not None:
+        graph = at.frame.plan.graph
+        found = None if graph is None else getattr(graph.nodes[at.node], attribute)
+        if found is not None:
+            return found
+        at = at.frame.parent
+    return None
+
+
+def model_for(context: StepContext) -> Model:
+    """The model of a step, its calls journaled.
+
+    Raises:
+        GraphUnknown: the executor was given none, or none of that name.
+    """
+    given = context.live.given
+    name = _said(context.activation, "model")
+    model = given.model if name is None else given.models.get(name)
+    if model is None:
+        raise given.no_model(context.node, name)
+    return LedgeredModel(context, model)
+
+
+class _Models(Mapping[str, Model]):
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+
+    def __getitem__(self, name: str) -> Model:
+        return LedgeredModel(self._context, self._context.live.given.models[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._context.live.given.models)
+
+    def __len__(self) -> int:
+        return len(self._context.live.given.models)
+
+
+def models_for(context: StepContext) -> Mapping[str, Model]:
+    """All named models, their calls journaled."""
+    return _Models(context)
+
+
+def tools_for(context: StepContext) -> Toolbox:
+    """The tools of a step, their calls journaled.
+
+    Raises:
+        GraphUnknown: the node names one that the executor was not given.
+    """
+    tools = context.live.given.tools
+    names = _said(context.activation, "tools")
+    return LedgeredToolbox(context, tools if names is None else tools.subset(names))
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+class LedgeredModel:
+    """A model whose calls go through the ledger of one step."""
+
+    def __init__(self, context: StepContext, model: Model) -> None:
+        self._context, self._model = context, model
+
+    @property
+    def name(self) -> str:
+        """The name of the model behind it."""
+        return self._model.name
+
+    async def complete(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> Reply:
+        """See `Model.complete`."""
+        request = ModelRequest.of(messages, tools, output, task=task, options=options)
+        # The schema stands for the class: whether the text fits it is found out after the reply was journaled,
+        # so that a reply that does not fit is paid for once.
+        reply = await self._context.ledger.perform(self._effect(request))
+        return request.parse(reply)
+
+    async def stream(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> AsyncIterator[ModelEvent]:
+        """See `Model.stream`. Every piece of text is also a live event, `token`. A replay gives the reply only."""
+        request = ModelRequest.of(messages, tools, output, task=task, options=options)
+        effect = self._effect(request)
+        ledger = self._context.ledger
+        settled, ticket = await ledger.begin(effect)
+        if ticket is None:
+            yield ModelEvent(reply=request.parse(result_of(settled, effect)))
+            return
+        try:
+            reply: Reply | None = None
+            calling_node.set(self._context.node)
+            async for event in self._model.stream(
+                request.messages, request.tools, request.output, task=request.task, **request.options
+            ):
+                if event.text:
+                    self._context.tell("token", text=event.text)
+                if event.reply is None:
+                    yield event
+                else:
+                    reply = event.reply
+            if reply is None:
+                raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
+            ledger.end(ticket, effect, _bare(reply))
+        except GeneratorExit:
+            ledger.broke(ticket, ModelError("the node stopped reading the reply"))
+            raise
+        except BaseException as error:
+            ledger.broke(ticket, error)
+            raise
+        yield ModelEvent(reply=request.parse(_bare(reply)))
+
+    def _effect(self, request: ModelRequest) -> Effect[Reply]:
+        machine = self._context.live.machine
+        asked = _plain(f"the request to model {self.name!r}", request.data())
+
+        async def run(key: str) -> Reply:
+            calling_node.set(self._context.node)
+            return _bare(
+                await self._model.complete(
+                    request.messages, request.tools, request.output, task=request.task, **request.options
+                )
+            )
+
+        return Effect(
+            kind="model",
+            name=self.name,
+            effect="idempotent",
+            request=asked,
+            stored=lambda: _shortened(asked, machine),
+            run=run,
+            encode=lambda reply: reply.data(),
+            decode=Reply.model_validate,
+            usage=lambda reply: reply.usage,
+        )
+
+
+def _bare(reply: Reply) -> Reply:
+    return reply if reply.parsed is None else reply.model_copy(update={"parsed": None})
+
+
+def _shortened(request: dict[str, Any], machine: Machine) -> dict[str, object]:
+    """The request with references in place of the messages that the journal has already."""
+    seen: set[str] = set()
+    messages: list[dict[str, object]] = []
+    for message in request["messages"]:
+        name = digest(message)
+        messages.append({"ref": name} if name in seen or machine.knows_message(name) else {**message, "digest": name})
+        seen.add(name)
+    return {**request, "messages": messages}
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------
+
+
+class LedgeredToolbox(Toolbox):
+    """The tools of one step; `execute` goes through its ledger."""
+
+    def __init__(self, context: StepContext, tools: Iterable[Tool]) -> None:
+        super().__init__(*tools)
+        self._context = context
+
+    def subset(self, names: Iterable[str]) -> Toolbox:
+        return LedgeredToolbox(self._context, super().subset(names))
+
+    def in_group(self, group: str) -> Toolbox:
+        return LedgeredToolbox(self._context, super().in_group(group))
+
+    async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
+        tool = self.get(name)
+        if tool is None:
+            return ToolFailure(error=f"Tool {name} is invalid")
+        try:
+            args = tool.validate(tool_input or {})
+        except Exception as error:
+            return tool.failure(error)
+        result = await perform_tool(self._context, tool, args)
+        return result.model_copy(update={"output": as_text(result.output)})
+
+
+async def call_tool(context: StepContext, name: str, args: Mapping[str, object]) -> ToolResult:
+    """See `Context.tool`."""
+    tool = context.tools.get(name)
+    if tool is None:
+        known = ", ".join(one.name for one in context.tools) or "none at all"
+        raise AgentError(f"{context.node}: {name!r} is not an available tool; there are: {known}")
+    return await perform_tool(context, tool, tool.validate(args))
+
+
+async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, object]) -> ToolResult:
+    """Call a tool with validated arguments, through the ledger. What it raises becomes a `ToolFailure`."""
+
+    async def run(key: str) -> tuple[ToolResult, bool]:
+        attempt = 1
+        while True:
+            try:
+                return await tool.perform(args, key=key, ctx=context), False
+            except GraphUnknown:
+                raise
+            except Exception as error:
+                retry = tool.retry
+                if retry is None or attempt >= retry.attempts or not retry.matches(error):
+                    # That a connection broke, or time ran out, does not say whether the other side did it.
+                    return tool.failure(error), isinstance(error, OSError | TimeoutError)
+                await anyio.sleep(retry.delay(attempt, random.random()))
+                attempt += 1
+
+    def failed(found: tuple[ToolResult, bool]) -> Failure | None:
+        result = found[0]
+        if not result.failed:
+            return None
+        kind = str(result.metadata.get("exception", "ToolError"))
+        return context.failure_named(kind, result.error or f"exit code {result.exit_code}")
+
+    result, _ = await context.ledger.perform(
+        Effect(
+            kind="tool",
+            name=tool.name,
+            effect=tool.effect,
+            request={"args": dict(args), "schema": tool.schema_digest},
+            run=run,
+            encode=lambda found: found[0].model_dump(mode="json", exclude_defaults=True),
+            decode=lambda found: (_tool_result(found), False),
+            failed=failed,
+            unknown=lambda found: found[1],
+            reconcile=_reconciler(tool),
+        )
+    )
+    return result
+
+
+def _tool_result(found: object) -> ToolResult:
+    """A tool's result from the journal, or from a person who said what it was."""
+    if isinstance(found, Mapping) and found.keys() <= ToolResult.model_fields.keys():
+        return ToolResult.model_validate(found)
+    return ToolResult(output=cast("Any", found))
+
+
+def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool] | None]] | None:
+    reconcile = getattr(tool, "reconcile", None)
+    if reconcile is None:
+        return None
+
+    async def ask(key: str) -> tuple[ToolResult, bool] | None:
+        found = reconcile(key)
+        if inspect.isawaitable(found):
+            found = await found
+        if found is None:
+            return None
+        return (found if isinstance(found, ToolResult) else ToolResult(output=found)), False
+
+    return ask
+
+
+# -- functions -------------------------------------------------------------------------------------------------------
+
+
+async def call_function(
+    context: StepContext,
+    name: str,
+    fn: Callable[..., Awaitable[T] | T],
+    args: Sequence[object],
+    returns: type[T],
+    effect: EffectClass,
+    reconcile: Callable[[str], Awaitable[T | None] | T | None] | None,
+) -> T:
+    """See `Context.effect`."""
+    adapter: TypeAdapter[T] = TypeAdapter(returns)
+    wants_key = "idempotency_key" in inspect.signature(fn).parameters
+
+    async def run(key: str) -> T:
+        given: dict[str, Any] = {"idempotency_key": key} if wants_key else {}
+        if inspect.iscoroutinefunction(fn):
+            return cast(T, await fn(*args, **given))
+        found = await anyio.to_thread.run_sync(
+            lambda: fn(*args, **given), abandon_on_cancel=True, limiter=context.live.given.threads
+        )
+        return cast(T, await found if inspect.isawaitable(found) else found)
+
+    def encode(value: T) -> object:
+        try:
+            return adapter.dump_python(value, mode="json")
+        except PydanticSerializationError as error:
+            raise InvalidUpdate(f"effect {name!r} returned what has no JSON form: {error}") from None
+
+    return await context.ledger.perform(
+        Effect(
+            kind="effect",
+            name=name,
+            effect=effect,
+            request={"args": _plain(f"the arguments of effect {name!r}", list(args))},
+            run=run,
+            encode=encode,
+            decode=adapter.validate_python,
+            reconcile=reconcile,
+        )
+    )
+
+
+def _plain(what: str, value: Any) -> Any:
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError as error:
+        raise InvalidUpdate(f"{what} have no JSON form, and are journaled: {error}") from None

@@ -1,0 +1,34 @@
+"""Time: limits in seconds alive, and deadlines of questions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.executor.asking import LATE
+from orchestrator.kernel.records import Answered, LimitSpent
+
+if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
+    from orchestrator.kernel.machine import Machine
+
+
+def next_due(machine: Machine) -> float | None:
+    """When a time limit will be spent, or a deadline pass; Unix seconds. None: nothing waits for time."""
+    due = [question.deadline for question in machine.questions.values() if question.deadline is not None]
+    if machine.running:
+        due += [machine.updated + left for _, left in machine.seconds_left()]
+    return min(due, default=None)
+
+
+def ring(live: LiveRun, now: float) -> None:
+    """Journal what time has brought about."""
+    machine = live.machine
+    for question in list(machine.questions.values()):
+        if question.deadline is not None and question.deadline <= now and question.id in machine.questions:
+            seq = machine.head + 1
+            live.push(Answered(seq=seq, ts=now, question=question.id, answer=LATE, policy=True))
+    while machine.running:
+        spent = next((path for path, left in machine.seconds_left() if machine.updated + left <= now), None)
+        if spent is None:
+            return
+        live.push(LimitSpent(seq=machine.head + 1, ts=now, frame=spent, limit="seconds"))

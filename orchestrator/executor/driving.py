@@ -1,0 +1,352 @@
+"""A run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
+
+A worker runs an activation, lands it (the kernel folds the record, the journal buffers it) and goes on itself
+with the first activation that this started; for the others it spawns workers. So a chain of steps never leaves
+its task, there is no barrier between steps, and no task in the middle that everything goes through.
+
+How a drive ends:
+
+    nothing runs any more            the run has ended, or waits for answers: all is durable, the lease given back
+    the awaiting task is cancelled   interrupted: what landed is made durable, the lease given back
+    the journal cannot be written    all workers are stopped and the error is raised; the run can be resumed
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from orchestrator.errors import GraphUnknown, InvalidUpdate, OrchestratorError, RunConflict, StoreError
+from orchestrator.executor.asking import by_policy, policy_answers
+from orchestrator.executor.clock import next_due, ring
+from orchestrator.executor.signals import found_in
+from orchestrator.executor.stepping import run_step
+from orchestrator.kernel.records import Answered, Asked, EffectSettled, Ended, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from anyio.abc import TaskGroup
+
+    from orchestrator.executor.events import Watcher
+    from orchestrator.executor.journal import Journal
+    from orchestrator.executor.resolve import Given
+    from orchestrator.graph.node import Node
+    from orchestrator.kernel.admission import Delta
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.records import Record
+    from orchestrator.kernel.token import Activation
+    from orchestrator.stores.base import Lease
+
+FLUSH_AFTER = 0.05
+"""Seconds that a record which nobody waits for may stay in the buffer."""
+YIELD_AFTER = 0.005
+"""Seconds after which steps that never wait give the event loop to others."""
+LAST_FLUSH = 10.0
+"""Seconds that an interrupted run gets to write what landed."""
+
+
+class LiveRun:
+    """One run that this process holds the lease of."""
+
+    def __init__(self, given: Given, machine: Machine, journal: Journal, lease: Lease) -> None:
+        self.given, self.machine, self.journal, self.lease = given, machine, journal, lease
+        self.run_id: str = machine.run_id
+        self.watchers: set[Watcher] = set()
+        self.seen: set[int] = set()
+        """Inbox messages that were handled; they are in the inbox until their records are stored."""
+        self.changes: tuple[str, ...] | None = None
+        """How its graph's content changed since it was last driven; None: it did not."""
+        self.fault: BaseException | None = None
+        """Why the drive was given up."""
+        self.closing = False
+        """Whether it is too late to hand anything to this drive."""
+        self.done = anyio.Event()
+        """Set when the lease is given back."""
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._active = 0
+        self._quiet = anyio.Event()
+        self._changed = anyio.Event()
+        self._clock_runs = False
+        self._tasks: TaskGroup | None = None
+        self._yielded = time.monotonic()
+        journal.on_stored = self._stored
+
+    # -- the journal ---------------------------------------------------------------------------------------------
+
+    def put(self, record: Record, message: int | None = None) -> Delta:
+        """Fold a record and buffer it; stop what it cancels. What it starts is the caller's to run."""
+        delta = self.machine.apply(record)
+        self.journal.put(record, message)
+        for activation in delta.cancelled:
+            scope = self._scopes.get(activation.key)
+            if scope is not None:
+                scope.cancel()
+        return delta
+
+    def push(self, record: Record, message: int | None = None) -> None:
+        """The same, and run what it starts."""
+        for activation in self.put(record, message).started:
+            self._spawn(activation)
+
+    async def durable(self) -> None:
+        """Wait until everything that happened so far is in the store.
+
+        Raises:
+            RunConflict, StoreError: it cannot be; the drive ends.
+        """
+        if self.journal.stored < self.journal.head:
+            await self.journal.durable(self.machine)
+
+    def hurry(self) -> None:
+        """Begin to write what is buffered now, without waiting for it."""
+        if self._tasks is not None and not self.closing:
+            self._tasks.start_soon(self._write)
+
+    def check(self) -> None:
+        """Raise the journal's fault, if it has one."""
+        if self.journal.fault is not None:
+            raise self.journal.fault
+
+    async def _write(self) -> None:
+        try:
+            await self.durable()
+        except (RunConflict, StoreError) as error:
+            self.fail(error)
+
+    def _stored(self, records: Sequence[Record]) -> None:
+        for watcher in self.watchers:
+            watcher.stored(records)
+
+    def tell(self, type: str, data: dict[str, object]) -> None:
+        """Send a live event to every watcher, behind what is journaled so far."""
+        for watcher in self.watchers:
+            watcher.live(self.journal.head, type, data)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    async def drive(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
+        """Go on until the run ends, or pauses. `look` handles what has come for the run from outside.
+
+        Raises:
+            RunConflict: somebody else moved the run.
+            StoreError: the journal could not be written.
+            GraphUnknown: the executor lacks code, a model or a tool that the run needs.
+            ReplayMismatch: changed code would leave an irreversible effect behind.
+        """
+        try:
+            await self._drive(look)
+        except BaseExceptionGroup as group:
+            raise found_in(group, (KeyboardInterrupt, SystemExit)) or group from None
+        finally:
+            self.closing = True
+            with anyio.CancelScope(shield=True):
+                await self.let_go()
+        if self.fault is not None:
+            raise self.fault
+
+    async def _drive(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._flush_now_and_then)
+            for activation in list(self.machine.running.values()):
+                self._spawn(activation)
+            self.look_at_the_clock()
+            try:
+                await self._until_quiet(look)
+            except OrchestratorError as error:
+                self.fail(error)
+            self.closing = True
+            self._tasks.cancel_scope.cancel()
+
+    async def _until_quiet(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
+        while True:
+            while not self._active:
+                self.end_if_over()
+                await self.durable()
+                await look(self)
+                if not self._active and self.journal.stored == self.journal.head:
+                    return
+            self._quiet = anyio.Event()
+            await self._quiet.wait()
+
+    def _spawn(self, activation: Activation) -> None:
+        if self._tasks is None or self.closing:
+            return  # whoever drives the run next starts what the journal says is running
+        scope = anyio.CancelScope()
+        self._scopes[activation.key] = scope
+        self._active += 1
+        self._tasks.start_soon(self._work, activation, scope)
+
+    async def _work(self, activation: Activation | None, scope: anyio.CancelScope) -> None:
+        running = self.machine.running
+        try:
+            with scope:
+                while activation is not None and activation.key in running:
+                    key = activation.key
+                    self._scopes[key] = scope
+                    try:
+                        record = await run_step(self, activation)
+                    finally:
+                        self._scopes.pop(key, None)
+                    if record is None:
+                        break
+                    activation = self._land(record, activation, scope)
+                    if self.journal.full:
+                        await self.durable()
+                    now = time.monotonic()
+                    if not 0 <= now - self._yielded < YIELD_AFTER:
+                        self._yielded = now
+                        await checkpoint()
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self._active -= 1
+            if not self._active:
+                self._quiet.set()
+
+    def _land(self, record: Record, activation: Activation, scope: anyio.CancelScope) -> Activation | None:
+        """Journal how a step ended. What it started: the first goes to this worker, the others to new ones."""
+        if record.type == "asked":
+            started = self._ask(record)
+        else:
+            started = self.put(record).started
+        if record.type == "step_retried":
+            return activation
+        if record.type == "graph_opened":
+            self.look_at_the_clock()
+        first = 0 if scope.cancel_called else 1
+        for other in started[first:]:
+            self._spawn(other)
+        return started[0] if first and started else None
+
+    def _ask(self, record: Asked) -> list[Activation]:
+        started = self.put(record).started
+        now = time.time()
+        answer = by_policy(self.machine, record.question, now)
+        if answer is not None:
+            seq = self.machine.head + 1
+            started += self.put(Answered(seq=seq, ts=now, question=record.question.id, answer=answer, policy=True)).started
+        elif record.question.deadline is not None:
+            self.look_at_the_clock()
+        return started
+
+    def policy(self) -> None:
+        """Give the answers that policy and passed deadlines give."""
+        for answered in policy_answers(self.machine, time.time()):
+            self.push(answered)
+
+    def fail(self, error: BaseException) -> None:
+        """Give the drive up: stop every worker."""
+        if self.fault is None:
+            self.fault = error
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+
+    # -- ends ----------------------------------------------------------------------------------------------------
+
+    def end_if_over(self) -> None:
+        """Journal the end of the run, when nothing is left to do but that."""
+        machine = self.machine
+        result = machine.result
+        if result is None or machine.ended is not None:
+            return
+        self._settle_the_lost()
+        schema = machine.plan.schema
+        status, error = result.status, result.error
+        if status == "completed":
+            try:
+                schema.check(result.values)
+            except InvalidUpdate as fault:
+                status, error = "failed", Failure(type="InvalidUpdate", message=str(fault))
+        output: object = None
+        if status in ("completed", "exhausted") and machine.plan.graph is not None:
+            output = machine.plan.graph.result(schema.dump(result.values))
+        reduced = schema.reduced(result.values, schema.fields)
+        self.put(
+            Ended.model_validate(
+                {
+                    "seq": machine.head + 1, "ts": time.time(), "status": status, "output": output, "error": error,
+                    "reduced": reduced,
+                }
+            )
+        )  # fmt: skip
+
+    def _settle_the_lost(self) -> None:
+        """Journal an end for every effect that nobody will ever hear of again."""
+        for entry in self.machine.ledger.entries():
+            intended, settled = entry.intended, entry.settled
+            if settled is not None and settled.seq > intended.seq:
+                continue
+            now = time.time()
+            error = Failure(
+                type="Cancelled", message="cancelled while it was under way", node=intended.node, path=intended.path
+            )
+            self.put(
+                EffectSettled(
+                    seq=self.machine.head + 1,
+                    ts=now,
+                    activation=intended.activation,
+                    path=intended.path,
+                    node=intended.node,
+                    key=intended.key,
+                    ok=False,
+                    error=error,
+                    started=intended.ts,
+                    ended=now,
+                    unknown=intended.effect == "irreversible",
+                )
+            )
+
+    async def let_go(self) -> None:
+        """Make durable what landed, give the lease back, tell whoever waits."""
+        with anyio.move_on_after(LAST_FLUSH):
+            try:
+                if self.journal.fault is None:
+                    await self.durable()
+            except (RunConflict, StoreError) as error:
+                self.fault = self.fault or error
+            try:
+                await self.journal.store.drop_lease(self.run_id, self.lease.token)
+            except StoreError:
+                pass  # it expires by itself
+        for watcher in self.watchers:
+            watcher.close()
+        self.done.set()
+
+    # -- what goes on beside -------------------------------------------------------------------------------------
+
+    async def _flush_now_and_then(self) -> None:
+        while True:
+            await self.journal.wanted.wait()
+            await anyio.sleep(FLUSH_AFTER)
+            await self._write()
+
+    def look_at_the_clock(self) -> None:
+        """Time limits or deadlines may have changed."""
+        if self._clock_runs:
+            self._changed.set()
+        elif self._tasks is not None and next_due(self.machine) is not None:
+            self._clock_runs = True
+            self._tasks.start_soon(self._watch_the_clock)
+
+    async def _watch_the_clock(self) -> None:
+        while (due := next_due(self.machine)) is not None:
+            self._changed = anyio.Event()
+            with anyio.move_on_after(max(0.0, due - time.time())):
+                await self._changed.wait()
+            ring(self, time.time())
+        self._clock_runs = False
+
+    def node_of(self, activation: Activation) -> Node:
+        """The node that an activation runs.
+
+        Raises:
+            GraphUnknown: the graph was given without its code.
+        """
+        graph = activation.frame.plan.graph
+        if graph is None:
+            raise GraphUnknown(f"run {self.run_id!r}: graph {activation.frame.plan.name!r} was given without its nodes")
+        return graph.nodes[activation.node]

@@ -1,0 +1,379 @@
+"""The effect ledger: what touches the outside is journaled before and after, and never done twice without asking.
+
+An effect is recognised by its activation, name, digest of the request, and occurrence (the how-manieth call of
+that kind in the attempt). What the journal knows of it decides:
+
+    settled                                   its result is given back, nothing is called
+    intended, end unknown, may run again      called again under the same key
+    intended, end unknown, irreversible       `reconcile` if there is one, else a question
+    not there                                 called, unless that would leave a settled irreversible one behind
+
+In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import anyio
+import anyio.lowlevel
+
+from orchestrator.errors import EffectFailed, ReplayMismatch
+from orchestrator.executor.asking import answer_to
+from orchestrator.executor.signals import Refused
+from orchestrator.jsontypes import digest
+from orchestrator.kernel.question import Question, Value
+from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
+from orchestrator.kernel.token import mix
+
+if TYPE_CHECKING:
+    from orchestrator.executor.stepping import StepContext
+    from orchestrator.graph.limits import Usage
+    from orchestrator.kernel.ledger import EffectEntry
+    from orchestrator.kernel.records import EffectClass, EffectKind
+
+T = TypeVar("T")
+
+CHOICES = ("retry", "happened", "failed")
+"""What can be answered when nobody knows whether an effect happened."""
+_PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
+"""Seconds in which effects that run beside each other in one node get to say that they are still wanted."""
+
+_inside: ContextVar[frozenset[str]] = ContextVar("inside", default=frozenset())
+"""Keys of the effects inside of which this task runs: what they wait for must not wait for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect(Generic[T]):
+    """One thing to do outside, and how its end is written down."""
+
+    kind: EffectKind
+    name: str
+    effect: EffectClass
+    request: dict[str, object]
+    """What is asked, as plain JSON: its digest is what the effect is recognised by."""
+    run: Callable[[str], Awaitable[T]]
+    """Does it; is given the idempotency key."""
+    encode: Callable[[T], object]
+    """The result as plain JSON."""
+    decode: Callable[[object], T]
+    stored: Callable[[], dict[str, object]] | None = None
+    """The request as the journal keeps it, where that is shorter."""
+    usage: Callable[[T], Usage | None] | None = None
+    failed: Callable[[T], Failure | None] | None = None
+    """What a result says that went wrong; None: it is a good one."""
+    unknown: Callable[[T], bool] | None = None
+    """Whether a result says that nobody knows whether it happened."""
+    reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
+    anew: bool = False
+    """Whether it may begin anew after it was suspended by a question of its own."""
+
+
+@dataclass(slots=True)
+class Ticket:
+    """An effect that is under way."""
+
+    key: str
+    started: float
+    irreversible: bool
+
+
+class Ledger:
+    """The effects of one attempt of one activation, against what the journal knows of them."""
+
+    __slots__ = ("_context", "_counts", "_flying", "_landed", "_used")
+
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+        self._counts: dict[tuple[str, str], int] = {}
+        self._used: set[str] = set()
+        self._flying: set[str] = set()
+        self._landed = anyio.Event()
+
+    async def perform(self, effect: Effect[T]) -> T:
+        """Do an effect, or give back what the journal says came of it.
+
+        Raises:
+            EffectFailed: the journal says that it failed.
+            ReplayMismatch: see `Context.effect`.
+            Refused: a limit forbids it.
+            Suspend: somebody has to say first what became of it.
+        """
+        settled, ticket = await self.begin(effect)
+        if ticket is None:
+            return result_of(settled, effect)
+        inside = _inside.set(_inside.get() | {ticket.key})
+        try:
+            value = await effect.run(ticket.key)
+            self.end(ticket, effect, value)
+        except BaseException as error:
+            self.broke(ticket, error)
+            raise
+        finally:
+            _inside.reset(inside)
+        return value
+
+    async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
+        """How the effect ended, if that is known; else its ticket, the intent being durable: do it, then `end` it."""
+        context = self._context
+        wanted = digest({"kind": effect.kind, "name": effect.name, "request": effect.request})
+        occurrence = self._counts.get((effect.name, wanted), 0)
+        self._counts[effect.name, wanted] = occurrence + 1
+        entry = self._known(effect.name, wanted, occurrence)
+        if entry is None:
+            if effect.effect == "irreversible":
+                await self._leave_nothing_behind(effect.name)
+            activation = context.activation
+            key = mix(context.run_id, activation.key, str(activation.attempt), effect.name, wanted, str(occurrence))
+            return None, await self._intend(effect, key, wanted, occurrence, again=False)
+        key = entry.intended.key
+        self._used.add(key)
+        settled = _settled(entry)
+        if settled is not None and not (settled.unknown and entry.intended.attempt != context.attempt):
+            return settled, None
+        if entry.intended.effect == "irreversible":
+            found = await self._what_became_of(effect, entry)
+            if found is not None:
+                return found, None
+        return None, await self._intend(effect, key, wanted, occurrence, again=True)
+
+    def end(self, ticket: Ticket, effect: Effect[T], value: T) -> None:
+        """Journal the result of an effect."""
+        unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
+        usage = None if effect.usage is None else effect.usage(value)
+        error = None if effect.failed is None else effect.failed(value)
+        self._land(ticket, result=effect.encode(value), error=error, usage=usage, unknown=unknown)
+
+    def broke(self, ticket: Ticket, error: BaseException) -> None:
+        """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled."""
+        if isinstance(error, Exception):
+            # That a connection broke, or time ran out, does not say whether the other side did it.
+            unknown = ticket.irreversible and isinstance(error, OSError | TimeoutError)
+            self._land(ticket, error=self._context.failure(error), unknown=unknown)
+            return
+        why = self._context.stopped()
+        if why is not None:
+            self._land(ticket, error=self._context.failure_named(*why), unknown=ticket.irreversible)
+        else:
+            self._flew(ticket.key)
+
+    async def settle_down(self) -> None:
+        """Wait until no effect of this attempt is under way: a step is suspended between effects only."""
+        for _ in range(2):
+            await anyio.lowlevel.checkpoint()  # those that begin at the same time
+        while self._flying - _inside.get():
+            self._landed = anyio.Event()
+            await self._landed.wait()
+
+    def check(self) -> None:
+        """Refuse to end the step while a settled irreversible effect is left behind.
+
+        Raises:
+            ReplayMismatch: one is.
+        """
+        entry = self._left_behind()
+        if entry is not None:
+            raise _mismatch(self._context, entry, f"{self._context.node} ended without it")
+
+    def _left_behind(self) -> EffectEntry | None:
+        """An irreversible effect of this attempt that is settled, and that the code did not ask for any more."""
+        for entry in self._context.live.machine.effects(self._context.activation.key):
+            intended, settled = entry.intended, _settled(entry)
+            if (
+                intended.effect == "irreversible"
+                and intended.attempt == self._context.attempt
+                and intended.key not in self._used
+                and settled is not None
+                and settled.ok
+            ):
+                return entry
+        return None
+
+    async def _leave_nothing_behind(self, name: str) -> None:
+        for patience in _PATIENCE:
+            if self._left_behind() is None:
+                return
+            await anyio.sleep(patience)
+        entry = self._left_behind()
+        if entry is not None:
+            raise _mismatch(self._context, entry, f"the code now calls {name!r} with another request instead")
+
+    def _known(self, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
+        found = None
+        for entry in self._context.live.machine.effects(self._context.activation.key):
+            intended = entry.intended
+            if (intended.name, intended.digest, intended.occurrence) == (name, wanted, occurrence):
+                if intended.attempt == self._context.attempt:
+                    return entry
+                if intended.effect == "irreversible":
+                    found = entry
+        return found
+
+    async def _intend(self, effect: Effect[T], key: str, wanted: str, occurrence: int, *, again: bool) -> Ticket:
+        context = self._context
+        live, activation = context.live, context.activation
+        if effect.kind != "effect":
+            self._allowed()
+        self._used.add(key)
+        live.push(
+            EffectIntended(
+                seq=live.machine.head + 1,
+                ts=time.time(),
+                activation=activation.key,
+                path=activation.path,
+                node=activation.node,
+                key=key,
+                kind=effect.kind,
+                name=effect.name,
+                effect=effect.effect,
+                digest=wanted,
+                occurrence=occurrence,
+                attempt=activation.attempt,
+                request=effect.request if effect.stored is None else effect.stored(),
+                again=again,
+            )
+        )
+        self._flying.add(key)
+        try:
+            await live.durable()
+        except BaseException:
+            self._broke_before(key)
+            raise
+        return Ticket(key, time.time(), effect.effect == "irreversible")
+
+    def _broke_before(self, key: str) -> None:
+        """Journal that the run stopped an effect that was intended and not begun."""
+        why = self._context.stopped()
+        if why is not None and self._context.live.journal.fault is None:
+            self._land(Ticket(key, time.time(), False), error=self._context.failure_named(*why))
+        else:
+            self._flew(key)
+
+    def _allowed(self) -> None:
+        live, activation = self._context.live, self._context.activation
+        refusal = live.machine.refuse(activation)
+        if refusal is not None:
+            limit, frame = refusal
+            seq = live.machine.head + 1
+            live.push(LimitSpent(seq=seq, ts=time.time(), frame=frame, limit=limit, activation=activation.key))
+            raise Refused
+
+    def _flew(self, key: str) -> None:
+        self._flying.discard(key)
+        self._landed.set()
+
+    def _land(
+        self,
+        ticket: Ticket,
+        *,
+        result: object = None,
+        error: Failure | None = None,
+        usage: Usage | None = None,
+        unknown: bool = False,
+    ) -> None:
+        self._flew(ticket.key)
+        self._settle(ticket.key, ticket.started, result=result, error=error, usage=usage, unknown=unknown)
+
+    def _settle(
+        self,
+        key: str,
+        started: float,
+        *,
+        result: object = None,
+        error: Failure | None = None,
+        usage: Usage | None = None,
+        unknown: bool = False,
+    ) -> EffectSettled:
+        live, activation = self._context.live, self._context.activation
+        now = time.time()
+        record = EffectSettled(
+            seq=live.machine.head + 1,
+            ts=now,
+            activation=activation.key,
+            path=activation.path,
+            node=activation.node,
+            key=key,
+            ok=error is None,
+            result=result,
+            error=error,
+            usage=usage,
+            started=started,
+            ended=now,
+            unknown=unknown,
+        )
+        live.push(record)
+        live.hurry()
+        return record
+
+    async def _what_became_of(self, effect: Effect[T], entry: EffectEntry) -> EffectSettled | None:
+        """How an effect of unknown end is to be taken: as settled, or (None) to be done again."""
+        context, intended = self._context, entry.intended
+        if effect.reconcile is not None:
+            found = effect.reconcile(intended.key)
+            value = cast("T | None", await found if inspect.isawaitable(found) else found)
+            return None if value is None else self._settle(intended.key, time.time(), result=effect.encode(value))
+        question = Question(
+            id=mix(context.activation.key, "unknown", intended.key, str(intended.seq)),
+            kind="unknown_outcome",
+            node=context.node,
+            path=context.path,
+            prompt=f"Whether {intended.name} happened is not known: it was under way when the run was stopped. "
+            f"Try it again (retry), go on as if it had happened (happened, with its result), or fail (failed)?",
+            payload={
+                "tool": intended.name, "args": intended.request.get("args", intended.request),
+                "effect": intended.effect, "key": intended.key,
+            },
+            choices=CHOICES,
+        )  # fmt: skip
+        answers = context.activation.answers
+        if question.id not in answers:
+            if effect.anew and any(answered.seq > intended.seq for answered in answers.values()):
+                return None
+            await self.settle_down()
+        answer = answer_to(context.activation, question)
+        choice, result = _chosen(answer.value if isinstance(answer, Value) else answer.type)
+        if choice == "retry":
+            return None
+        if choice == "happened":
+            return self._settle(intended.key, time.time(), result=result)
+        failure = context.failure_named("EffectFailed", f"{intended.name} failed, as somebody who looked said")
+        return self._settle(intended.key, time.time(), error=failure)
+
+
+def _chosen(value: object) -> tuple[str, object]:
+    if isinstance(value, Mapping):
+        return str(value.get("choice", "failed")), value.get("result")
+    return {"approve": "retry", "deny": "failed"}.get(str(value), str(value)), None
+
+
+def _settled(entry: EffectEntry) -> EffectSettled | None:
+    """How it ended. What was settled before it was last intended is about the time before."""
+    settled = entry.settled
+    return settled if settled is not None and settled.seq > entry.intended.seq else None
+
+
+def result_of(settled: EffectSettled | None, effect: Effect[T]) -> T:
+    """The result of an effect that was settled before.
+
+    Raises:
+        EffectFailed: it failed.
+    """
+    if settled is not None and (settled.ok or settled.result is not None):
+        return effect.decode(settled.result)
+    error = None if settled is None else settled.error
+    raise EffectFailed(
+        f"{effect.name}: {error.message if error else 'failed'}", type=error.type if error else "EffectFailed"
+    )
+
+
+def _mismatch(context: StepContext, entry: EffectEntry, why: str) -> ReplayMismatch:
+    intended = entry.intended
+    return ReplayMismatch(
+        f"run {context.run_id!r}: {context.node} did {intended.name} (request {intended.digest}), which cannot be undone, "
+        f"and then crashed; {why}. Resume it with the code that it was started with"
+    )

@@ -1,0 +1,104 @@
+"""What becomes of a step that failed: another attempt, an edge for failures, or the end of its graph."""
+
+from __future__ import annotations
+
+import builtins
+import random
+import time
+from typing import TYPE_CHECKING
+
+from orchestrator import errors
+from orchestrator.errors import EffectFailed, StepTimeout
+from orchestrator.executor.signals import alone
+from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed, StepRetried
+
+if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
+    from orchestrator.graph.limits import Retry
+    from orchestrator.kernel.token import Activation
+
+
+def failure_of(error: BaseException, activation: Activation) -> Failure:
+    """An error as data, with where it happened."""
+    error = alone(error)
+    kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
+    return Failure(type=kind, message=str(error), node=activation.node, path=activation.path)
+
+
+def ended_badly(
+    live: LiveRun, activation: Activation, error: Exception, retry: Retry | None, started: float
+) -> Record:
+    """The record for an attempt that raised an error."""
+    cause = alone(error)
+    failure = failure_of(cause, activation)
+    if retry is not None and activation.attempt < retry.attempts and _mends(retry, cause):
+        wait = max(retry.delay(activation.attempt, random.random()), getattr(cause, "retry_after", None) or 0.0)
+        return retried(live, activation, failure, started, wait)
+    return failed(live, activation, failure, started, timeout=isinstance(cause, StepTimeout))
+
+
+def failed(live: LiveRun, activation: Activation, failure: Failure, started: float, *, timeout: bool = False) -> Record:
+    """The record for a failure that no further attempt follows: the edge that takes it, else the graph fails."""
+    topology = activation.frame.plan.topology
+    now = time.time()
+    seq = live.machine.head + 1
+    for outcome in ("timeout", "error") if timeout else ("error",):
+        if topology.has_route(activation.node, outcome):
+            return StepDone(
+                seq=seq,
+                ts=now,
+                activation=activation.key,
+                path=activation.path,
+                node=activation.node,
+                outcome=outcome,
+                attempt=activation.attempt,
+                started=started,
+                ended=now,
+                error=failure,
+            )
+    return StepFailed(
+        seq=seq,
+        ts=now,
+        activation=activation.key,
+        path=activation.path,
+        node=activation.node,
+        attempt=activation.attempt,
+        started=started,
+        ended=now,
+        error=failure,
+    )
+
+
+def retried(live: LiveRun, activation: Activation, failure: Failure, started: float, wait: float) -> StepRetried:
+    """The record for an attempt that another one follows after `wait` seconds."""
+    now = time.time()
+    return StepRetried(
+        seq=live.machine.head + 1,
+        ts=now,
+        activation=activation.key,
+        path=activation.path,
+        node=activation.node,
+        attempt=activation.attempt,
+        started=started,
+        ended=now,
+        error=failure,
+        next_at=now + wait,
+    )
+
+
+def mends_named(retry: Retry, kind: str) -> bool:
+    """Whether another attempt may mend an error of which only the class's name is known."""
+    if kind in retry.on:
+        return True
+    known = getattr(errors, kind, None) or getattr(builtins, kind, None)
+    if not isinstance(known, type) or not issubclass(known, Exception):
+        return False
+    if retry.on:
+        return not {base.__name__ for base in known.__mro__}.isdisjoint(retry.on)
+    return bool(getattr(known, "retryable", False)) or issubclass(known, OSError | TimeoutError | StepTimeout)
+
+
+def _mends(retry: Retry, error: BaseException) -> bool:
+    if isinstance(error, EffectFailed):
+        return mends_named(retry, error.type)
+    return retry.matches(error) or (not retry.on and isinstance(error, StepTimeout))

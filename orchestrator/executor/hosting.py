@@ -1,0 +1,290 @@
+"""The runs that one executor holds: taking them up, driving them, letting them go."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, StoreError
+from orchestrator.executor import ownership
+from orchestrator.executor.driving import LiveRun
+from orchestrator.executor.inbox import POLL, handle, look
+from orchestrator.executor.journal import Journal
+from orchestrator.executor.run import Run
+from orchestrator.executor.versions import content_changes, graph_to_go_on_in
+from orchestrator.graph.graph import Graph
+from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import FINAL, Migrated, Resumed, RunStarted
+from orchestrator.stores.base import RunInfo
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from orchestrator.executor.resolve import Given
+    from orchestrator.graph.limits import Limits
+    from orchestrator.kernel.records import Record
+    from orchestrator.stores.base import Store
+
+log = logging.getLogger("orchestrator")
+
+
+class Host:
+    """Store, leases and live runs of one executor."""
+
+    def __init__(self, store: Store, given: Given, *, lease_ttl: float, strict: bool) -> None:
+        self.store, self.given = store, given
+        self.ttl, self.strict = lease_ttl, strict
+        self.owner = ownership.Owner.here()
+        self.live: dict[str, LiveRun] = {}
+        self.faults: dict[str, BaseException] = {}
+        """Why runs that nobody awaits were given up."""
+        self.tasks: TaskGroup | None = None
+        self._some = anyio.Event()
+
+    # -- beside all runs -----------------------------------------------------------------------------------------
+
+    async def beat(self) -> None:
+        """Renew the leases, for as long as the executor is open."""
+        while True:
+            await self._some.wait()
+            await anyio.sleep(self.ttl / 3)
+            for live in list(self.live.values()):
+                with contextlib.suppress(StoreError):  # the next beat may succeed, and the journal's head is the fence
+                    held = await self.store.renew_lease(live.run_id, live.lease.token, time.time() + self.ttl)
+                    if not held and not live.closing:
+                        live.fail(RunConflict(live.run_id, "another executor took its lease over"))
+
+    async def poll(self) -> None:
+        """Look for messages from other processes, for as long as the executor is open."""
+        while True:
+            await self._some.wait()
+            await anyio.sleep(POLL)
+            with contextlib.suppress(StoreError):
+                if self.live:
+                    await handle(self.store, self.live, await self.store.inbox(list(self.live)))
+
+    def background(self) -> TaskGroup:
+        """The executor's task group.
+
+        Raises:
+            RuntimeError: the executor is not open.
+        """
+        if self.tasks is None:
+            raise RuntimeError("the executor is not open: use it in `async with Executor(...) as executor:`")
+        return self.tasks
+
+    # -- taking runs up ------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        graph: Graph,
+        values: Mapping[str, object],
+        run_id: str,
+        *,
+        labels: Mapping[str, str],
+        approve: str | None,
+        limits: Limits | None,
+        refs: Mapping[str, object],
+    ) -> LiveRun:
+        """Add a run to the store and take it up.
+
+        Raises:
+            RunExists: the id is taken.
+            RunConflict: another executor was quicker to take it up.
+        """
+        self.background()
+        now = time.time()
+        started = RunStarted(
+            seq=1,
+            ts=now,
+            run_id=run_id,
+            graph=graph.name,
+            structure=graph.structure,
+            content=graph.content,
+            values=dict(values),
+            limits=limits,
+            labels=dict(labels),
+            approve=approve,
+            refs=dict(refs),
+            holder=str(self.owner),
+        )
+        machine = Machine(Plan.of(graph))
+        machine.apply(started)
+        await self.store.put_graph(graph.content, graph.data())
+        info = RunInfo(
+            run_id, graph.name, "running", dict(labels), created=now, updated=now, head=1,
+            structure=graph.structure, content=graph.content,
+        )  # fmt: skip
+        await self.store.create(info, [started])
+        lease = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
+        if (await self.store.info(run_id)).head != 1:
+            await self.store.drop_lease(run_id, lease.token)
+            raise RunConflict(run_id, "another executor took it up")
+        return self._add(LiveRun(self.given, machine, Journal(self.store, run_id, 1), lease))
+
+    async def open(self, run_id: str, *, wait: float = 0.0, accept: bool = False) -> LiveRun:
+        """Take a run up that is in the store, in the code that was given for its graph.
+
+        Raises:
+            RunUnknown, RunEnded, GraphUnknown, GraphChanged
+            RunConflict: somebody else holds it.
+        """
+        info = await self.store.info(run_id)
+        if info.status in FINAL:
+            raise RunEnded(run_id, info.status)
+        graph = self.given.graph(info.graph, run_id)
+        self.given.check(graph)
+        self.background()
+        lease = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl, wait=wait)
+        try:
+            records = await self.store.read(run_id)
+            graph, changes = await self._fitting(info, graph, records, strict=self.strict and not accept)
+            machine = folded(graph, records)
+            if machine.ended is not None:
+                raise RunEnded(run_id, machine.status)
+        except BaseException:
+            await self._drop(run_id, lease.token)
+            raise
+        live = self._add(LiveRun(self.given, machine, Journal(self.store, run_id, machine.head), lease))
+        live.changes = changes
+        return live
+
+    async def borrow(self, run_id: str) -> LiveRun:
+        """Take a run up without its code, to journal something and give it back.
+
+        Raises:
+            RunUnknown, RunEnded
+            RunConflict: somebody else holds it.
+        """
+        lease = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
+        try:
+            info = await self.store.info(run_id)
+            if info.status in FINAL:
+                raise RunEnded(run_id, info.status)
+            graph = await self.stored_graph(info)
+            machine = folded(graph, await self.store.read(run_id))
+        except BaseException:
+            await self._drop(run_id, lease.token)
+            raise
+        return LiveRun(self.given, machine, Journal(self.store, run_id, machine.head), lease)
+
+    async def stored_graph(self, info: RunInfo) -> Graph:
+        """The graph of a run as it was stored, without code; with code if the executor has just this one."""
+        known = self.given.graphs.get(info.graph)
+        if known is not None and known.structure == info.structure:
+            return known
+        return Graph.from_data(await self.store.graph(info.content))
+
+    async def _fitting(
+        self, info: RunInfo, graph: Graph, records: Sequence[Record], *, strict: bool
+    ) -> tuple[Graph, tuple[str, ...] | None]:
+        """The graph to go on in, and what changed since the run was last driven (None: nothing)."""
+        last = last_content(records)
+        if graph.content == last:
+            return graph, None
+        before = await self.store.graph(last)
+        if graph.structure != info.structure:
+            old = Graph.from_data(await self.store.graph(info.content))
+            graph = graph_to_go_on_in(info.run_id, old, graph, folded(old, records))
+            if graph.content == last:
+                return graph, None
+        changes = content_changes(before, graph.data())
+        if strict:
+            from orchestrator.errors import GraphChanged
+
+            lines = "\n".join(f"  - {line}" for line in changes)
+            raise GraphChanged(
+                f"run {info.run_id!r}: graph {graph.name!r} changed since it was last driven:\n{lines}\n"
+                "Accept the changes (accept_changes=True), or give the executor the graph as it was."
+            )
+        await self.store.put_graph(graph.content, graph.data())
+        return graph, changes
+
+    def _add(self, live: LiveRun) -> LiveRun:
+        self.live[live.run_id] = live
+        self.faults.pop(live.run_id, None)
+        self._some.set()
+        return live
+
+    async def _drop(self, run_id: str, token: str) -> None:
+        with anyio.CancelScope(shield=True), contextlib.suppress(StoreError):
+            await self.store.drop_lease(run_id, token)
+
+    # -- driving -------------------------------------------------------------------------------------------------
+
+    def resumed(self, live: LiveRun, approve: str | None = None, *, unpause: bool = True) -> None:
+        """Journal that a run was taken up again, if anything is to be done in it."""
+        machine = live.machine
+        unpause = unpause and machine.paused
+        changed = approve is not None and approve != machine.approve
+        if machine.running or machine.result is not None or unpause or changed or live.changes is not None:
+            graph = machine.plan.graph
+            live.push(
+                Resumed(
+                    seq=machine.head + 1,
+                    ts=time.time(),
+                    holder=str(self.owner),
+                    content=graph.content if live.changes is not None and graph is not None else None,
+                    changes=live.changes or (),
+                    approve=approve if changed else None,
+                    unpause=unpause,
+                )
+            )
+            live.changes = None
+
+    async def drive(self, live: LiveRun) -> Run:
+        """Drive a run in the calling task until it ends or pauses.
+
+        Raises:
+            see `LiveRun.drive`
+        """
+        try:
+            live.policy()
+            await live.drive(look)
+        finally:
+            if self.live.get(live.run_id) is live:
+                del self.live[live.run_id]
+            if not self.live:
+                self._some = anyio.Event()
+        return self.run_of(live)
+
+    async def drive_alone(self, live: LiveRun) -> None:
+        """Drive a run that nobody awaits; its error is kept for whoever asks."""
+        try:
+            await self.drive(live)
+        except OrchestratorError as error:
+            self.faults[live.run_id] = error
+            log.warning("run %s was given up and can be resumed: %s", live.run_id, error)
+
+    def run_of(self, live: LiveRun) -> Run:
+        """The run as it stands at the end of a drive."""
+        graph = live.machine.plan.graph
+        assert graph is not None
+        return Run(live.machine, graph, self.store, interrupted=True)
+
+
+def folded(graph: Graph, records: Sequence[Record]) -> Machine:
+    """A machine of a graph, folded over records.
+
+    Raises:
+        StoreCorrupt: they do not follow each other.
+    """
+    machine = Machine(Plan.of(graph))
+    for record in records:
+        machine.apply(record)
+    return machine
+
+
+def last_content(records: Sequence[Record]) -> str:
+    """Digest of the graph that a run was last driven in."""
+    found = ""
+    for record in records:
+        if isinstance(record, RunStarted | Migrated) or (isinstance(record, Resumed) and record.content is not None):
+            found = record.content or found
+    return found

@@ -1,0 +1,90 @@
+"""What an executor was given, and whether it is enough for a graph. Nothing else resolves any name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.graph.node import UnresolvedNode
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run import Run
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.node import Node
+    from orchestrator.models.base import Model
+    from orchestrator.tools.tool import Tool
+    from orchestrator.tools.toolbox import Toolbox
+
+StartChild = Callable[["Graph", Mapping[str, object], str, Mapping[str, str]], Awaitable["Run"]]
+"""Runs a graph as a run of its own, under a run id that says which: the same id is the same run."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Everything that code of a run may come from."""
+
+    graphs: dict[str, Graph]
+    model: Model | None
+    models: Mapping[str, Model]
+    tools: Toolbox
+    tool_map: Mapping[str, Tool]
+    deps: Any
+    start_child: StartChild
+    threads: anyio.CapacityLimiter
+    """For nodes that are sync functions."""
+    gate: anyio.CapacityLimiter | None
+    """How many steps of all runs may run at the same time."""
+
+    def graph(self, name: str, run_id: str) -> Graph:
+        """The graph of a name.
+
+        Raises:
+            GraphUnknown: it was not given.
+        """
+        graph = self.graphs.get(name)
+        if graph is None:
+            known = ", ".join(self.graphs) or "none"
+            raise GraphUnknown(
+                f"run {run_id!r} is of graph {name!r}, which this executor was not given "
+                f"(it has {known}): add it to Executor(graphs=[...])"
+            )
+        return graph
+
+    def no_model(self, node: str, name: str | None) -> GraphUnknown:
+        """The error for a model that is not there."""
+        if name is None:
+            return GraphUnknown(f"node {node!r} uses a model and there is none: give one, Executor(model=...)")
+        known = ", ".join(self.models) or "none"
+        return GraphUnknown(
+            f"node {node!r} uses model {name!r}, and models= has {known}: add it, Executor(models={{{name!r}: ...}})"
+        )
+
+    def check(self, graph: Graph) -> None:
+        """Refuse a graph whose nodes name models or tools that are not there, or whose code is missing.
+
+        Raises:
+            GraphUnknown: names all of them.
+        """
+        faults: list[str] = []
+        for path, node in _nodes(graph):
+            if isinstance(node, UnresolvedNode):
+                faults.append(f"the code of node {path!r} is not loaded: give the graph itself, not its data")
+            if node.model is not None and node.model not in self.models:
+                faults.append(str(self.no_model(path, node.model)))
+            for tool in node.tools or ():
+                if tool not in self.tool_map:
+                    known = ", ".join(self.tool_map) or "none"
+                    faults.append(f"node {path!r} uses tool {tool!r}, and tools= has {known}: add it, Executor(tools=[...])")
+        if faults:
+            raise GraphUnknown(f"graph {graph.name!r}: " + "; ".join(faults))
+
+
+def _nodes(graph: Graph, path: str = "") -> Iterator[tuple[str, Node]]:
+    for name, node in graph.nodes.items():
+        yield f"{path}{name}", node
+        if node.subgraph is not None:
+            yield from _nodes(node.subgraph, f"{path}{name}/")

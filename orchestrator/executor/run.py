@@ -1,0 +1,231 @@
+"""A run as its users see it: where it stood when it was looked at. It does not change afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.executor.overlay import Overlay
+from orchestrator.kernel.machine import Branch, Machine
+from orchestrator.kernel.records import Failure, StepDone, StepFailed
+from orchestrator.kernel.token import Phase
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.limits import Usage
+    from orchestrator.graph.state import StateSchema
+    from orchestrator.kernel.question import Question
+    from orchestrator.kernel.records import Record
+    from orchestrator.stores.base import Store
+
+
+class Run:
+    """What an executor tells of a run.
+
+    Attributes:
+        run_id: its id.
+        graph: its graph's name; `definition` is the graph itself, without code where that is not at hand.
+        status: `running`, `paused`, `interrupted`, `completed`, `failed`, `cancelled` or `exhausted`.
+        seq: number of the last record that was looked at.
+        labels: what it was labelled with.
+    """
+
+    def __init__(self, machine: Machine, definition: Graph, store: Store, *, interrupted: bool = False) -> None:
+        self.machine, self.definition = machine, definition
+        self._store = store
+        self.run_id: str = machine.run_id
+        self.graph: str = definition.name
+        self.status: str = "interrupted" if interrupted and machine.status == "running" else machine.status
+        self.seq: int = machine.head
+        self.labels: Mapping[str, str] = machine.labels
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The state as plain JSON: the final one; while a fork is open the state at the outermost one, plus what its
+        joins merged."""
+        return dict(self.machine.values())
+
+    @property
+    def state(self) -> Any:
+        """The same as an instance of the state class; where that is not known, as attributes."""
+        schema = self.machine.plan.schema
+        return schema.view(schema.decode(self.values))
+
+    @cached_property
+    def branches(self) -> Sequence[Branch]:
+        """What is live: path, node, phase and values of every token."""
+        return self.machine.branches()
+
+    @property
+    def output(self) -> Any:
+        """The graph's output as plain JSON; None before the end, and of a run that failed or was cancelled."""
+        return None if self.machine.ended is None else self.machine.ended.output
+
+    @property
+    def waiting(self) -> tuple[Question, ...]:
+        """The questions that it waits for."""
+        return tuple(self.machine.questions.values())
+
+    @property
+    def usage(self) -> Usage:
+        """What it has spent."""
+        return self.machine.usage
+
+    @property
+    def steps(self) -> int:
+        """How many steps have ended."""
+        return self.machine.steps
+
+    @property
+    def seconds(self) -> float:
+        """Time alive, in seconds: pauses and the gaps after a crash do not count."""
+        return self.machine.seconds
+
+    @property
+    def error(self) -> Failure | None:
+        """Why it failed."""
+        return None if self.machine.ended is None else self.machine.ended.error
+
+    @property
+    def refs(self) -> Mapping[str, object]:
+        """What it was started with, as text."""
+        return {} if self.machine.started is None else self.machine.started.refs
+
+    def to_json(self) -> dict[str, Any]:
+        """The result document: plain JSON."""
+        return {
+            "run_id": self.run_id,
+            "graph": self.graph,
+            "status": self.status,
+            "output": self.output,
+            "waiting": [question.model_dump(mode="json") for question in self.waiting],
+            "steps": self.steps,
+            "usage": self.usage.model_dump(mode="json"),
+            "seconds": self.seconds,
+            "error": None if self.error is None else self.error.model_dump(mode="json"),
+        }
+
+    def __repr__(self) -> str:
+        return f"Run({self.run_id!r}, graph={self.graph!r}, status={self.status!r}, seq={self.seq})"
+
+    # -- drawing -------------------------------------------------------------------------------------------------
+
+    def overlay(self) -> Overlay:
+        """Where it has been and where it is, for a drawing."""
+        machine = self.machine
+        visits = dict(machine.visits)
+        waiting: set[tuple[str, str]] = set()
+        running: set[tuple[str, str]] = set()
+        for frame in machine.frames():
+            for token in frame.live.values():
+                place = (frame.place, token.node)
+                if token.counted:
+                    visits[place] = visits.get(place, 1) - 1
+                if token.phase is Phase.ASKING or (token.phase is Phase.INSIDE and not machine.running):
+                    waiting.add(place)
+                elif token.phase in (Phase.RUNNING, Phase.INSIDE):
+                    running.add(place)
+        error = self.error
+        return Overlay(
+            visits={place: count for place, count in visits.items() if count > 0},
+            taken=dict(machine.taken),
+            waiting=frozenset(waiting),
+            running=frozenset(running),
+            failed=frozenset() if error is None or not error.node else frozenset({(error.path, error.node)}),
+            status=self.status,
+        )
+
+    def at(self, seq: int) -> Run:
+        """The run as it was after its record `seq`. Reads the store, and blocks meanwhile."""
+        machine = Machine(self.machine.plan)
+        for record in self._store.read_now(self.run_id, upto=seq):
+            machine.apply(record)
+        return Run(machine, self.definition, self._store)
+
+    # The three below load the drawing room above this one when they are called.
+
+    def to_svg(self, at: int | None = None) -> str:
+        """The graph as SVG, with the way that the run took, up to record `at`."""
+        from orchestrator.render import to_svg
+
+        return to_svg(self.definition, self if at is None else self.at(at))
+
+    def to_mermaid(self, at: int | None = None) -> str:
+        """The same as Mermaid text."""
+        from orchestrator.render import to_mermaid
+
+        return to_mermaid(self.definition, self if at is None else self.at(at))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """For notebooks."""
+        return {"image/svg+xml": self.to_svg(), "text/plain": repr(self)}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A step of a run's history: a checkpoint, which a fork can begin from."""
+
+    seq: int
+    ts: float
+    path: str
+    node: str
+    outcome: str | None
+    """None: the step failed, and its graph with it."""
+    update: Mapping[str, object]
+    attempt: int
+    started: float
+    ended: float
+    error: Failure | None
+    _values: Mapping[str, object]
+    _schema: StateSchema
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The state of the acting branch after the step, as plain JSON."""
+        return dict(self._schema.dump(self._values))
+
+    def to_json(self) -> dict[str, Any]:
+        """The step as plain JSON, without the state."""
+        return {
+            "seq": self.seq,
+            "path": self.path,
+            "node": self.node,
+            "outcome": self.outcome,
+            "update": dict(self.update),
+            "started": self.started,
+            "ended": self.ended,
+        }
+
+
+def points(machine: Machine, records: Sequence[Record]) -> list[Point]:
+    """Fold records into a new machine and give its steps."""
+    found: list[Point] = []
+    for record in records:
+        if isinstance(record, StepDone | StepFailed):
+            activation = machine.running.get(record.activation)
+            schema, values = machine.plan.schema, {}
+            done = record if isinstance(record, StepDone) else None
+            if activation is not None:
+                schema, values = activation.frame.plan.schema, activation.values
+                if done is not None and done.update:
+                    values = activation.frame.stepped(activation, done.update, done.ops, done.reduced).values
+            found.append(
+                Point(
+                    seq=record.seq,
+                    ts=record.ts,
+                    path=record.path,
+                    node=record.node,
+                    outcome=None if done is None else done.outcome,
+                    update={} if done is None else done.update,
+                    attempt=record.attempt,
+                    started=record.started,
+                    ended=record.ended,
+                    error=record.error,
+                    _values=values,
+                    _schema=schema,
+                )
+            )
+        machine.apply(record)
+    return found

@@ -1,0 +1,44 @@
+"""How a step says, from deep inside a node, that it does not end now.
+
+These are no errors: nothing failed, so code of a node that catches `Exception` must not catch them.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from orchestrator.kernel.question import Question
+
+
+class Suspend(BaseException):
+    """Raised out of a node that asked something: the step begins anew when the answer is there."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        super().__init__(question.prompt)
+
+
+class Refused(BaseException):
+    """Raised out of a node whose next call a spent limit forbids. The journal says so already."""
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def found_in(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:
+    """The first exception of these kinds: the one given, or one in the groups that a node's task group made."""
+    if isinstance(error, kinds):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            found = found_in(inner, kinds)
+            if found is not None:
+                return found
+    return None
+
+
+def alone(error: BaseException) -> BaseException:
+    """The exception that a group of one holds."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,379 @@
+"""One attempt of one step: what the node is handed, and the record that says how it ended."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from pydantic import BaseModel
+
+from orchestrator.context import Context
+from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate, ReplayMismatch, StepTimeout
+from orchestrator.executor.asking import answer_to, make_question
+from orchestrator.executor.effects import Effect, Ledger
+from orchestrator.executor.failing import ended_badly, failure_of
+from orchestrator.executor.nesting import faulted, subgraph_step
+from orchestrator.executor.signals import Refused, Suspend, found_in
+from orchestrator.graph.outcome import RESERVED, Outcome
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.records import Asked, EffectClass, Failure, StepDone
+
+if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
+    from orchestrator.graph.limits import LimitsLeft
+    from orchestrator.graph.node import Node
+    from orchestrator.kernel.question import Answer, QuestionKind
+    from orchestrator.kernel.records import Record
+    from orchestrator.kernel.token import Activation
+    from orchestrator.models.base import Model
+    from orchestrator.tools.result import ToolResult
+    from orchestrator.tools.toolbox import Toolbox
+
+T = TypeVar("T")
+
+_SHARED = (str, int, float, bool, type(None), bytes)
+
+
+class StepContext(Context[Any]):
+    """The context of one attempt. Cheap to make: what a node does not use is never built."""
+
+    __slots__ = ("_asked", "_ledger", "_tools", "activation", "live", "scope", "spec")
+
+    def __init__(self, live: LiveRun, activation: Activation, spec: Node) -> None:
+        self.live, self.activation, self.spec = live, activation, spec
+        self.scope: anyio.CancelScope | None = None
+        """The attempt's time limit."""
+        self._ledger: Ledger | None = None
+        self._tools: Toolbox | None = None
+        self._asked = 0
+
+    @property
+    def run_id(self) -> str:
+        return self.live.run_id
+
+    @property
+    def node(self) -> str:
+        return self.activation.node
+
+    @property
+    def path(self) -> str:
+        return self.activation.path
+
+    @property
+    def attempt(self) -> int:
+        return self.activation.attempt
+
+    @property
+    def item(self) -> object:
+        return _own(self.activation.item)
+
+    @property
+    def items(self) -> Sequence[object]:
+        return tuple(_own(item) for item in self.activation.items)
+
+    @property
+    def error(self) -> Failure | None:
+        return self.activation.error
+
+    @property
+    def limits(self) -> LimitsLeft:
+        return self.live.machine.limits_left(self.activation)
+
+    @property
+    def deps(self) -> Any:
+        return self.live.given.deps
+
+    @property
+    def ledger(self) -> Ledger:
+        """The effects of this attempt."""
+        if self._ledger is None:
+            self._ledger = Ledger(self)
+        return self._ledger
+
+    @property
+    def used_ledger(self) -> Ledger | None:
+        """The same, if there was any use for it."""
+        return self._ledger
+
+    @property
+    def model(self) -> Model:
+        from orchestrator.executor.calls import model_for
+
+        return model_for(self)
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        from orchestrator.executor.calls import models_for
+
+        return models_for(self)
+
+    @property
+    def tools(self) -> Toolbox:
+        if self._tools is None:
+            from orchestrator.executor.calls import tools_for
+
+            self._tools = tools_for(self)
+        return self._tools
+
+    async def tool(self, name: str, /, **args: object) -> ToolResult:
+        from orchestrator.executor.calls import call_tool
+
+        return await call_tool(self, name, args)
+
+    async def effect(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[T] | T],
+        /,
+        *args: object,
+        returns: type[T],
+        effect: EffectClass = "idempotent",
+        reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None,
+    ) -> T:
+        from orchestrator.executor.calls import call_function
+
+        return await call_function(self, name, fn, args, returns, effect, reconcile)
+
+    async def emit(self, name: str, data: object = None) -> None:
+        self.tell("emitted", name=name, data=data)
+
+    async def ask(
+        self,
+        kind: QuestionKind,
+        /,
+        *,
+        prompt: str = "",
+        payload: Mapping[str, object] | None = None,
+        choices: Sequence[str] = (),
+        schema: Mapping[str, object] | None = None,
+        deadline: float | None = None,
+    ) -> Any:
+        occurrence, self._asked = self._asked, self._asked + 1
+        tool = self.live.given.tool_map.get(str(payload["tool"])) if payload and "tool" in payload else None
+        question = make_question(
+            self, occurrence, kind, prompt=prompt, payload=payload or {}, choices=choices, schema=schema,
+            deadline=deadline, tool=tool,
+        )  # fmt: skip
+        if self._ledger is not None and question.id not in self.activation.answers:
+            await self._ledger.settle_down()
+        answer: Answer = answer_to(self.activation, question)
+        return answer
+
+    def tell(self, type: str, **data: object) -> None:
+        """Send a live event about this step to whoever watches."""
+        if self.live.watchers:
+            self.live.tell(type, {"activation": self.activation.key, "path": self.path, "node": self.node, **data})
+
+    def failure(self, error: BaseException) -> Failure:
+        """An error, as data."""
+        return failure_of(error, self.activation)
+
+    def failure_named(self, type: str, message: str) -> Failure:
+        """A failure that no exception stands for."""
+        return Failure(type=type, message=message, node=self.node, path=self.path)
+
+    def stopped(self) -> tuple[str, str] | None:
+        """Why the run itself stopped this attempt; None if all that stops is this process."""
+        if self.activation.key not in self.live.machine.running:
+            return "Cancelled", "cancelled while it was under way"
+        if self.scope is not None and self.scope.cancel_called:
+            return "StepTimeout", f"{self.node} took longer than {self.spec.timeout} s"
+        return None
+
+
+async def run_step(live: LiveRun, activation: Activation) -> Record | None:
+    """Run an admitted activation until it ends, suspends or fails. The record still has to be journaled.
+
+    None: it does not land (a limit set it aside).
+
+    Raises:
+        GraphUnknown: the executor lacks code, a model or a tool.
+        ReplayMismatch: see `Context.effect`.
+        RunConflict, StoreError: the journal cannot go on. After all of these the run is interrupted, not failed.
+    """
+    plan = activation.frame.plan
+    if activation.fault is not None:
+        return faulted(live, activation, activation.fault)
+    spec = live.node_of(activation)
+    if activation.not_before is not None and (left := activation.not_before - time.time()) > 0:
+        await anyio.sleep(left)
+    if activation.node in plan.sub:
+        return subgraph_step(live, activation, spec)
+    if spec.effect != "pure":
+        await live.durable()
+    started = time.time()
+    schema = plan.schema
+    context = StepContext(live, activation, spec)
+    if live.watchers:
+        context.tell("step_started", attempt=activation.attempt)
+    try:
+        if activation.merged:
+            schema.check(activation.values)
+        state = schema.view(activation.values, spec.reads)
+        if spec.timeout is None:
+            result = await _work(context, state)
+        else:
+            with anyio.move_on_after(spec.timeout) as context.scope:
+                result = await _work(context, state)
+            if context.scope.cancelled_caught:
+                raise StepTimeout(f"{activation.node} took longer than {spec.timeout} s")
+        outcome, values, ops = _encoded(context, result)
+        machine = live.machine
+        fault = machine.probe(activation, outcome, values, ops)
+        if fault is not None:
+            raise InvalidOutcome(fault.message)
+        if context.used_ledger is not None:
+            context.used_ledger.check()
+        reduced = machine.reduced_for(activation, values, ops)
+    except BaseException as error:
+        return _not_done(live, activation, spec, error, started)
+    now = time.time()
+    return StepDone(
+        seq=machine.head + 1,
+        ts=now,
+        activation=activation.key,
+        path=activation.path,
+        node=activation.node,
+        outcome=outcome,
+        update=dict(values),
+        ops=ops,
+        reduced=None if reduced is None else dict(reduced),
+        attempt=activation.attempt,
+        started=started,
+        ended=now,
+    )
+
+
+def _not_done(
+    live: LiveRun, activation: Activation, spec: Node, error: BaseException, started: float
+) -> Record | None:
+    """The record for an attempt that did not end with an outcome; raises what is no fault of the step."""
+    live.check()
+    signal = found_in(error, (Suspend, Refused))
+    if isinstance(signal, Suspend):
+        return Asked(
+            seq=live.machine.head + 1,
+            ts=time.time(),
+            activation=activation.key,
+            path=activation.path,
+            node=activation.node,
+            question=signal.question,
+        )
+    if signal is not None:
+        return None
+    wrong = found_in(error, (ReplayMismatch, GraphUnknown))
+    if wrong is not None:
+        raise wrong
+    if not isinstance(error, Exception):
+        raise error
+    return ended_badly(live, activation, error, spec.retry, started)
+
+
+async def _work(context: StepContext, state: object) -> object:
+    gate = context.live.given.gate
+    if gate is not None:
+        async with gate:
+            return await _run_node(context, state)
+    if context.spec.effect == "irreversible":
+        return await _run_node(context, state)
+    # The way that nearly all steps go, without a further call.
+    spec = context.spec
+    function = spec.sync_fn
+    if function is None:
+        return await spec.run(state, context)
+    if spec.effect == "pure":
+        return function(state, context)
+    return await _in_thread(context, function, state)
+
+
+async def _run_node(context: StepContext, state: object) -> object:
+    spec = context.spec
+    if spec.effect != "irreversible":
+        return await _plainly(context, state)
+
+    async def run(key: str) -> object:
+        return await _plainly(context, state)
+
+    def encode(result: object) -> object:
+        outcome, values, ops = _encoded(context, result)
+        return {"outcome": outcome, "update": values, "ops": ops}
+
+    effect = Effect[object](
+        kind="effect", name=context.node, effect="irreversible", request={}, run=run, encode=encode,
+        decode=_recorded, anew=True,
+    )  # fmt: skip
+    return await context.ledger.perform(effect)
+
+
+async def _plainly(context: StepContext, state: object) -> object:
+    function = context.spec.sync_fn
+    if function is None:
+        return await context.spec.run(state, context)
+    if context.spec.effect == "pure":
+        return function(state, context)
+    return await _in_thread(context, function, state)
+
+
+async def _in_thread(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
+    threads = context.live.given.threads
+    return await anyio.to_thread.run_sync(function, state, context, abandon_on_cancel=True, limiter=threads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What the journal says that an irreversible node returned."""
+
+    outcome: str
+    update: JsonObject
+    ops: dict[str, str]
+
+
+def _recorded(found: object) -> _Recorded:
+    if not isinstance(found, Mapping) or "outcome" not in found:
+        # A person said that it happened, and gave an update at most.
+        return _Recorded("done", found if isinstance(found, Mapping) else {}, {})
+    return _Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
+
+
+def _encoded(context: StepContext, result: object) -> tuple[str, JsonObject, dict[str, str]]:
+    """What a node returned, checked: outcome, update as JSON, and how fields of it are taken."""
+    if isinstance(result, _Recorded):
+        return result.outcome, result.update, result.ops
+    outcome, update = _read(context.node, result)
+    writes = context.spec.writes
+    if writes is not None and update and not writes.issuperset(update):
+        others = ", ".join(sorted(set(update) - writes))
+        raise InvalidUpdate(f"{context.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}")
+    values, ops = context.activation.frame.plan.schema.encode_update(update)
+    return outcome, values, ops
+
+
+def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
+    """Outcome and update of what a node returned."""
+    if result is None:
+        return "done", None
+    if isinstance(result, Outcome):
+        if result.name in RESERVED:
+            raise InvalidOutcome(
+                f"{node} returned outcome {result.name!r}, which is reserved for failures: raise an error instead"
+            )
+        return result.name, result.update
+    if isinstance(result, Mapping):
+        return "done", result
+    if isinstance(result, BaseModel):
+        raise InvalidUpdate(
+            f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
+        )
+    raise InvalidUpdate(f"{node} returned {result!r}: return an Outcome, a mapping of state fields, or None")
+
+
+def _own(value: object) -> object:
+    """A copy of a value of the state, so that changing it changes nothing else."""
+    if isinstance(value, _SHARED) or (isinstance(value, BaseModel) and value.model_config.get("frozen")):
+        return value
+    return copy.deepcopy(value)

@@ -1,0 +1,163 @@
+"""What became of a graph since a run was last driven, and whether the run can go on in it.
+
+A run goes on in a graph of another content (prompts, parameters, code): it is told what changed. A change of
+structure matters where the run still has to go: on the nodes that its live tokens sit at, and on all that can be
+reached from them. What lies behind them may change, or be gone: the run then goes on in the structure that it
+was started with, and in the code of the new graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import GraphChanged
+from orchestrator.graph.digests import state_shape
+from orchestrator.graph.graph import Graph
+from orchestrator.graph.topology import ANY
+
+if TYPE_CHECKING:
+    from orchestrator.graph.edge import Edge
+    from orchestrator.jsontypes import JsonObject
+    from orchestrator.kernel.machine import Machine
+
+
+@dataclass(slots=True)
+class Diff:
+    """How two versions of a graph differ in structure."""
+
+    lines: list[str] = field(default_factory=list)
+    touched: dict[str, str] = field(default_factory=dict)
+    """Node -> the line that is about it."""
+    everywhere: list[str] = field(default_factory=list)
+    """Lines that are about the whole graph."""
+
+    def note(self, node: str | None, line: str) -> None:
+        """Add a line, about a node or about everything."""
+        self.lines.append(line)
+        if node is None or node == ANY:
+            self.everywhere.append(line)
+        else:
+            self.touched.setdefault(node, line)
+
+
+def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
+    """Node by node, what of two versions of a graph's data differs."""
+    found = [
+        f"{name} changed"
+        for name in sorted({*old, *new} - {"nodes"})
+        if old.get(name) != new.get(name)
+    ]
+    before, after = _mapping(old.get("nodes")), _mapping(new.get("nodes"))
+    for name in {**before, **after}:
+        if name not in after:
+            found.append(f"node {name!r} is gone")
+        elif name not in before:
+            found.append(f"node {name!r} is new")
+        elif before[name] != after[name]:
+            was, now = _mapping(before[name]), _mapping(after[name])
+            parts = [part for part in {**was, **now} if was.get(part) != now.get(part)]
+            found.append(f"node {name!r}: {', '.join(parts)} changed")
+    return tuple(found)
+
+
+def structure_diff(old: Graph, new: Graph) -> Diff:
+    """Node by node, what of two versions of a graph differs in structure."""
+    diff = Diff()
+    for name, node in old.nodes.items():
+        now = new.nodes.get(name)
+        if now is None:
+            diff.note(name, f"node {name!r} is gone")
+            continue
+        if now.outcomes != node.outcomes:
+            diff.note(name, f"node {name!r} has outcomes {_list(now.outcomes)}, it had {_list(node.outcomes)}")
+        if now.join != node.join:
+            diff.note(name, f"node {name!r} says join={now.join!r}, it said join={node.join!r}")
+        if node.subgraph is not None and now.subgraph is not None:
+            if node.subgraph.structure != now.subgraph.structure:
+                inner = "; ".join(structure_diff(node.subgraph, now.subgraph).lines)
+                diff.note(name, f"the graph inside node {name!r} changed: {inner}")
+        elif (node.subgraph is None) != (now.subgraph is None):
+            diff.note(name, f"node {name!r} {'has a graph inside' if now.subgraph else 'has no graph inside any more'}")
+    for name in new.nodes:
+        if name not in old.nodes:
+            diff.lines.append(f"node {name!r} is new")
+    _diff_edges(old, new, diff)
+    _diff_state(old, new, diff)
+    return diff
+
+
+def graph_to_go_on_in(run_id: str, old: Graph, new: Graph, machine: Machine) -> Graph:
+    """The graph that a run of the graph `old` goes on in, now that its code is that of `new`.
+
+    `machine` is the run, folded without code.
+
+    Raises:
+        GraphChanged: the structure changed on or ahead of the run's live tokens; the message has the whole diff.
+    """
+    diff = structure_diff(old, new)
+    at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
+    ahead = old.topology.reachable(at)
+    if old.topology.exhausted_target is not None:
+        ahead |= old.topology.reachable([old.topology.exhausted_target])
+    blocking = [*diff.everywhere, *(line for node, line in diff.touched.items() if node in ahead)]
+    if blocking or not diff.lines:
+        lines = "\n".join(f"  - {line}{' (in its way)' if line in blocking else ''}" for line in diff.lines)
+        raise GraphChanged(
+            f"run {run_id!r} is at {', '.join(at) or 'its end'}, and graph {new.name!r} changed on its way from there:\n"
+            f"{lines or '  - the structure is another one'}\n"
+            f"Give the executor the graph as it was, or start a new run."
+        )
+    return Graph(
+        name=new.name,
+        state=new.state,
+        nodes={name: new.nodes[name] if name in ahead else node for name, node in old.nodes.items()},
+        edges=old.edges,
+        input=old.input,
+        output=old.output,
+        limits=new.limits,
+        version=new.version,
+        description=new.description,
+    )
+
+
+def _diff_edges(old: Graph, new: Graph, diff: Diff) -> None:
+    for source in dict.fromkeys(edge.source for edge in (*old.edges, *new.edges)):
+        before = [_told(edge) for edge in old.edges if edge.source == source]
+        after = [_told(edge) for edge in new.edges if edge.source == source]
+        for edge in before:
+            if edge not in after:
+                diff.note(source, f"edge {edge} is gone")
+        for edge in after:
+            if edge not in before:
+                diff.note(source, f"edge {edge} is new")
+        if before != after and sorted(before) == sorted(after):
+            diff.note(source, f"the edges of {source!r} are in another order, and so its branches")
+
+
+def _diff_state(old: Graph, new: Graph, diff: Diff) -> None:
+    before, after = state_shape(old.schema), state_shape(new.schema)
+    was, now = _mapping(before.get("fields")), _mapping(after.get("fields"))
+    for name in {**was, **now}:
+        if name not in now:
+            diff.note(None, f"state field {name!r} is gone")
+        elif name not in was:
+            diff.note(None, f"state field {name!r} is new")
+        elif was[name] != now[name]:
+            diff.note(None, f"state field {name!r} has another type or reducer")
+    if before.get("$defs") != after.get("$defs"):
+        diff.note(None, "a type that the state uses changed")
+
+
+def _told(edge: Edge) -> str:
+    label = " ".join(part for part in (edge.outcome, f"each {edge.each}" if edge.each else None) if part)
+    return f"{edge.source} -> {edge.target}{f' : {label}' if label else ''}"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
