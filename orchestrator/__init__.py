@@ -27,10 +27,10 @@ if TYPE_CHECKING:
         extend,
         local,
         merge,
-        node,
         replace,
         union,
     )
+    from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
     from orchestrator.kernel.question import Approve, Deny, Question, Value
     from orchestrator.models import Message, Model, OfflineModel, OpenAIModel, Reply, ToolCall
@@ -43,9 +43,10 @@ _HOMES = {
     "orchestrator.context": ("Context",),
     "orchestrator.executor": ("Event", "Executor", "Run"),
     "orchestrator.graph": (
-        "Edge", "Graph", "Node", "Outcome", "Port", "Update", "add", "append", "extend", "local", "merge", "node",
-        "replace", "union",
+        "Edge", "Graph", "Node", "Outcome", "Port", "Update", "add", "append", "extend", "local", "merge", "replace",
+        "union",
     ),
+    "orchestrator.graph.function": ("node",),
     "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
     "orchestrator.kernel.question": ("Approve", "Deny", "Question", "Value"),
     "orchestrator.models": ("Message", "Model", "OfflineModel", "OpenAIModel", "Reply", "ToolCall"),

@@ -178,10 +178,10 @@ class UserDenied(StepError):
 
 
 class EffectFailed(StepError):
-    """Raised when a recorded effect is replayed that ended in an error; `kind` is the first error's name."""
+    """Raised when a recorded effect is replayed that ended in an error; `type` is the first error's name."""
 
-    def __init__(self, message: str, *, kind: str = "EffectFailed") -> None:
-        self.kind = kind
+    def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002
+        self.type = type
         super().__init__(message)
 
 

@@ -71,7 +71,9 @@ def as_answer(given: object) -> Answer:
     return given if isinstance(given, Approve | Deny | Value) else Value(value=given)
 
 
-def check_answer(machine: Machine, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool]) -> Answer:
+def check_answer(
+    machine: Machine, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool]
+) -> Answer:
     """The answer as it is to be journaled, if it fits an open question.
 
     Raises:

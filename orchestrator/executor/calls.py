@@ -24,7 +24,7 @@ from orchestrator.tools.toolbox import Toolbox
 if TYPE_CHECKING:
     from orchestrator.executor.stepping import StepContext
     from orchestrator.kernel.machine import Machine
-    from orchestrator.kernel.records import EffectClass, Failure
+    from orchestrator.kernel.records import EffectClass
     from orchestrator.kernel.token import Activation
 
 T = TypeVar("T")
@@ -254,13 +254,6 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
 
-    def failed(found: tuple[ToolResult, bool]) -> Failure | None:
-        result = found[0]
-        if not result.failed:
-            return None
-        kind = str(result.metadata.get("exception", "ToolError"))
-        return context.failure_named(kind, result.error or f"exit code {result.exit_code}")
-
     result, _ = await context.ledger.perform(
         Effect(
             kind="tool",
@@ -270,7 +263,6 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
             run=run,
             encode=lambda found: found[0].model_dump(mode="json", exclude_defaults=True),
             decode=lambda found: (_tool_result(found), False),
-            failed=failed,
             unknown=lambda found: found[1],
             reconcile=_reconciler(tool),
         )

@@ -13,6 +13,7 @@ How a drive ends:
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -121,10 +122,10 @@ class LiveRun:
         for watcher in self.watchers:
             watcher.stored(records)
 
-    def tell(self, type: str, data: dict[str, object]) -> None:
+    def tell(self, kind: str, data: dict[str, object]) -> None:
         """Send a live event to every watcher, behind what is journaled so far."""
         for watcher in self.watchers:
-            watcher.live(self.journal.head, type, data)
+            watcher.live(self.journal.head, kind, data)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -209,10 +210,7 @@ class LiveRun:
 
     def _land(self, record: Record, activation: Activation, scope: anyio.CancelScope) -> Activation | None:
         """Journal how a step ended. What it started: the first goes to this worker, the others to new ones."""
-        if record.type == "asked":
-            started = self._ask(record)
-        else:
-            started = self.put(record).started
+        started = self._ask(record) if record.type == "asked" else self.put(record).started
         if record.type == "step_retried":
             return activation
         if record.type == "graph_opened":
@@ -228,7 +226,9 @@ class LiveRun:
         answer = by_policy(self.machine, record.question, now)
         if answer is not None:
             seq = self.machine.head + 1
-            started += self.put(Answered(seq=seq, ts=now, question=record.question.id, answer=answer, policy=True)).started
+            started += self.put(
+                Answered(seq=seq, ts=now, question=record.question.id, answer=answer, policy=True)
+            ).started
         elif record.question.deadline is not None:
             self.look_at_the_clock()
         return started
@@ -308,10 +308,8 @@ class LiveRun:
                     await self.durable()
             except (RunConflict, StoreError) as error:
                 self.fault = self.fault or error
-            try:
+            with contextlib.suppress(StoreError):  # the lease expires by itself
                 await self.journal.store.drop_lease(self.run_id, self.lease.token)
-            except StoreError:
-                pass  # it expires by itself
         for watcher in self.watchers:
             watcher.close()
         self.done.set()

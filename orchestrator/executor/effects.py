@@ -65,8 +65,6 @@ class Effect(Generic[T]):
     stored: Callable[[], dict[str, object]] | None = None
     """The request as the journal keeps it, where that is shorter."""
     usage: Callable[[T], Usage | None] | None = None
-    failed: Callable[[T], Failure | None] | None = None
-    """What a result says that went wrong; None: it is a good one."""
     unknown: Callable[[T], bool] | None = None
     """Whether a result says that nobody knows whether it happened."""
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
@@ -146,8 +144,7 @@ class Ledger:
         """Journal the result of an effect."""
         unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
         usage = None if effect.usage is None else effect.usage(value)
-        error = None if effect.failed is None else effect.failed(value)
-        self._land(ticket, result=effect.encode(value), error=error, usage=usage, unknown=unknown)
+        self._land(ticket, result=effect.encode(value), usage=usage, unknown=unknown)
 
     def broke(self, ticket: Ticket, error: BaseException) -> None:
         """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled."""
@@ -363,17 +360,17 @@ def result_of(settled: EffectSettled | None, effect: Effect[T]) -> T:
     Raises:
         EffectFailed: it failed.
     """
-    if settled is not None and (settled.ok or settled.result is not None):
+    if settled is not None and settled.ok:
         return effect.decode(settled.result)
     error = None if settled is None else settled.error
     raise EffectFailed(
-        f"{effect.name}: {error.message if error else 'failed'}", type=error.type if error else "EffectFailed"
+        f"{effect.name}: {error.message if error else 'failed'}", kind=error.type if error else "EffectFailed"
     )
 
 
 def _mismatch(context: StepContext, entry: EffectEntry, why: str) -> ReplayMismatch:
     intended = entry.intended
     return ReplayMismatch(
-        f"run {context.run_id!r}: {context.node} did {intended.name} (request {intended.digest}), which cannot be undone, "
-        f"and then crashed; {why}. Resume it with the code that it was started with"
+        f"run {context.run_id!r}: {context.node} did {intended.name} (request {intended.digest}), "
+        f"which cannot be undone, and then crashed; {why}. Resume it with the code that it was started with"
     )

@@ -73,6 +73,11 @@ class Watcher:
         self._stored = after
         self._closed = False
 
+    def catch_up(self, stored: int) -> None:
+        """Records up to this one are in the store already."""
+        self._stored = max(self._stored, stored)
+        self._wake.set()
+
     def stored(self, records: Sequence[Record]) -> None:
         """These records are durable now."""
         self._records.extend(records)
@@ -80,9 +85,9 @@ class Watcher:
             self._stored = max(self._stored, records[-1].seq)
             self._wake.set()
 
-    def live(self, after: int, type: str, data: dict[str, object]) -> None:
+    def live(self, after: int, kind: str, data: dict[str, object]) -> None:
         """A live event, to be shown when record `after` is durable."""
-        event = Event(type=type, seq=None, ts=time.time(), run_id=self.run_id, data=data)
+        event = Event(type=kind, seq=None, ts=time.time(), run_id=self.run_id, data=data)
         self._live.append((after, event))
         if after <= self._stored:
             self._wake.set()
@@ -92,7 +97,7 @@ class Watcher:
         self._closed = True
         self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    async def __aiter__(self) -> AsyncIterator[Record | Event]:
         while True:
             while self._live and self._live[0][0] <= self.seen:
                 yield self._live.popleft()[1]
@@ -101,7 +106,7 @@ class Watcher:
                     while self._live and self._live[0][0] < record.seq:
                         yield self._live.popleft()[1]
                     self.seen = record.seq
-                    yield event_of(self.run_id, record)
+                    yield record
             elif self._closed:
                 return
             else:

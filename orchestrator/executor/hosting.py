@@ -254,6 +254,13 @@ class Host:
                 self._some = anyio.Event()
         return self.run_of(live)
 
+    async def release(self, live: LiveRun) -> None:
+        """Give back a run that was taken up and is not driven."""
+        live.closing = True
+        if self.live.get(live.run_id) is live:
+            del self.live[live.run_id]
+        await live.let_go()
+
     async def drive_alone(self, live: LiveRun) -> None:
         """Drive a run that nobody awaits; its error is kept for whoever asks."""
         try:

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
-from orchestrator.errors import InvalidOutcome, InvalidUpdate, StepError
+from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate, StepError
 from orchestrator.executor.failing import ended_badly, failed, mends_named, retried
 from orchestrator.kernel.records import Failure, GraphOpened, Record, StepDone, StepFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orchestrator.executor.driving import LiveRun
+    from orchestrator.graph.node import Node
     from orchestrator.kernel.frame import FrameResult
     from orchestrator.kernel.token import Activation
-    from orchestrator.nodes.subgraph import Subgraph
+
+
+class Maps(Protocol):
+    """What a node with a graph inside gives beside the graph."""
+
+    def inner_input(self, state: object, item: object) -> Mapping[str, object]:
+        """The inner graph's input, from the state and the item of the map that the node runs in."""
+        ...
+
+    def outer_update(self, values: Mapping[str, object]) -> Mapping[str, object]:
+        """The node's update, from the inner graph's last values."""
+        ...
+
+
+def _maps(node: Node) -> Maps:
+    if not callable(getattr(node, "inner_input", None)) or not callable(getattr(node, "outer_update", None)):
+        raise GraphUnknown(f"node kind {node.kind!r} has a graph inside: define inner_input and outer_update")
+    return cast(Maps, node)
 
 
 def faulted(live: LiveRun, activation: Activation, fault: Failure) -> Record:
@@ -32,7 +52,7 @@ def faulted(live: LiveRun, activation: Activation, fault: Failure) -> Record:
     )
 
 
-def subgraph_step(live: LiveRun, activation: Activation, node: Subgraph) -> Record:
+def subgraph_step(live: LiveRun, activation: Activation, node: Node) -> Record:
     """The record for an activation of a subgraph's node: its graph begins, or has ended."""
     now = time.time()
     try:
@@ -43,12 +63,12 @@ def subgraph_step(live: LiveRun, activation: Activation, node: Subgraph) -> Reco
         return ended_badly(live, activation, error, node.retry, now)
 
 
-def _opened(live: LiveRun, activation: Activation, node: Subgraph) -> Record:
+def _opened(live: LiveRun, activation: Activation, node: Node) -> Record:
     plan = activation.frame.plan
     if activation.merged:
         plan.schema.check(activation.values)
     state = plan.schema.view(activation.values, node.reads)
-    given = node.inner_input(state, activation.item)
+    given = _maps(node).inner_input(state, activation.item)
     return GraphOpened(
         seq=live.machine.head + 1,
         ts=time.time(),
@@ -60,7 +80,7 @@ def _opened(live: LiveRun, activation: Activation, node: Subgraph) -> Record:
     )
 
 
-def _landed(live: LiveRun, activation: Activation, node: Subgraph, child: FrameResult) -> Record:
+def _landed(live: LiveRun, activation: Activation, node: Node, child: FrameResult) -> Record:
     plan = activation.frame.plan
     inner = plan.sub[activation.node]
     now = time.time()
@@ -73,7 +93,7 @@ def _landed(live: LiveRun, activation: Activation, node: Subgraph, child: FrameR
         return failed(live, activation, failure, now, timeout=failure.type == "StepTimeout")
     if child.status == "completed":
         inner.schema.check(child.values)
-    update = node.outer_update(child.values)
+    update = _maps(node).outer_update(child.values)
     if node.writes is not None and not node.writes.issuperset(update):
         raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
     values, ops = plan.schema.encode_update(update)

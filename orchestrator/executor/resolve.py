@@ -78,7 +78,9 @@ class Given:
             for tool in node.tools or ():
                 if tool not in self.tool_map:
                     known = ", ".join(self.tool_map) or "none"
-                    faults.append(f"node {path!r} uses tool {tool!r}, and tools= has {known}: add it, Executor(tools=[...])")
+                    faults.append(
+                        f"node {path!r} uses tool {tool!r}, and tools= has {known}: add it, Executor(tools=[...])"
+                    )
         if faults:
             raise GraphUnknown(f"graph {graph.name!r}: " + "; ".join(faults))
 

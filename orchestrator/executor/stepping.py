@@ -164,18 +164,18 @@ class StepContext(Context[Any]):
         answer: Answer = answer_to(self.activation, question)
         return answer
 
-    def tell(self, type: str, **data: object) -> None:
+    def tell(self, kind: str, **data: object) -> None:
         """Send a live event about this step to whoever watches."""
         if self.live.watchers:
-            self.live.tell(type, {"activation": self.activation.key, "path": self.path, "node": self.node, **data})
+            self.live.tell(kind, {"activation": self.activation.key, "path": self.path, "node": self.node, **data})
 
     def failure(self, error: BaseException) -> Failure:
         """An error, as data."""
         return failure_of(error, self.activation)
 
-    def failure_named(self, type: str, message: str) -> Failure:
+    def failure_named(self, kind: str, message: str) -> Failure:
         """A failure that no exception stands for."""
-        return Failure(type=type, message=message, node=self.node, path=self.path)
+        return Failure(type=kind, message=message, node=self.node, path=self.path)
 
     def stopped(self) -> tuple[str, str] | None:
         """Why the run itself stopped this attempt; None if all that stops is this process."""
@@ -249,9 +249,7 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
     )
 
 
-def _not_done(
-    live: LiveRun, activation: Activation, spec: Node, error: BaseException, started: float
-) -> Record | None:
+def _not_done(live: LiveRun, activation: Activation, spec: Node, error: BaseException, started: float) -> Record | None:
     """The record for an attempt that did not end with an outcome; raises what is no fault of the step."""
     live.check()
     signal = found_in(error, (Suspend, Refused))
@@ -348,7 +346,9 @@ def _encoded(context: StepContext, result: object) -> tuple[str, JsonObject, dic
     writes = context.spec.writes
     if writes is not None and update and not writes.issuperset(update):
         others = ", ".join(sorted(set(update) - writes))
-        raise InvalidUpdate(f"{context.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}")
+        raise InvalidUpdate(
+            f"{context.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
+        )
     values, ops = context.activation.frame.plan.schema.encode_update(update)
     return outcome, values, ops
 

@@ -44,11 +44,7 @@ class Diff:
 
 def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
     """Node by node, what of two versions of a graph's data differs."""
-    found = [
-        f"{name} changed"
-        for name in sorted({*old, *new} - {"nodes"})
-        if old.get(name) != new.get(name)
-    ]
+    found = [f"{name} changed" for name in sorted({*old, *new} - {"nodes"}) if old.get(name) != new.get(name)]
     before, after = _mapping(old.get("nodes")), _mapping(new.get("nodes"))
     for name in {**before, **after}:
         if name not in after:
@@ -105,7 +101,8 @@ def graph_to_go_on_in(run_id: str, old: Graph, new: Graph, machine: Machine) -> 
     if blocking or not diff.lines:
         lines = "\n".join(f"  - {line}{' (in its way)' if line in blocking else ''}" for line in diff.lines)
         raise GraphChanged(
-            f"run {run_id!r} is at {', '.join(at) or 'its end'}, and graph {new.name!r} changed on its way from there:\n"
+            f"run {run_id!r} is at {', '.join(at) or 'its end'}, and graph {new.name!r} changed on its way "
+            f"from there:\n"
             f"{lines or '  - the structure is another one'}\n"
             f"Give the executor the graph as it was, or start a new run."
         )

@@ -229,7 +229,7 @@ def _output(output: Output) -> tuple[JsonObject | None, type[Any] | None]:
     if isinstance(output, Mapping):
         return output, None
     schema: JsonObject = TypeAdapter(output).json_schema()
-    return schema, cast("type[Any]", output)
+    return schema, output
 
 
 def unfenced(text: str) -> str:

@@ -114,7 +114,9 @@ def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str
     """Some gateways answer 200 with an error inside."""
     error = answer.get("error")
     if error is None:
-        raise ModelUnavailable(f"model {model!r}: the server's answer has no choices: {clean(quoted(json.dumps(answer)))}")
+        raise ModelUnavailable(
+            f"model {model!r}: the server's answer has no choices: {clean(quoted(json.dumps(answer)))}"
+        )
     told: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
     code = told.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else 400
@@ -170,5 +172,6 @@ def _usage(written: object) -> Usage | None:
     if not isinstance(given, int) and not isinstance(made, int):
         return None
     return Usage(
-        input_tokens=given if isinstance(given, int) else 0, output_tokens=made if isinstance(made, int) else 0
+        input_tokens=given if isinstance(given, int) else 0,
+        output_tokens=made if isinstance(made, int) else 0,
     )

@@ -31,7 +31,9 @@ def refusal(
     if status in _AGAIN or status >= 500:
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"
-        return ModelUnavailable(f"model {model!r}: the server refuses for now (HTTP {status}){until}: {said}", retry_after=wait)
+        return ModelUnavailable(
+            f"model {model!r}: the server refuses for now (HTTP {status}){until}: {said}", retry_after=wait
+        )
     mend = _MENDS.get(status, "see what the server says")
     return ModelError(f"model {model!r}: HTTP {status}: {mend}: {said}")
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
 from pydantic import SecretStr
-from typing_extensions import Self
 
 from orchestrator.errors import ModelError, ModelUnavailable
 from orchestrator.models.base import ModelRequest, RequestModel
@@ -69,7 +68,9 @@ class OpenAIModel(RequestModel):
         return f"OpenAIModel({self.name!r})"
 
     def __getstate__(self) -> NoReturn:
-        raise TypeError(f"{self!r} cannot be pickled or copied, as it may hold a key: make a new one where it is needed")
+        raise TypeError(
+            f"{self!r} cannot be pickled or copied, as it may hold a key: make a new one where it is needed"
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,9 +111,8 @@ class OpenAIModel(RequestModel):
             why = f"no answer within {self.timeout:g} s; give it more time with timeout="
             return "", ModelUnavailable(f"model {self.name!r}: {why}")
         except openai.APIStatusError as error:
-            response = error.response
             words = self._clean(error.message, key)
-            return "", refusal(self.name, response.status_code, words, error.code, response.headers)
+            return "", refusal(self.name, error.status_code, words, error.code, error.response.headers)
         except openai.APIConnectionError as error:
             cause = error.__cause__
             if isinstance(cause, httpx2.UnsupportedProtocol):

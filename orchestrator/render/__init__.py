@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
-    from orchestrator.render.backends import RenderError, backends
+    from orchestrator.render.backends import RenderError, engines
     from orchestrator.render.build import draw
     from orchestrator.render.dot import to_dot
     from orchestrator.render.drawing import Drawing
     from orchestrator.render.mermaid import to_mermaid
     from orchestrator.render.overlaid import HasOverlay, RunLike
     from orchestrator.render.png import to_png
-    from orchestrator.render.redact import redact
+    from orchestrator.render.redacting import redact
     from orchestrator.render.style import stylesheet
     from orchestrator.render.svg import to_svg
     from orchestrator.render.text import to_text
@@ -38,8 +38,8 @@ __all__ = [
     "HasOverlay",
     "RenderError",
     "RunLike",
-    "backends",
     "draw",
+    "engines",
     "lines",
     "plain",
     "redact",
@@ -59,11 +59,11 @@ _HOMES = {
     "HasOverlay": "overlaid",
     "RenderError": "backends",
     "RunLike": "overlaid",
-    "backends": "backends",
+    "engines": "backends",
     "draw": "build",
     "lines": "words",
     "plain": "words",
-    "redact": "redact",
+    "redact": "redacting",
     "stylesheet": "style",
     "to_dot": "dot",
     "to_mermaid": "mermaid",

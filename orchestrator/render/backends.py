@@ -34,7 +34,7 @@ class RenderError(OrchestratorError):
     """Raised when a picture cannot be made; the message names the mend."""
 
 
-def backends() -> tuple[Backend, ...]:
+def engines() -> tuple[Backend, ...]:
     """What can lay out here, best first."""
     import importlib.util
 

@@ -21,12 +21,13 @@ MOST_NODES = 5_000
 
 _LOOKS: dict[str, Look] = {
     "function": "code",
+    "call": "code",
     "execute": "tool",
     "tool": "tool",
     "confirm": "human",
     "ask": "human",
     "subgraph": "graph",
-    **dict.fromkeys(("call", "choose_args", "choose_tool", "model", "plan", "reflect", "solve", "think"), "model"),
+    **dict.fromkeys(("choose_args", "choose_tool", "model", "plan", "reflect", "solve", "think"), "model"),
 }
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
 _TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "version")

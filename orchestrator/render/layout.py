@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from orchestrator.jsontypes import digest
 from orchestrator.render import sizes
-from orchestrator.render.backends import TIMEOUT, RenderError, backends, graphviz
+from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level
 from orchestrator.render.order import backward
 
@@ -117,7 +117,7 @@ def _make(drawing: Drawing, source: str, direction: Direction, engine: Engine | 
     size = len(drawing.nodes) + len(drawing.edges)
     if engine is not None:
         return read_layout(graphviz(source, "json0", engine, size=size, timeout=timeout), engine)
-    for backend in backends():
+    for backend in engines():
         try:
             return read_layout(graphviz(source, "json0", backend, size=size, timeout=timeout), backend)
         except RenderError as error:
@@ -231,7 +231,7 @@ def _read(found: dict[str, object], engine: Engine) -> Layout:
         tip: Point | None = None
         back = False
         for word in str(thing["pos"]).replace(";", " ").split():
-            if word[1] == ",":
+            if word[0] in "se":
                 back = word[0] == "s"
                 tip = at(*_numbers(word[2:]))
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from orchestrator.render.redact import redact
+from orchestrator.render.redacting import redact
 
 _ANSI = re.compile(
     r"""

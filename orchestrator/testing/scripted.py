@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import anyio
 import anyio.lowlevel
-from typing_extensions import Self
 
 from orchestrator.models.base import ModelRequest, RequestModel, calling_node
 from orchestrator.models.messages import Reply, ToolCall

@@ -62,7 +62,9 @@ def _tools(thing: object, ref: str) -> list[Tool]:
         tools = [one for one in found if isinstance(one, Tool)]
         if tools and len(tools) == len(found):
             return tools
-    raise GraphUnknown(f"tools {ref!r}: {type(thing).__name__} is no tool, toolbox or list of tools; decorate with @tool")
+    raise GraphUnknown(
+        f"tools {ref!r}: {type(thing).__name__} is no tool, toolbox or list of tools; decorate with @tool"
+    )
 
 
 def _tools_in(module: ModuleType, ref: str) -> list[Tool]:

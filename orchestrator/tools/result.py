@@ -67,7 +67,7 @@ def as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def result_of(value: object) -> ToolResult:
+def result_of(value: Any) -> ToolResult:
     """What a tool returned, as a result: one is taken as it is, so is another library's, all else is the output.
 
     A result of another library is an object with `output` and one of `exit_code` and `error`. A value that JSON

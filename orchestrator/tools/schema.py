@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NewType, Union, get_args, get_origin
+from typing import Annotated, Any, NewType, Union, get_args
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from orchestrator.errors import GraphError, SecretInState
 from orchestrator.graph.annotations import secret_in
@@ -120,17 +119,19 @@ def spec_of(
     required: list[str] = []
     for parameter in wants.given:
         place = f"tool {name!r}, parameter {parameter.name!r}"
-        annotation = _annotation(parameter, hints, docs, place)
+        annotation: Any = _annotation(parameter, hints, docs, place)
         if isinstance(annotation, str):
             raise TypeError(f"{place}: the type {annotation!r} is not known where the tool is defined; import it there")
         if secret_in(annotation):
             raise SecretInState(f"{place} is a secret, and arguments are journaled: take it from ctx.deps instead")
         if isinstance(parameter.default, FieldInfo):
             field = parameter.default
-            annotation = Annotated[annotation, _without_default(field)]
+            annotation = Annotated[annotation, field]
             if not field.is_required():
                 defaults[parameter.name] = partial(field.get_default, call_default_factory=True, validated_data={})
-        if parameter.default is _EMPTY or (isinstance(parameter.default, FieldInfo) and parameter.default.is_required()):
+        if parameter.default is _EMPTY or (
+            isinstance(parameter.default, FieldInfo) and parameter.default.is_required()
+        ):
             required.append(parameter.name)
         try:
             adapters[parameter.name] = TypeAdapter(annotation)
@@ -152,7 +153,8 @@ def _parameters(
 ) -> dict[str, Any]:
     try:
         schemas, shared = TypeAdapter.json_schemas(
-            [(key, "validation", adapter) for key, adapter in adapters.items()], ref_template="#/$defs/{model}"
+            [(key, "validation", adapter) for key, adapter in adapters.items()],
+            ref_template="#/$defs/{model}",
         )
     except PydanticUserError as error:
         raise TypeError(f"tool {name!r}: {error.message}; hint types that JSON can say") from None
@@ -165,10 +167,8 @@ def _parameters(
             schema["description"] = words
         default = defaults[parameter.name]() if parameter.name in defaults else parameter.default
         if default is not _EMPTY and not isinstance(default, FieldInfo):
-            try:
+            with suppress(ValueError):  # the function knows its default; a model need not
                 schema["default"] = adapters[parameter.name].dump_python(default, mode="json", warnings=False)
-            except ValueError:
-                pass  # the function knows its default; a model need not
         properties[parameter.name] = schema
     found: dict[str, Any] = {"type": "object", "properties": properties}
     if "$defs" in shared:
@@ -189,7 +189,14 @@ def _annotation(parameter: inspect.Parameter, hints: Mapping[str, Any], docs: Do
     return Any
 
 
-_SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
+_SYNONYMS = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "object": "dict",
+    "array": "list",
+}
 _WORDS = re.compile(r"[A-Za-z_][\w.]*")
 
 
@@ -211,14 +218,6 @@ def _written_type(text: str) -> Any:
         return None
 
 
-def _without_default(field: FieldInfo) -> FieldInfo:
-    bare = copy.copy(field)
-    bare.default = PydanticUndefined
-    bare.default_factory = None
-    bare._attributes_set = {k: v for k, v in field._attributes_set.items() if k not in ("default", "default_factory")}
-    return bare
-
-
 def bare_schema(schema: Any) -> Any:
     """A JSON Schema without its words: what it accepts, and nothing else."""
     if isinstance(schema, list):
@@ -235,13 +234,3 @@ def bare_schema(schema: Any) -> Any:
         else:
             found[key] = value if key in ("enum", "const", "default", "required") else bare_schema(value)
     return found
-
-
-def admits_text(schema: Any, root: Mapping[str, Any]) -> bool:
-    """Whether a schema takes a string as it is."""
-    from orchestrator.tools.validation import faults
-
-    return not faults("", {k: v for k, v in schema.items() if k in ("type", "anyOf", "oneOf", "$ref")}, root)
-
-
-__all__ = ["IdempotencyKey", "Spec", "Wants", "bare_schema", "get_origin", "spec_of", "wants_of"]

@@ -1,28 +1,28 @@
 """Tools: what a model may call. A function, a method or a class with a `call`.
 
-    @tool(risk="read", effect="read")
-    def weather(city: str) -> str:
-        \"\"\"The weather now.
+@tool(risk="read", effect="read")
+def weather(city: str) -> str:
+    \"\"\"The weather now.
 
-        Args:
-            city: name of the city.
-        \"\"\"
+    Args:
+        city: name of the city.
+    \"\"\"
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast, overload
 
 import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 from pydantic_core import to_json
-from typing_extensions import Self
 
 from orchestrator.errors import AgentError, SecretInState, ToolError
 from orchestrator.graph.codec import Codec, Unfit, explain
@@ -34,6 +34,18 @@ from orchestrator.tools.validation import coerced, faults
 
 _anything = Codec(Any)
 _BODIES = ("execute", "call")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+def _check(name: str, risk: object, effect: object, timeout: object) -> None:
+    if not _NAME.fullmatch(name):
+        raise TypeError(f"tool {name!r} has no name that a model could call: give it one of letters, digits, _ . and -")
+    if risk not in RISKS:
+        raise TypeError(f"tool {name!r}: risk {risk!r} is none of {', '.join(RISKS)}")
+    if effect not in EFFECTS:
+        raise TypeError(f"tool {name!r}: effect {effect!r} is none of {', '.join(EFFECTS)}")
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        raise TypeError(f"tool {name!r}: timeout {timeout!r} is no positive number of seconds")
 
 
 class Tool:
@@ -106,7 +118,9 @@ class Tool:
 
     def _function(self) -> Callable[..., Any]:
         if self._body is None:
-            raise TypeError(f"tool class {type(self).__name__} does nothing: define call(self, ...) or execute(self, ...)")
+            raise TypeError(
+                f"tool class {type(self).__name__} does nothing: define call(self, ...) or execute(self, ...)"
+            )
         return cast(Callable[..., Any], getattr(self, self._body))
 
     @property
@@ -180,7 +194,9 @@ class Tool:
         given = cast("dict[str, Any]", plain)
         properties: Mapping[str, Any] = cast("Mapping[str, Any]", schema.get("properties") or {})
         others = schema.get("additionalProperties", False)
-        found = [f"{name!r} is missing" for name in cast("list[str]", schema.get("required") or ()) if name not in given]
+        found = [
+            f"{name!r} is missing" for name in cast("list[str]", schema.get("required") or ()) if name not in given
+        ]
         read: dict[str, Any] = {}
         for name, value in given.items():
             inner = properties.get(name, others)
@@ -286,23 +302,22 @@ class Tool:
 class FunctionTool(Tool):
     """A tool made of a function or method, by `@tool`."""
 
-    def __init__(self, function: Callable[..., Any], *, around: Mapping[str, object] | None = None, **given: Any) -> None:
-        bare = getattr(function, "__func__", function)
-        self._kind = type(function) if isinstance(function, classmethod | staticmethod) else None
-        self.function: Callable[..., Any] = bare if self._kind is not None else function
+    def __init__(
+        self, function: Callable[..., Any], *, around: Mapping[str, object] | None = None, **given: Any
+    ) -> None:
+        self._of_class = isinstance(function, classmethod)
+        inside: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
+        self.function: Callable[..., Any] = inside
         """What is called."""
         self._around = around
         self._bound: tuple[object, ...] = ()
         first = next(iter(inspect.signature(self.function).parameters), "")
-        self._method = self._kind is not staticmethod and (
-            self._kind is classmethod or (first in ("self", "cls") and not inspect.ismethod(function))
-        )
+        free = isinstance(function, staticmethod) or inspect.ismethod(function)
+        self._method = self._of_class or (first in ("self", "cls") and not free)
         inner: Any = self.function.func if isinstance(self.function, partial) else self.function
         self.name = str(getattr(inner, "__name__", type(inner).__name__))
         for attribute, value in given.items():
             setattr(self, attribute, value)
-        if not self.name.isidentifier() and not self.name.replace("-", "_").isidentifier():
-            raise TypeError(f"tool {self.name!r} has no name that a model could call: give name=")
         _check(self.name, self.risk, self.effect, self.timeout)
         self._wants_ = wants_of(self.function, self.name, bound=self._method)
 
@@ -310,7 +325,7 @@ class FunctionTool(Tool):
         """As an attribute of a class: the tool, bound to the instance that it is taken from."""
         if not self._method or self._bound:
             return self
-        target = owner if self._kind is classmethod else instance
+        target = owner if self._of_class else instance
         if target is None:
             return self
         bound = copy.copy(self)
@@ -396,13 +411,4 @@ async def _run(call: Callable[[], Any]) -> Any:
 def _is_async(function: Any) -> bool:
     while isinstance(function, partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
-def _check(name: str, risk: object, effect: object, timeout: object) -> None:
-    if risk not in RISKS:
-        raise TypeError(f"tool {name!r}: risk {risk!r} is none of {', '.join(RISKS)}")
-    if effect not in EFFECTS:
-        raise TypeError(f"tool {name!r}: effect {effect!r} is none of {', '.join(EFFECTS)}")
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise TypeError(f"tool {name!r}: timeout {timeout!r} is no positive number of seconds")
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))

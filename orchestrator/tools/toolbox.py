@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-from typing_extensions import Self
+from typing import Any, Self
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text

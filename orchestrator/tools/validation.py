@@ -9,13 +9,20 @@ from __future__ import annotations
 import ast
 import json
 import math
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _LONGEST = 10_000
 """Characters of a text that are looked at for a value of another type."""
 _DEEPEST = 50
+_BOUNDS: tuple[tuple[str, Callable[[float, float], bool], str], ...] = (
+    ("minimum", operator.ge, "at least"),
+    ("maximum", operator.le, "at most"),
+    ("exclusiveMinimum", operator.gt, "more than"),
+    ("exclusiveMaximum", operator.lt, "less than"),
+)
 
 
 def faults(value: Any, schema: Any, root: Mapping[str, Any], place: str = "") -> list[str]:
@@ -60,7 +67,11 @@ def _unions(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth:
         tried = [list(_faults(value, member, root, place, depth + 1)) for member in members]
         fits = sum(not found for found in tried)
         if not fits:
-            yield min(tried, key=len)[0] if len(tried) == 1 else f"{place} fits none of its types: {'; '.join(t[0] for t in tried)}"
+            yield (
+                min(tried, key=len)[0]
+                if len(tried) == 1
+                else f"{place} fits none of its types: {'; '.join(t[0] for t in tried)}"
+            )
         elif keyword == "oneOf" and fits > 1:
             yield f"{place} must fit one of its types only, and fits {fits}"
 
@@ -81,14 +92,9 @@ def _text(value: str, schema: Any, place: str) -> Iterator[str]:
 
 
 def _number(value: float, schema: Any, place: str) -> Iterator[str]:
-    for keyword, fits, words in (
-        ("minimum", lambda bound: value >= bound, "at least"),
-        ("maximum", lambda bound: value <= bound, "at most"),
-        ("exclusiveMinimum", lambda bound: value > bound, "more than"),
-        ("exclusiveMaximum", lambda bound: value < bound, "less than"),
-    ):
+    for keyword, fits, words in _BOUNDS:
         bound = schema.get(keyword)
-        if isinstance(bound, int | float) and not isinstance(bound, bool) and not fits(bound):
+        if isinstance(bound, int | float) and not isinstance(bound, bool) and not fits(value, bound):
             yield f"{place} must be {words} {_json(bound)}, not {shown(value)}"
     step = schema.get("multipleOf")
     if isinstance(step, int) and isinstance(value, int) and step and value % step:

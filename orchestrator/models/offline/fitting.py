@@ -8,28 +8,41 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, cast
 
-from orchestrator.models.offline.expression import SIGNS, Number, Operation, OperationName, Term, exact, written
+from orchestrator.models.offline.expression import (
+    SIGNS,
+    Number,
+    Operation,
+    OperationName,
+    Term,
+    exact,
+    written,
+)
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
 
 _WORDS: Mapping[OperationName, frozenset[str]] = {
-    "add": frozenset("add adds addition adding adder sum sums plus".split()),
-    "subtract": frozenset("subtract subtracts subtraction subtracting sub minus difference".split()),
-    "multiply": frozenset("multiply multiplies multiplication multiplying mul mult times product".split()),
-    "divide": frozenset("divide divides division dividing div quotient".split()),
-    "power": frozenset("power powers pow exponent exponentiate exponentiation raise raises".split()),
+    "add": _set("add adds addition adding adder sum sums plus"),
+    "subtract": _set("subtract subtracts subtraction subtracting sub minus difference"),
+    "multiply": _set("multiply multiplies multiplication multiplying mul mult times product"),
+    "divide": _set("divide divides division dividing div quotient"),
+    "power": _set("power powers pow exponent exponentiate exponentiation raise raises"),
 }
-_CALCULATOR = frozenset(
+_CALCULATOR = _set(
     "calculator calculate calculates calc evaluate evaluates evaluator eval expression expressions arithmetic "
-    "arithmetics math maths mathematical compute computes".split()
+    "arithmetics math maths mathematical compute computes"
 )
-_NUMERIC = frozenset(
+_NUMERIC = _set(
     "number numbers numeric integer integers int ints float floats decimal decimals value values factor factors "
-    "term terms summand summands addend addends operand operands base exponent dividend divisor".split()
+    "term terms summand summands addend addends operand operands base exponent dividend divisor"
 )
-_NEUTRAL = _NUMERIC | frozenset("two tool function fn func op operation a b x y the of to by and with my do get run".split())
-_SECOND = frozenset(
-    "divisor denominator subtrahend exponent exp y b second right by rhs addend multiplier power n2 num2 num_2".split()
+_NEUTRAL = _NUMERIC | _set("two tool function fn func op operation a b x y the of to by and with my do get run")
+_SECOND = _set(
+    "divisor denominator subtrahend exponent exp y b second right by rhs addend multiplier power n2 num2 num_2"
 )
-_FIRST = frozenset("dividend numerator minuend base a x first left lhs augend multiplicand n1 num1 num_1".split())
+_FIRST = _set("dividend numerator minuend base a x first left lhs augend multiplicand n1 num1 num_1")
 
 _PHRASE: Mapping[OperationName, str] = {
     "add": "adds", "subtract": "subtracts", "multiply": "multiplies", "divide": "divides", "power": "raises to a power",

@@ -114,8 +114,8 @@ def _think(facts: Mapping[str, Any]) -> str:
     question = str(facts["question"])
     try:
         term = read(question)
-    except NoArithmetic as error:
-        return f"Final Answer: {error}"
+    except NoArithmetic as nothing:
+        return f"Final Answer: {nothing}"
     for step in facts.get("steps") or ():
         asked, error = str(step.get("question") or question), step.get("error")
         if error is not None:
@@ -129,8 +129,8 @@ def _think(facts: Mapping[str, Any]) -> str:
         return f"Final Answer: {shown(value_of(term))}"
     try:
         value_of(operation)
-    except Unanswerable as error:
-        return f"Final Answer: {error}"
+    except Unanswerable as none:
+        return f"Final Answer: {none}"
     return f"Question: What is {written(operation)}?"
 
 
@@ -150,7 +150,10 @@ def _line(value: object) -> str:
 
 
 def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
-    """The next tool call, going by what the conversation shows; with `parallel_tool_calls=True` all that can be made now."""
+    """The next tool call, going by what the conversation shows.
+
+    With the option `parallel_tool_calls=True` all those that can be made now.
+    """
     start = max((n for n, message in enumerate(request.messages) if message.role == "user"), default=0)
     question = _facts(request.messages[: start + 1])["question"]
     term = read(str(question))
@@ -165,15 +168,18 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
             return f"I cannot work out {written(term)}: {name} failed: {_line(error)}", ()
         found = number_in(output)
         if found is None:
-            return f"I cannot go on with {written(term)}: {name} said {_line(output)}, which is not one number.", ()
+            return (
+                f"I cannot go on with {written(term)}: {name} said {_line(output)}, which is not one number.",
+                (),
+            )
         term = _after(term, call, found)
     if first_operation(term) is None:
         return shown(value_of(term)), ()
     operations = list(ready(term))
     try:
         value_of(operations[0])
-    except Unanswerable as error:
-        return f"{error}.", ()
+    except Unanswerable as none:
+        return f"{none}.", ()
     if request.options.get("parallel_tool_calls") is not True:
         operations = operations[:1]
     offers = _offers(request)
@@ -266,7 +272,9 @@ def _fill(schema: Mapping[str, Any], answer: Fraction) -> object | None:
     whole = answer.denominator == 1
     if kind == "object":
         properties: Mapping[str, Any] = schema.get("properties") or {}
-        filled = {name: _fill(properties[name], answer) for name in schema.get("required") or properties if name in properties}
+        filled = {
+            name: _fill(properties[name], answer) for name in schema.get("required") or properties if name in properties
+        }
         return filled if filled and None not in filled.values() else None
     if kind == "integer":
         return answer.numerator if whole else None

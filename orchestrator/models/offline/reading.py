@@ -12,21 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from orchestrator.models.offline.expression import (
-    Number,
-    Operation,
-    OperationName,
-    Term,
-    Unanswerable,
-    exact,
-    negative,
-)
+from orchestrator.models.offline.expression import Number, Operation, OperationName, Term, negative
+
+
+def _words(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
 
 _LONGEST = 400
 """Tokens of the longest expression that is read."""
 _DEEPEST = 60
+_LONGEST_NUMBER = 1000
+"""Characters of the longest number that is read."""
+_SAID = 10_000
+"""Characters of a tool's output, its last ones, in which a number is looked for."""
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
+_lone = re.compile(rf"(?<![\w.])-?(?:{_NUMBER})(?!\w|\.\d)")
 _token = re.compile(
     rf"""
     (?P<space>\s+)
@@ -45,28 +47,26 @@ _SIGNS: Mapping[str, OperationName] = {
     "+": "add", "-": "subtract", "−": "subtract", "*": "multiply", "×": "multiply", "·": "multiply",
     "/": "divide", "÷": "divide", "**": "power", "^": "power",
 }  # fmt: skip
-_WORDS: Mapping[str, OperationName] = {
+_SAID_SIGNS: Mapping[str, OperationName] = {
     "plus": "add", "minus": "subtract", "times": "multiply", "over": "divide",
 }  # fmt: skip
 _PHRASES: Mapping[str, OperationName] = {"mul": "multiply", "div": "divide", "rai": "power", "to ": "power"}
-_TRIVIAL = frozenset("what whats is the value result of calculate compute evaluate work out how much please answer".split())
-_VERBS = frozenset(
+_TRIVIAL = _words("what whats is the value result of calculate compute evaluate work out how much please answer")
+_VERBS = _words(
     "add subtract multiply divide sum product difference quotient total average mean percent half double twice "
-    "squared cubed square cube root sqrt modulo mod remainder factorial".split()
+    "squared cubed square cube root sqrt modulo mod remainder factorial"
 )
 _UNKNOWN = frozenset("%!√π²³")
 
 _n = rf"(-?(?:{_NUMBER}))"
-_said: tuple[tuple[re.Pattern[str], OperationName, bool], ...] = tuple(
-    (re.compile(rf"\b{pattern}(?![\w.]*\d)", re.IGNORECASE), name, swapped)
-    for pattern, name, swapped in (
-        (rf"(?:add|(?:the\s+)?sum\s+of)\s+{_n}\s+(?:and|to|with)\s+{_n}", "add", False),
-        (rf"subtract\s+{_n}\s+from\s+{_n}", "subtract", True),
-        (rf"difference\s+(?:of|between)\s+{_n}\s+and\s+{_n}", "subtract", False),
-        (rf"(?:multiply|product\s+of)\s+{_n}\s+(?:by|and|with)\s+{_n}", "multiply", False),
-        (rf"(?:divide|quotient\s+of)\s+{_n}\s+(?:by|and)\s+{_n}", "divide", False),
-    )
+_spoken_forms: tuple[tuple[str, OperationName, bool], ...] = (
+    (rf"(?:add|(?:the\s+)?sum\s+of)\s+{_n}\s+(?:and|to|with)\s+{_n}", "add", False),
+    (rf"subtract\s+{_n}\s+from\s+{_n}", "subtract", True),
+    (rf"difference\s+(?:of|between)\s+{_n}\s+and\s+{_n}", "subtract", False),
+    (rf"(?:multiply|product\s+of)\s+{_n}\s+(?:by|and|with)\s+{_n}", "multiply", False),
+    (rf"(?:divide|quotient\s+of)\s+{_n}\s+(?:by|and)\s+{_n}", "divide", False),
 )
+"""Pattern, operation, and whether the numbers are named in reverse order."""
 
 
 class NoArithmetic(Exception):
@@ -110,12 +110,14 @@ def read(question: str) -> Term:
 
 def _spoken(question: str, runs: list[list[_Token]], words: set[str]) -> Term:
     """A calculation without a sign: `add 3 and 4`; or no more than a number."""
-    for pattern, name, swapped in _said:
-        match = pattern.search(question)
+    for pattern, name, swapped in _spoken_forms:
+        match = re.search(rf"\b{pattern}(?![\w.]*\d)", question, re.IGNORECASE)
         if match is not None and len(runs) == 2:
-            pair = [Number(Fraction(match[n].replace(",", ""))) for n in (1, 2)]
-            left, right = reversed(pair) if swapped else pair
-            return Operation(name, left, right)
+            numbers = [_fraction(match[1]), _fraction(match[2])]
+            if None in numbers:
+                raise NoArithmetic(_unclear(question, "a number is too long"))
+            left, right = (Number(number) for number in numbers if number is not None)
+            return Operation(name, right, left) if swapped else Operation(name, left, right)
     if len(runs) == 1 and words <= _TRIVIAL:
         return _Parser(runs[0]).parse(question)
     if len(runs) > 1:
@@ -127,20 +129,29 @@ def number_in(value: object) -> Fraction | None:
     """The number that a tool's output is or holds, if it is just one."""
     if isinstance(value, bool):
         return None
-    if isinstance(value, int | float | Fraction):
-        try:
-            return Fraction(str(value))
-        except ValueError:
-            return None
+    if isinstance(value, int | float):
+        return Fraction(value) if isinstance(value, int) else _fraction(repr(value))
     if isinstance(value, str):
-        found = re.findall(rf"(?<![\w.])-?(?:{_NUMBER})(?![\w]|\.\d)", value.replace("−", "-"))
-        return Fraction(found[0].replace(",", "")) if len(found) == 1 else None
+        text = value[-_SAID:].replace("−", "-").rpartition("=")[2]  # of `20 + 8 = 28` the last
+        found = _lone.findall(text)
+        return _fraction(found[0]) if len(found) == 1 else None
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
         numbers = [number for number in map(number_in, value) if number is not None]
         return numbers[0] if len(numbers) == 1 else None
     return None
+
+
+def _fraction(text: str) -> Fraction | None:
+    """The number that a text is; None if it is none, or one of absurd length."""
+    digits, _, power = text.replace(",", "").lower().partition("e")
+    if len(digits) > _LONGEST_NUMBER or len(power) > 4:
+        return None
+    try:
+        return Fraction(text.replace(",", ""))
+    except ValueError:
+        return None
 
 
 def _unclear(question: str, why: str) -> str:
@@ -171,8 +182,8 @@ def _tokens(text: str) -> list[_Token]:
         elif match["phrase"]:
             name = _PHRASES[match["phrase"][:3].lower()]
             found.append(_Token("sign", {"multiply": "*", "divide": "/", "power": "**"}[name], said=True))
-        elif word and word.lower() in _WORDS:
-            name = _WORDS[word.lower()]
+        elif word and word.lower() in _SAID_SIGNS:
+            name = _SAID_SIGNS[word.lower()]
             sign = next(sign for sign, of in _SIGNS.items() if of == name)
             found.append(_Token("sign", sign, said=True))
             if match["call"]:
@@ -269,7 +280,10 @@ class _Parser:
             raise _Unreadable("it ends where a number is expected")
         self.at += 1
         if token.kind == "number":
-            return Number(Fraction(token.text))
+            number = _fraction(token.text)
+            if number is None:
+                raise _Unreadable("a number is too long")
+            return Number(number)
         if token.kind != "(":
             raise _Unreadable(f"a number is missing before {token.text!r}")
         found = self._sum()
@@ -288,6 +302,3 @@ class _Parser:
 
 class _Unreadable(Exception):
     pass
-
-
-__all__ = ["NoArithmetic", "Unanswerable", "exact", "number_in", "read"]

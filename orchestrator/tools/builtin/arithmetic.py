@@ -16,7 +16,9 @@ Number: TypeAlias = Annotated[int | float, WithJsonSchema({"type": "number"})]
 
 _DIGITS = 1000
 """Digits of the longest whole number that is given back."""
-_context = decimal.Context(prec=28, Emax=308, Emin=-308, traps=[decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow])
+_context = decimal.Context(
+    prec=28, Emax=308, Emin=-308, traps=[decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow]
+)
 
 
 @tool(risk="none", effect="pure", group="arithmetic")
