@@ -1,0 +1,83 @@
+"""Beginning runs, once per run id."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import RunConflict, RunExists
+from orchestrator.executor.control import check_risk, resume, wait_for
+from orchestrator.graph.graph import Graph
+from orchestrator.kernel.records import RunStarted
+
+if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.resolve import Given
+    from orchestrator.executor.run import Run
+    from orchestrator.graph.limits import Limits
+
+
+async def begin(
+    host: Host,
+    graph: Graph | str,
+    given: object,
+    run_id: str | None,
+    labels: Mapping[str, str] | None,
+    approve: str | None,
+    limits: Limits | None,
+    refs: Mapping[str, object] | None,
+) -> LiveRun | str:
+    """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
+    check_risk(approve)
+    name = uuid.uuid4().hex[:16] if run_id is None else _checked(run_id)
+    graph = host.given.graph(graph, name) if isinstance(graph, str) else graph
+    host.given.graphs.setdefault(graph.name, graph)
+    host.given.check(graph)
+    values = graph.initial(given)
+    try:
+        return await host.create(
+            graph,
+            values,
+            name,
+            labels=labels or {},
+            approve=approve,
+            limits=limits,
+            refs=_refs(host.given, graph) if refs is None else refs,
+        )
+    except RunConflict:
+        return name
+    except RunExists:
+        (first,) = await host.store.read(name, limit=1)
+        if not isinstance(first, RunStarted) or first.graph != graph.name:
+            raise RunExists(name, f"it is a run of graph {getattr(first, 'graph', '?')!r}") from None
+        if first.values != values:
+            raise RunExists(name, f"it is a run of {graph.name!r} with another input") from None
+        return name
+
+
+async def join(host: Host, run_id: str) -> Run:
+    """Wait for a run that exists; go on with it if nobody drives it."""
+    while True:
+        run = await wait_for(host, run_id, None)
+        if run.status != "interrupted":
+            return run
+        try:
+            return await resume(host, run_id, approve=None, accept=False, wait=0.0)
+        except RunConflict:
+            continue
+
+
+def _refs(given: Given, graph: Graph) -> dict[str, object]:
+    return {
+        "graph": graph.name,
+        "tools": [f"{tool.name}@{tool.schema_digest}" for tool in given.tools],
+        "model": None if given.model is None else given.model.name,
+    }
+
+
+def _checked(run_id: str) -> str:
+    if not 0 < len(run_id) <= 200 or not run_id.isprintable() or any(sign in " @/\\" for sign in run_id):
+        raise ValueError(f"run id {run_id!r}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'")
+    return run_id

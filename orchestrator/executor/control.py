@@ -1,0 +1,246 @@
+"""Answering, pausing, cancelling, resuming and recovering runs, whoever drives them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.errors import GraphUnknown, OrchestratorError, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
+from orchestrator.executor.asking import RISKS, check_answer, stale_or_unknown
+from orchestrator.executor.inbox import answer_run, cancel_run, look, pause_run
+from orchestrator.executor.ownership import is_held
+from orchestrator.executor.reading import load
+from orchestrator.kernel.records import FINAL, Answered
+
+if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.run import Run
+    from orchestrator.kernel.question import Answer
+
+log = logging.getLogger("orchestrator")
+
+_LOOK = 0.05
+"""Seconds between two looks at what the holder did with a message."""
+
+
+def check_risk(approve: str | None) -> None:
+    """Refuse a policy that is no risk.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if approve is not None and approve not in RISKS:
+        raise ValueError(f"approve={approve!r} is no risk: say one of {', '.join(RISKS)}")
+
+
+async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
+    """Wait until a run ends, pauses, or is driven by nobody any more.
+
+    Raises:
+        TimeoutError: it took longer.
+        and the error that this executor gave it up for.
+    """
+    with anyio.move_on_after(limit) as scope:
+        missing = 0
+        while True:
+            live = host.live.get(run_id)
+            if live is not None:
+                await live.done.wait()
+                fault = live.fault
+                if fault is not None:
+                    raise fault
+                return host.run_of(live)
+            if run_id in host.faults:
+                raise host.faults.pop(run_id)
+            info = await host.store.info(run_id)
+            if info.status != "running":
+                return await load(host, run_id)
+            # Between two holders there may be a moment without one.
+            missing = 0 if is_held(await host.store.lease(run_id)) else missing + 1
+            if missing > 3:
+                return await load(host, run_id)
+            await anyio.sleep(_LOOK)
+    assert scope.cancelled_caught
+    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it goes on")
+
+
+async def resume(host: Host, run_id: str, *, approve: str | None, accept: bool, wait: float) -> Run:
+    """See `Executor.resume`."""
+    check_risk(approve)
+    live = host.live.get(run_id)
+    if live is not None and not live.closing:
+        host.resumed(live, approve)
+        live.policy()
+        return await wait_for(host, run_id, None)
+    if live is not None:
+        await live.done.wait()
+    live = await host.open(run_id, wait=wait, accept=accept)
+    host.resumed(live, approve)
+    return await host.drive(live)
+
+
+async def recover(host: Host) -> list[Run]:
+    """See `Executor.recover`."""
+    found: dict[str, Run] = {}
+
+    async def go_on(run_id: str) -> None:
+        try:
+            live = await host.open(run_id)
+            host.resumed(live, unpause=False)
+            found[run_id] = await host.drive(live)
+        except (RunConflict, RunEnded):
+            return  # somebody else was quicker
+        except OrchestratorError as error:
+            log.warning("run %s cannot be recovered: %s", run_id, error)
+
+    async with anyio.create_task_group() as tasks:
+        for run_id in await _lost(host):
+            tasks.start_soon(go_on, run_id)
+    return list(found.values())
+
+
+async def _lost(host: Host) -> list[str]:
+    """Runs that could go on and that nobody drives, the oldest first."""
+    now = time.time()
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await host.store.runs(status=("running", "paused"), after=cursor, limit=200)
+        known = [info for info in page.runs if info.graph in host.given.graphs and info.run_id not in host.live]
+        told = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
+        for info in known:
+            overdue = info.due is not None and info.due <= now
+            goes_on = info.status == "running" or overdue or info.run_id in told
+            if goes_on and not is_held(await host.store.lease(info.run_id)):
+                found.append(info.run_id)
+        cursor = page.cursor
+        if cursor is None:
+            return found[::-1]
+
+
+async def answer(
+    host: Host, run_id: str, question: str, given: Answer, *, by: str, digest: str | None, resume: bool
+) -> Run:
+    """See `Executor.answer`."""
+    while True:
+        live = host.live.get(run_id)
+        if live is not None and not live.closing:
+            try:
+                answer_run(live, question, given, by=by, digest=digest)
+            except QuestionUnknown:
+                raise stale_or_unknown(live.machine, question, await host.store.read(run_id)) from None
+            await live.durable()
+            return await wait_for(host, run_id, None) if resume else await load(host, run_id)
+        if live is not None:
+            await live.done.wait()
+            continue
+        try:
+            held = await (host.open(run_id) if resume else host.borrow(run_id))
+        except RunConflict:
+            if await _tell_holder(host, run_id, question, given, by, digest):
+                return await wait_for(host, run_id, None) if resume else await load(host, run_id)
+            continue
+        break
+    try:
+        answer_run(held, question, given, by=by, digest=digest)
+    except BaseException as error:
+        with anyio.CancelScope(shield=True):
+            await host.release(held)
+        if isinstance(error, QuestionUnknown):
+            raise stale_or_unknown(held.machine, question, await host.store.read(run_id)) from None
+        raise
+    if resume:
+        host.resumed(held, unpause=False)
+        return await host.drive(held)
+    await _journal(host, held)
+    return await load(host, run_id)
+
+
+async def _tell_holder(host: Host, run_id: str, question: str, given: Answer, by: str, digest: str | None) -> bool:
+    """Leave an answer for who drives the run and wait until it is journaled. False: nobody drives it any more."""
+    run = await load(host, run_id)
+    try:
+        checked = check_answer(run.machine, question, given, digest, host.given.tool_map)
+    except QuestionUnknown:
+        raise stale_or_unknown(run.machine, question, await host.store.read(run_id)) from None
+    body: dict[str, object] = {
+        "type": "answer", "question": question, "answer": checked.model_dump(mode="json"), "by": by, "digest": digest,
+    }  # fmt: skip
+    message, after = await _post(host, run_id, body)
+    if message is not None:
+        return False
+    records = await host.store.read(run_id, after=after)
+    mine = next((r for r in records if isinstance(r, Answered) and r.question == question), None)
+    if mine is None or mine.answer != checked:
+        raise StaleAnswer(f"run {run_id!r}: question {question!r} was closed before the answer came")
+    return True
+
+
+async def _post(host: Host, run_id: str, body: dict[str, object]) -> tuple[int | None, int]:
+    """Leave a message and wait until it is taken.
+
+    Returns:
+        Its id if nobody drives the run any more, so that nobody will take it (then it is taken back), else None;
+        and the run's head before.
+    """
+    head = (await host.store.info(run_id)).head
+    message = await host.store.post(run_id, body)
+    while True:
+        if all(other.id != message for other in await host.store.inbox([run_id])):
+            return None, head
+        info = await host.store.info(run_id)
+        if info.status in FINAL or not is_held(await host.store.lease(run_id)):
+            await host.store.discard([message])
+            return message, head
+        await anyio.sleep(_LOOK)
+
+
+async def pause(host: Host, run_id: str, *, by: str, reason: str) -> Run:
+    """See `Executor.pause`."""
+    return await _command(host, run_id, "pause", by, reason, pause_run)
+
+
+async def cancel(host: Host, run_id: str, *, by: str, reason: str) -> Run:
+    """See `Executor.cancel`."""
+    return await _command(host, run_id, "cancel", by, reason, cancel_run)
+
+
+async def _command(host: Host, run_id: str, kind: str, by: str, reason: str, act: Callable[..., bool]) -> Run:
+    while True:
+        live = host.live.get(run_id)
+        if live is not None and not live.closing:
+            act(live, by=by, reason=reason)
+            await live.done.wait()
+            return host.run_of(live)
+        if live is not None:
+            await live.done.wait()
+        try:
+            held = await host.borrow(run_id)
+        except RunConflict:
+            message, _ = await _post(host, run_id, {"type": kind, "by": by, "reason": reason})
+            if message is None:
+                return await wait_for(host, run_id, None)
+            continue
+        act(held, by=by, reason=reason)
+        held.end_if_over()
+        await _journal(host, held)
+        return await load(host, run_id)
+
+
+async def _journal(host: Host, held: LiveRun) -> None:
+    """Make durable what was journaled to a borrowed run, and give it back."""
+    try:
+        await look(held)
+        held.end_if_over()
+        await held.durable()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await host.release(held)
+
+
+__all__ = ["GraphUnknown", "answer", "cancel", "check_risk", "pause", "recover", "resume", "wait_for"]

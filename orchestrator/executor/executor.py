@@ -1,0 +1,315 @@
+"""What users hold: an executor over a store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal, Self
+
+import anyio
+
+from orchestrator.errors import GraphError, RunExists
+from orchestrator.executor import control, reading
+from orchestrator.executor.asking import as_answer
+from orchestrator.executor.beginning import begin, join
+from orchestrator.executor.hosting import Host
+from orchestrator.executor.resolve import Given
+from orchestrator.executor.streaming import Stream, streamed
+from orchestrator.stores import open_store
+from orchestrator.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from orchestrator.executor.events import Event
+    from orchestrator.executor.run import Point, Run
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.limits import Limits
+    from orchestrator.models.base import Model
+    from orchestrator.stores.base import Page, Store
+    from orchestrator.tools.tool import Tool
+
+_THREADS = 40
+
+
+class Executor:
+    """Runs graphs: starts, resumes, answers, pauses and cancels runs, and looks at them.
+
+        async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
+            run = await executor.start(graph, {"question": "..."})
+
+    Leaving the block interrupts what still runs: it is checkpointed, and can be resumed.
+
+    Args:
+        store: a URL (see `open_store`), or a store. One that was given as a URL is closed with the executor.
+        graphs: the graphs whose runs it can resume. Nothing else resolves a graph's name.
+        model: what nodes use that name no model.
+        models: further models, by the names that nodes use.
+        tools: what nodes may call.
+        deps: what nodes get as `ctx.deps`: clients, connections, secrets. Never journaled.
+        concurrency: how many steps of all its runs may run at the same time; None: any number.
+        on_change: whether a run goes on in a graph whose content (prompts, parameters, code) changed since:
+            `continue` and journal the differences, or `strict`: refuse with `GraphChanged`.
+        lease_ttl: seconds after which another host may take over a run that this executor does not keep alive.
+    """
+
+    def __init__(
+        self,
+        store: str | Store = "memory://",
+        *,
+        graphs: Sequence[Graph] = (),
+        model: Model | None = None,
+        models: Mapping[str, Model] | None = None,
+        tools: Toolbox | Sequence[Tool] = (),
+        deps: object = None,
+        concurrency: int | None = None,
+        on_change: Literal["continue", "strict"] = "continue",
+        lease_ttl: float = 30.0,
+    ) -> None:
+        if on_change not in ("continue", "strict"):
+            raise ValueError(f"on_change={on_change!r}: say 'continue' or 'strict'")
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"concurrency={concurrency}: say how many steps may run at the same time, 1 or more")
+        self._owned = isinstance(store, str)
+        self.store: Store = open_store(store) if isinstance(store, str) else store
+        box = tools if isinstance(tools, Toolbox) else Toolbox(*tools)
+        given = Given(
+            graphs={},
+            model=model,
+            models=dict(models or {}),
+            tools=box,
+            tool_map=box.tool_map,
+            deps=deps,
+            start_child=self._start_child,
+            threads=anyio.CapacityLimiter(_THREADS),
+            gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
+        )
+        for graph in graphs:
+            if given.graphs.setdefault(graph.name, graph) is not graph:
+                raise GraphError(f"two graphs are named {graph.name!r}: runs name their graph, so rename one")
+        for tool in box:
+            inner = getattr(tool, "graph", None)
+            if inner is not None:
+                given.graphs.setdefault(inner.name, inner)
+        self._host = Host(self.store, given, lease_ttl=lease_ttl, strict=on_change == "strict")
+
+    # -- opening and closing ---------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._host.tasks is not None:
+            raise RuntimeError("the executor is open already")
+        self._host.tasks = await anyio.create_task_group().__aenter__()
+        self._host.tasks.start_soon(self._host.beat)
+        self._host.tasks.start_soon(self._host.poll)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        tasks, self._host.tasks = self._host.tasks, None
+        try:
+            if tasks is not None:
+                tasks.cancel_scope.cancel()
+                await tasks.__aexit__(None, None, None)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.close()
+
+    async def close(self) -> None:
+        """Close the store, if it was given as a URL. Leaving the `async with` block does so."""
+        if self._owned:
+            await self.store.close()
+
+    # -- beginning runs --------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        graph: Graph | str,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+    ) -> Run:
+        """Run a graph until it ends or pauses. Cancelling this call interrupts the run.
+
+        Args:
+            graph: a graph, or the name of one that the executor was given.
+            input: a mapping of state fields; anything else fills the graph's `input` field.
+            run_id: an id for the run. If it is taken by a run of the same graph and input, it is that run:
+                it is waited for, or gone on with if nobody drives it.
+            approve: questions about tools of at most this risk are approved at once.
+            limits: instead of the graph's own.
+            refs: what graph, tools and model are called, as text for whoever looks at the run.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            RunExists: the id is taken by another run.
+            GraphUnknown: a model or tool that the graph names was not given.
+            StoreError, RunConflict: the journal cannot be written; the run can be resumed.
+        """
+        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
+        if isinstance(live, str):
+            return await join(self._host, live)
+        return await self._host.drive(live)
+
+    async def submit(
+        self,
+        graph: Graph | str,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+    ) -> str:
+        """Begin a run and return its id as soon as the run is durable; it goes on beside. Arguments as of `start`."""
+        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
+        if isinstance(live, str):
+            return live
+        self._host.background().start_soon(self._host.drive_alone, live)
+        return live.run_id
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109
+        """Wait until a run, whoever drives it, has ended or pauses, or nobody drives it any more.
+
+        Raises:
+            RunUnknown: there is no such run.
+            TimeoutError: `timeout` seconds were not enough; the run goes on.
+        """
+        return await control.wait_for(self._host, run_id, timeout)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        graph: Graph | str,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+    ) -> AsyncIterator[Stream]:
+        """Begin a run and see its events: `async with executor.stream(graph, ...) as live: async for event in live`.
+
+        When they are over, `live.run` is the run. Leaving the block early interrupts it. Arguments as of `start`.
+        """
+        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
+        if isinstance(live, str):
+            raise RunExists(live, "a stream is of a new run; see its events with events(run_id, follow=True)")
+        async with streamed(self._host, live) as stream:
+            yield stream
+
+    async def _start_child(
+        self, graph: Graph, given: Mapping[str, object], run_id: str, labels: Mapping[str, str]
+    ) -> Run:
+        return await self.start(graph, given, run_id=run_id, labels=labels)
+
+    # -- going on --------------------------------------------------------------------------------------------------
+
+    async def answer(
+        self,
+        run_id: str,
+        question: str,
+        answer: object,
+        *,
+        by: str = "",
+        digest: str | None = None,
+        resume: bool = True,
+    ) -> Run:
+        """Answer a question of a run, once. Who drives the run goes on with it, else this executor does.
+
+        Args:
+            answer: `Approve`, `Deny`, or any plain JSON value.
+            by: who says so.
+            digest: the digest of the question that was looked at; another one is refused.
+            resume: whether to go on until the run ends or pauses again. Without it no code is needed.
+
+        Raises:
+            QuestionUnknown: the run never asked this.
+            StaleAnswer: it is answered or withdrawn, or is another question now.
+            InvalidAnswer: the answer does not fit. After these three nothing has changed.
+        """
+        given = as_answer(answer)
+        return await control.answer(self._host, run_id, question, given, by=by, digest=digest, resume=resume)
+
+    async def resume(
+        self, run_id: str, *, approve: str | None = None, accept_changes: bool = False, wait: float = 0.0
+    ) -> Run:
+        """Go on with a run that was interrupted or paused, until it ends or pauses.
+
+        Args:
+            approve: a new policy for questions about tools, see `start`.
+            accept_changes: go on although the graph's content changed and the executor is `strict`.
+            wait: seconds to wait for a holder that may be alive.
+
+        Raises:
+            RunUnknown: there is no such run.
+            RunEnded: it is over.
+            RunConflict: somebody else drives it.
+            GraphUnknown: its graph was not given, or lacks a model or tool.
+            GraphChanged: its graph changed where it still has to go.
+            ReplayMismatch: changed code would leave a settled irreversible effect behind.
+        """
+        return await control.resume(self._host, run_id, approve=approve, accept=accept_changes, wait=wait)
+
+    async def recover(self) -> list[Run]:
+        """Go on with every run of the executor's graphs that was interrupted, has been answered, or is overdue.
+
+        Returns those that it drove, when all have ended or paused. One that cannot go on is logged and left.
+        """
+        return await control.recover(self._host)
+
+    async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
+        """Pause a run, whoever drives it: what runs lands, nothing new starts. `resume` lifts it.
+
+        Raises:
+            RunUnknown, RunEnded
+        """
+        return await control.pause(self._host, run_id, by=by, reason=reason)
+
+    async def cancel(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
+        """Cancel a run, whoever drives it. What was finished stays in its journal.
+
+        Raises:
+            RunUnknown, RunEnded
+        """
+        return await control.cancel(self._host, run_id, by=by, reason=reason)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    async def load(self, run_id: str, at: int | None = None) -> Run:
+        """A run as it stands, or stood after record `at`. Runs nothing and needs no code.
+
+        Raises:
+            RunUnknown: there is no such run.
+            StoreCorrupt: a record is damaged; those before it can be loaded with `at`.
+        """
+        return await reading.load(self._host, run_id, at)
+
+    async def history(self, run_id: str) -> list[Point]:
+        """The steps of a run, in the order in which they ended."""
+        return await reading.history(self._host, run_id)
+
+    def events(
+        self, run_id: str, *, after: int = 0, follow: bool = False, style: Literal["embedia"] | None = None
+    ) -> AsyncIterator[Event]:
+        """The events of a run behind record `after`.
+
+        Args:
+            follow: go on until the run ends, with live events if this executor drives it.
+            style: `embedia` tells them by that framework's names and order.
+        """
+        return reading.events(self._host, run_id, after=after, follow=follow, style=style)
+
+    async def runs(
+        self,
+        *,
+        status: Collection[str] | str | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """A page of the runs that fit every filter, the newest first; `after` is the `cursor` of the page before."""
+        return await reading.runs(self._host, status=status, graph=graph, labels=labels, after=after, limit=limit)

@@ -1,0 +1,83 @@
+"""A graph as a tool: each call of it is a run of its own, in the same store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.tools.result import Risk, ToolFailure, ToolResult
+from orchestrator.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.executor.stepping import StepContext
+    from orchestrator.graph.graph import Graph
+
+
+class GraphTool(Tool):
+    """A tool that runs a graph. Its arguments are the fields of the graph's input, its output the graph's.
+
+    The run's id follows from the call's idempotency key, so a call that is made again after a crash goes on with
+    the run that it began. That makes the tool `idempotent`, whatever tools the graph uses. A run that pauses
+    fails the call, and says what it waits for: a tool call cannot wait for a person, a subgraph can.
+    """
+
+    effect = "idempotent"
+
+    def __init__(self, graph: Graph, name: str, description: str, *, risk: Risk = "dangerous") -> None:
+        self.graph = graph
+        self.name = name
+        self.description = description
+        self.risk = risk
+        self.parameters = _parameters(graph)
+
+    async def call(self, ctx: object, idempotency_key: str, **args: object) -> ToolResult:
+        """Run the graph to its end."""
+        live = getattr(ctx, "live", None)
+        if live is None:
+            raise GraphUnknown(
+                f"tool {self.name!r} runs a graph, which only an executor can: "
+                f"let a node call it, await ctx.tool({self.name!r}, ...)"
+            )
+        step = cast("StepContext", ctx)
+        run_id = f"{step.run_id}.{idempotency_key}"
+        run = await live.given.start_child(self.graph, args, run_id, {"parent": step.run_id})
+        metadata: dict[str, Any] = {"run_id": run_id, "status": run.status}
+        if run.status == "completed":
+            return ToolResult(output=run.output, metadata=metadata)
+        if run.status == "paused":
+            asked = "; ".join(question.prompt or question.kind for question in run.waiting)
+            return ToolFailure(error=f"run {run_id} waits for an answer: {asked}", metadata=metadata)
+        why = str(run.error) if run.error is not None else run.status
+        return ToolFailure(output=run.output, error=f"run {run_id}: {why}", metadata=metadata)
+
+
+def graph_tool(graph: Graph, name: str, description: str, *, risk: Risk = "dangerous") -> GraphTool:
+    """A tool that runs `graph`; see `GraphTool`.
+
+    Args:
+        name: what a model calls it.
+        description: what a model is told that it does.
+        risk: what its calls can do to the world, which follows from the tools that the graph uses.
+    """
+    return GraphTool(graph, name, description, risk=risk)
+
+
+def _parameters(graph: Graph) -> Mapping[str, Any]:
+    """JSON Schema of the graph's input: the fields that `input` names, else all that have no default."""
+    cls = graph.schema.cls
+    schema: Mapping[str, Any] = {} if cls is None else cls.model_json_schema()
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    if graph.input is not None:
+        names = [graph.input] if isinstance(graph.input, str) else list(graph.input)
+    else:
+        names = list(schema.get("required", ())) or list(graph.schema.fields)
+    found: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: dict(properties.get(name, {})) for name in names},
+        "required": names,
+        "additionalProperties": False,
+    }
+    if "$defs" in schema:
+        found["$defs"] = schema["$defs"]
+    return found

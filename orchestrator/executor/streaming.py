@@ -1,0 +1,71 @@
+"""A run and its events, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.executor.events import Event, Watcher, event_of
+from orchestrator.executor.reading import watch
+
+if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.run import Run
+
+
+class Stream:
+    """The events of a run that is driven meanwhile. Iterate it; when it is over, `run` is the run."""
+
+    def __init__(self, host: Host, live: LiveRun, watcher: Watcher) -> None:
+        self._host, self._live, self._watcher = host, live, watcher
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._live.run_id
+
+    @property
+    def run(self) -> Run:
+        """The run, when it has ended or paused.
+
+        Raises:
+            RuntimeError: it goes on: read the events to their end first.
+        """
+        if not self._live.done.is_set():
+            raise RuntimeError(f"run {self.run_id!r} goes on: read its events to the end first")
+        return self._host.run_of(self._live)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        async for seen in self._watcher:
+            yield seen if isinstance(seen, Event) else event_of(self.run_id, seen)
+        await self._live.done.wait()
+        if self._live.fault is not None:
+            raise self._live.fault
+
+
+@asynccontextmanager
+async def streamed(host: Host, live: LiveRun) -> AsyncIterator[Stream]:
+    """Drive a new run while the block runs. Leaving it interrupts the run."""
+    watcher = watch(host, live.run_id, 0)
+    watcher.catch_up(live.journal.stored)
+    live.watchers.add(watcher)
+
+    async def drive() -> None:
+        try:
+            await host.drive(live)
+        except Exception as error:
+            live.fault = live.fault or error  # raised where the events are read
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive)
+            yield Stream(host, live, watcher)
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:  # what the block raised, as it raised it
+            raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise
