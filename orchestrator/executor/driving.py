@@ -150,8 +150,9 @@ class LiveRun:
             raise self.fault
 
     async def _drive(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
-        async with anyio.create_task_group() as self._tasks:
-            self._tasks.start_soon(self._flush_now_and_then)
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._flush_now_and_then)
             for activation in list(self.machine.running.values()):
                 self._spawn(activation)
             self.look_at_the_clock()
@@ -160,7 +161,7 @@ class LiveRun:
             except OrchestratorError as error:
                 self.fail(error)
             self.closing = True
-            self._tasks.cancel_scope.cancel()
+            tasks.cancel_scope.cancel()
 
     async def _until_quiet(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
         while True:

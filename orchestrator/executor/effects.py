@@ -364,7 +364,7 @@ def result_of(settled: EffectSettled | None, effect: Effect[T]) -> T:
         return effect.decode(settled.result)
     error = None if settled is None else settled.error
     raise EffectFailed(
-        f"{effect.name}: {error.message if error else 'failed'}", kind=error.type if error else "EffectFailed"
+        f"{effect.name}: {error.message if error else 'failed'}", type=error.type if error else "EffectFailed"
     )
 
 

@@ -96,9 +96,9 @@ class Executor:
     async def __aenter__(self) -> Self:
         if self._host.tasks is not None:
             raise RuntimeError("the executor is open already")
-        self._host.tasks = await anyio.create_task_group().__aenter__()
-        self._host.tasks.start_soon(self._host.beat)
-        self._host.tasks.start_soon(self._host.poll)
+        tasks = self._host.tasks = await anyio.create_task_group().__aenter__()
+        tasks.start_soon(self._host.beat)
+        tasks.start_soon(self._host.poll)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

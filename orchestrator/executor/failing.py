@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def failure_of(error: BaseException, activation: Activation) -> Failure:
     """An error as data, with where it happened."""
     error = alone(error)
-    kind = error.kind if isinstance(error, EffectFailed) else type(error).__name__
+    kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
     return Failure(type=kind, message=str(error), node=activation.node, path=activation.path)
 
 
@@ -98,5 +98,5 @@ def mends_named(retry: Retry, kind: str) -> bool:
 
 def _mends(retry: Retry, error: BaseException) -> bool:
     if isinstance(error, EffectFailed):
-        return mends_named(retry, error.kind)
+        return mends_named(retry, error.type)
     return retry.matches(error) or (not retry.on and isinstance(error, StepTimeout))

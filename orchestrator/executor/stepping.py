@@ -218,9 +218,11 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
         if spec.timeout is None:
             result = await _work(context, state)
         else:
-            with anyio.move_on_after(spec.timeout) as context.scope:
+            result = None
+            with anyio.move_on_after(spec.timeout) as scope:
+                context.scope = scope
                 result = await _work(context, state)
-            if context.scope.cancelled_caught:
+            if scope.cancelled_caught:
                 raise StepTimeout(f"{activation.node} took longer than {spec.timeout} s")
         outcome, values, ops = _encoded(context, result)
         machine = live.machine
