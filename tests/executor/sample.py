@@ -1,0 +1,68 @@
+"""Graphs and helpers that the tests of the executor share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel
+
+from orchestrator import Graph, Limits, Outcome, Update, append, node
+
+
+class Log(BaseModel):
+    """A state that collects what happened."""
+
+    question: str = ""
+    items: list[int] = []
+    log: Annotated[list[str], append] = []
+    n: int = 0
+    until: int = 0
+    answer: str = ""
+
+
+def chain(*nodes: Any, name: str = "chain", limits: Limits | None = None) -> Graph:
+    """Nodes one after the other."""
+    named = {f"n{i}": node for i, node in enumerate(nodes)}
+    return Graph(
+        name=name, state=Log, input="question", nodes=named, edges=f"START -> {' -> '.join(named)} -> END",
+        output="log", limits=limits,
+    )  # fmt: skip
+
+
+def single(
+    fn: Callable[..., Any], *, name: str = "single", edges: str = "START -> work -> END", limits: Limits | None = None,
+    nodes: dict[str, Any] | None = None, **options: Any,
+) -> Graph:  # fmt: skip
+    """One node, called `work`."""
+    work = node(**options)(fn) if options else node(fn)
+    return Graph(
+        name=name, state=Log, input="question", nodes={"work": work, **(nodes or {})}, edges=edges, output="log",
+        limits=limits,
+    )  # fmt: skip
+
+
+@node(effect="pure")
+async def count(state: Log) -> Outcome[Literal["again", "enough"]]:
+    """One more."""
+    return Outcome("again" if state.n + 1 < state.until else "enough", n=state.n + 1)
+
+
+def counting(name: str = "counting", **limits: Any) -> Graph:
+    """A loop that counts to `until`."""
+    return Graph(
+        name=name, state=Log, nodes={"count": count}, edges="START -> count\ncount -> count : again\ncount -> END : enough",
+        output="n", limits=Limits(**{"steps": None, **limits}),
+    )  # fmt: skip
+
+
+def says(word: str, wait: Callable[[], Awaitable[object]] | None = None, **options: Any) -> Any:
+    """A node that logs a word, after waiting."""
+
+    @node(**{"effect": "pure", **options})
+    async def say(state: Log) -> Update:
+        if wait is not None:
+            await wait()
+        return {"log": word}
+
+    return say

@@ -1,0 +1,468 @@
+"""The loop: what runs when, in how many tasks and threads, and what ends it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import anyio
+import anyio.lowlevel
+import pytest
+from pydantic import BaseModel, model_validator
+
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, Update, append, node
+from orchestrator.errors import ModelUnavailable
+from orchestrator.nodes import Subgraph
+from tests.executor.sample import Log, chain, counting, says, single
+
+pytestmark = pytest.mark.anyio
+
+
+def stores(tmp_path: Path) -> list[str]:
+    return ["memory://", f"sqlite:///{tmp_path}/runs.db"]
+
+
+async def test_a_chain_runs_in_order_and_gives_its_output(tmp_path: Path) -> None:
+    for store in stores(tmp_path):
+        run = await chain(says("a"), says("b"), says("c")).run("?", store=store)
+        assert run.status == "completed"
+        assert run.output == ["a", "b", "c"]
+        assert run.steps == 3
+        assert run.seq == 5  # run_started, three steps, ended: a step without effects is one record
+        assert run.values["question"] == "?"
+        assert run.state.log == ["a", "b", "c"]
+        assert run.branches == []
+
+
+async def test_a_linear_chain_never_leaves_its_task() -> None:
+    tasks: set[int] = set()
+
+    @node(effect="pure")
+    async def work(state: Log) -> Update:
+        tasks.add(anyio.get_current_task().id)
+        return {"n": state.n + 1}
+
+    run = await chain(*[work] * 20).run()
+    assert run.values["n"] == 20
+    assert len(tasks) == 1
+
+
+async def test_a_slow_branch_beside_three_short_ones_in_sequence_costs_the_longer_of_the_two() -> None:
+    short, long = partial(anyio.sleep, 0.1), partial(anyio.sleep, 0.3)
+    graph = Graph(
+        name="uneven",
+        state=Log,
+        nodes={
+            "fork": says("fork"), "slow": says("slow", long), "a": says("a", short), "b": says("b", short),
+            "c": says("c", short), "join": says("join", join="all"),
+        },
+        edges="START -> fork -> slow, a\na -> b -> c\nslow, c -> join -> END",
+        output="log",
+    )  # fmt: skip
+    started = time.perf_counter()
+    run = await graph.run()
+    seconds = time.perf_counter() - started
+    assert run.output == ["fork", "slow", "a", "b", "c", "join"]
+    assert 0.29 < seconds < 0.45
+
+
+async def test_a_map_of_ten_thousand_items_runs_ten_at_a_time_and_is_joined_once_in_order() -> None:
+    running = most = 0
+
+    @node(effect="pure")
+    async def work(state: Log, item: int) -> Update:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.lowlevel.checkpoint()
+        running -= 1
+        return {"log": str(item)}
+
+    joined: list[int] = []
+
+    @node(effect="pure", join="all")
+    def join(state: Log) -> Update:
+        joined.append(len(state.log))
+        return None
+
+    graph = Graph(
+        name="wide",
+        state=Log,
+        nodes={"plan": says("plan"), "work": work, "join": join},
+        edges="START -> plan\nplan -> work : each items\nwork -> join -> END",
+        output="log",
+        limits=Limits(steps=None, concurrency=10),
+    )
+    run = await graph.run({"items": list(range(10_000))})
+    assert run.output == ["plan", *map(str, range(10_000))]
+    assert joined == [10_001]
+    assert most == 10
+
+
+async def test_an_executors_concurrency_bounds_the_steps_of_all_its_runs() -> None:
+    running = most = 0
+
+    async def work(state: Log, item: int) -> Update:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.sleep(0.001)
+        running -= 1
+        return None
+
+    graph = single(
+        work, edges="START -> plan\nplan -> work : each items\nwork -> join -> END",
+        nodes={"plan": says("plan"), "join": says("join", join="all")},
+    )  # fmt: skip
+    async with Executor(concurrency=3) as executor, anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(executor.start, graph, {"items": list(range(10))})
+    assert most == 3
+
+
+async def test_sync_nodes_run_in_threads_and_pure_ones_inline() -> None:
+    threads: dict[str, int] = {}
+
+    def default(state: Log) -> Update:
+        threads["default"] = threading.get_ident()
+        return None
+
+    def pure(state: Log) -> Update:
+        threads["pure"] = threading.get_ident()
+        return None
+
+    await chain(node(default), node(effect="pure")(pure)).run()
+    assert threads["pure"] == threading.get_ident() != threads["default"]
+
+
+async def test_the_event_loop_is_never_blocked(tmp_path: Path) -> None:
+    worst = 0.0
+    over = False
+
+    async def tick() -> None:
+        nonlocal worst
+        while not over:
+            before = time.perf_counter()
+            await anyio.sleep(0.001)
+            worst = max(worst, time.perf_counter() - before)
+
+    def blocks(state: Log) -> Update:
+        time.sleep(0.2)
+        return None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tick)
+        await counting().run({"until": 5000})
+        await single(blocks).run(store=f"sqlite:///{tmp_path}/runs.db")
+        over = True
+    assert worst < 0.15
+
+
+async def test_what_a_node_does_to_its_state_and_item_stays_with_it() -> None:
+    class Nested(BaseModel):
+        things: list[dict[str, list[int]]] = [{"a": [1]}]
+        seen: Annotated[list[int], append] = []
+
+    @node(effect="pure")
+    def spoil(state: Nested, item: dict[str, list[int]]) -> Update:
+        state.things[0]["a"].append(2)
+        item["a"].append(3)
+        return {"seen": len(item["a"])}
+
+    graph = Graph(
+        name="spoil", state=Nested, nodes={"a": node(effect="pure")(lambda state: None), "spoil": spoil},
+        edges="START -> a\na -> spoil : each things\nspoil -> END",
+    )  # fmt: skip
+    run = await graph.run()
+    assert run.values == {"things": [{"a": [1]}], "seen": [2]}
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_attempt_is_made_again_and_leaves_no_trace_in_the_state() -> None:
+    attempts: list[int] = []
+
+    async def flaky(state: Log, ctx: Context) -> Update:
+        attempts.append(ctx.attempt)
+        state.log.append("never")
+        if ctx.attempt < 3:
+            raise ConnectionError("gone")
+        return {"log": "here"}
+
+    async with Executor() as executor:
+        run = await executor.start(single(flaky, retry=Retry(wait=0.01)))
+        records = [event async for event in executor.events(run.run_id)]
+    assert attempts == [1, 2, 3]
+    assert run.output == ["here"]
+    assert run.steps == 1
+    assert [event.type for event in records] == ["run_started", "step_retried", "step_retried", "step_done", "ended"]
+    assert records[1].data["error"] == {
+        "type": "ConnectionError", "message": "gone", "node": "work",
+    }  # fmt: skip
+
+
+async def test_what_another_attempt_does_not_mend_fails_at_once() -> None:
+    async def wrong(state: Log) -> Update:
+        raise ValueError("no")
+
+    run = await single(wrong, retry=Retry(wait=0.01)).run()
+    assert run.status == "failed"
+    assert str(run.error) == "ValueError: no"
+    assert run.error is not None
+    assert run.error.node == "work"
+    assert run.output is None
+    named = await single(wrong, retry=Retry(wait=0.01, on=("ValueError",), attempts=2)).run()
+    assert named.status == "failed"
+
+
+async def test_a_model_that_says_when_to_come_back_is_waited_for() -> None:
+    async def busy(state: Log, ctx: Context) -> Update:
+        if ctx.attempt == 1:
+            raise ModelUnavailable("busy", retry_after=0.2)
+        return {"log": "done"}
+
+    started = time.perf_counter()
+    run = await single(busy, retry=Retry(wait=0.0)).run()
+    assert run.output == ["done"]
+    assert time.perf_counter() - started >= 0.19
+
+
+async def test_an_edge_takes_the_failure() -> None:
+    async def wrong(state: Log) -> Update:
+        raise ValueError("no")
+
+    @node(effect="pure")
+    def mend(state: Log, ctx: Context) -> Update:
+        assert ctx.error is not None
+        return {"log": f"{ctx.error.node}: {ctx.error}"}
+
+    run = await single(wrong, edges="START -> work -> END\nwork -> mend : error\nmend -> END", nodes={"mend": mend}).run()
+    assert run.status == "completed"
+    assert run.output == ["work: ValueError: no"]
+
+
+@pytest.mark.parametrize("edge", ["work -> mend : timeout", "work -> mend : error", "* -> mend : timeout"])
+async def test_a_step_that_takes_too_long_is_stopped(edge: str) -> None:
+    async def hangs(state: Log) -> Update:
+        await anyio.sleep(10)
+        return None
+
+    graph = single(hangs, timeout=0.05, edges=f"START -> work -> END\n{edge}\nmend -> END", nodes={"mend": says("late")})
+    run = await graph.run()
+    assert run.output == ["late"]
+
+
+async def test_a_timeout_without_an_edge_fails_and_may_be_tried_again() -> None:
+    attempts: list[int] = []
+
+    def sleeps(state: Log, ctx: Context) -> Update:
+        attempts.append(ctx.attempt)
+        time.sleep(0.3 if ctx.attempt == 1 else 0)
+        return {"log": "woke"}
+
+    run = await single(sleeps, timeout=0.1, retry=Retry(attempts=2, wait=0)).run()
+    assert run.output == ["woke"]
+    assert attempts == [1, 2]
+    run = await single(sleeps, timeout=0.1).run()
+    assert run.status == "failed"
+    assert run.error is not None
+    assert run.error.type == "StepTimeout"
+
+
+async def test_a_failure_stops_what_runs_beside_it() -> None:
+    async def wrong(state: Log) -> Update:
+        await anyio.sleep(0.05)
+        raise ValueError("no")
+
+    started = time.perf_counter()
+    graph = Graph(
+        name="beside",
+        state=Log,
+        nodes={"fork": says("fork"), "wrong": node(wrong), "slow": says("slow", partial(anyio.sleep, 5))},
+        edges="START -> fork -> wrong, slow\nwrong, slow -> END",
+    )
+    run = await graph.run()
+    assert run.status == "failed"
+    assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (Outcome("nowhere"), "InvalidOutcome: work returned outcome 'nowhere', which is not declared"),
+        (Outcome("error"), "InvalidOutcome: work returned outcome 'error', which is reserved"),
+        ({"lgo": "x"}, "there is no field 'lgo'"),
+        ({"n": "many"}, "field 'n'"),
+        ("text", "InvalidUpdate: work returned 'text': return an Outcome"),
+        (Log(), "InvalidUpdate: work returned a whole Log"),
+    ],
+)
+async def test_a_result_that_does_not_fit_fails_the_step_and_says_why(result: Any, message: str) -> None:
+    async def work(state: Log) -> Any:
+        return result
+
+    run = await single(work).run()
+    assert run.status == "failed"
+    assert message in str(run.error)
+
+
+async def test_reads_and_writes_are_enforced() -> None:
+    async def peeks(state: Log) -> Update:
+        return {"log": state.question}
+
+    run = await single(peeks, reads={"log"}).run("?")
+    assert "reads log, not 'question'" in str(run.error)
+    run = await single(peeks, writes={"n"}).run("?")
+    assert "updates log, and says that it writes only n" in str(run.error)
+
+
+async def test_a_merged_and_a_final_state_are_validated_whole() -> None:
+    class Pair(BaseModel):
+        low: int = 0
+        high: int = 10
+
+        @model_validator(mode="after")
+        def ordered(self) -> Pair:
+            if self.low > self.high:
+                raise ValueError("low is above high")
+            return self
+
+    def sets(**update: int) -> Any:
+        return node(effect="pure")(lambda state: update)
+
+    nodes = {"fork": sets(), "a": sets(low=7), "b": sets(high=5), "join": sets()}
+    joined = Graph(
+        name="joined", state=Pair, nodes={**nodes, "join": nodes["join"].with_(join="all")},
+        edges="START -> fork -> a, b -> join -> END",
+    )  # fmt: skip
+    run = await joined.run()
+    assert run.status == "failed"
+    assert "low is above high" in str(run.error)
+    at_the_end = Graph(
+        name="ended", state=Pair, nodes={"fork": nodes["fork"], "a": nodes["a"], "b": nodes["b"]},
+        edges="START -> fork -> a, b -> END",
+    )  # fmt: skip
+    run = await at_the_end.run()
+    assert run.status == "failed"
+    assert "low is above high" in str(run.error)
+
+
+async def test_branches_that_write_one_plain_field_are_in_conflict() -> None:
+    graph = Graph(
+        name="conflict", state=Log,
+        nodes={"fork": says("f"), "a": node(effect="pure")(lambda state: {"n": 1}),
+               "b": node(effect="pure")(lambda state: {"n": 1}), "join": says("j", join="all")},
+        edges="START -> fork -> a, b -> join -> END",
+    )  # fmt: skip
+    run = await graph.run()
+    assert run.status == "failed"
+    assert run.error is not None
+    assert run.error.type == "ConflictingUpdate"
+
+
+# -- nested graphs and limits --------------------------------------------------------------------------------------------
+
+
+async def test_a_subgraph_is_one_activation_outside() -> None:
+    @node(effect="pure")
+    async def inner(state: Log, ctx: Context) -> Update:
+        return {"answer": f"{state.question}!", "log": ctx.path}
+
+    class Outer(BaseModel):
+        words: list[str] = ["a", "b", "c"]
+        heard: Annotated[list[str], append] = []
+
+    shout = Graph(name="shout", state=Log, nodes={"inner": inner}, edges="START -> inner -> END")
+    graph = Graph(
+        name="outer",
+        state=Outer,
+        nodes={
+            "plan": node(effect="pure")(lambda state: None),
+            "sub": Subgraph(shout, inputs={"question": "$item"}, outputs={"heard": "answer"}),
+            "join": node(effect="pure", join="all")(lambda state: None),
+        },
+        edges="START -> plan\nplan -> sub : each words\nsub -> join -> END",
+        output="heard",
+    )
+    async with Executor() as executor:
+        run = await executor.start(graph)
+        history = await executor.history(run.run_id)
+    assert run.output == ["a!", "b!", "c!"]
+    inner_paths = {point.path for point in history if point.node == "inner"}
+    assert inner_paths == {"plan.0/sub", "plan.1/sub", "plan.2/sub"}
+    assert [point.values["heard"] for point in history if point.node == "sub"] == [["a!"], ["b!"], ["c!"]]
+
+
+async def test_an_inner_failure_is_the_outer_steps() -> None:
+    attempts: list[int] = []
+
+    @node(effect="pure")
+    async def wrong(state: Log) -> Update:
+        attempts.append(1)
+        raise ConnectionError("no")
+
+    inner = Graph(name="inner", state=Log, nodes={"wrong": wrong}, edges="START -> wrong -> END")
+    graph = Graph(name="outer", state=Log, nodes={"sub": Subgraph(inner)}, edges="START -> sub -> END")
+    run = await graph.run()
+    assert str(run.error) == "ConnectionError: no"
+    assert run.error is not None
+    assert (run.error.path, run.error.node) == ("sub", "wrong")
+    retried = graph.replace(sub=Subgraph(inner, retry=Retry(attempts=2, wait=0)))
+    attempts.clear()
+    run = await retried.run()
+    assert run.status == "failed"
+    assert len(attempts) == 2
+
+
+async def test_spent_steps_end_the_run_as_exhausted_with_what_it_made() -> None:
+    run = await counting(steps=7).run({"until": 100})
+    assert run.status == "exhausted"
+    assert run.output == 7
+
+
+async def test_an_exhausted_edge_is_taken_once() -> None:
+    graph = single(
+        lambda state: {"log": "w"}, effect="pure", limits=Limits(steps=3),
+        edges="START -> work -> work2\nwork2 -> work\n* -> sum : exhausted\nsum -> END",
+        nodes={"work2": says("w"), "sum": says("sum")},
+    )  # fmt: skip
+    run = await graph.run()
+    assert run.status == "exhausted"
+    assert run.output == ["w", "w", "w", "sum"]
+
+
+async def test_seconds_stop_what_runs() -> None:
+    graph = single(
+        partial(_sleep, 10), limits=Limits(seconds=0.2), edges="START -> work -> END\n* -> late : exhausted\nlate -> END",
+        nodes={"late": says("late")},
+    )  # fmt: skip
+    started = time.perf_counter()
+    run = await graph.run()
+    assert run.status == "exhausted"
+    assert run.output == ["late"]
+    assert 0.19 < time.perf_counter() - started < 2
+
+
+async def _sleep(seconds: float, state: Log) -> Update:
+    await anyio.sleep(seconds)
+    return None
+
+
+async def test_what_is_left_of_the_limits_is_told() -> None:
+    left: list[Any] = []
+
+    @node(effect="pure")
+    async def look(state: Log, ctx: Context) -> Outcome[Literal["again", "enough"]]:
+        left.append(ctx.limits.steps)
+        return Outcome("again" if len(left) < 3 else "enough")
+
+    graph = Graph(
+        name="look", state=Log, nodes={"look": look}, edges="START -> look\nlook -> look : again\nlook -> END : enough",
+        limits=Limits(steps=5),
+    )  # fmt: skip
+    await graph.run()
+    assert left == [4, 3, 2]
