@@ -169,19 +169,26 @@ def _refuse_surrogates(text: str) -> None:
 
 
 def refuse_secrets(value: Any) -> None:
-    """Raise `SecretInState` if a value holds a secret anywhere."""
+    """Raise `SecretInState` if a value holds a secret anywhere, `Unfit` if it has no end."""
+    try:
+        _look_for_secrets(value)
+    except RecursionError:
+        raise Unfit("it is nested too deeply, or holds itself") from None
+
+
+def _look_for_secrets(value: Any) -> None:
     if isinstance(value, SECRETS):
         raise SecretInState("a secret must not enter the state: hand it over by deps, or as an 'env:NAME' reference")
     if isinstance(value, dict):
         for item in value.values():
-            refuse_secrets(item)
+            _look_for_secrets(item)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            refuse_secrets(item)
+            _look_for_secrets(item)
     elif isinstance(value, BaseModel):
-        refuse_secrets(value.__dict__)
+        _look_for_secrets(value.__dict__)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        refuse_secrets([getattr(value, field.name) for field in dataclasses.fields(value)])
+        _look_for_secrets([getattr(value, field.name) for field in dataclasses.fields(value)])
 
 
 def _ordered(value: Any, dumped: Any) -> Any:

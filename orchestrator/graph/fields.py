@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from orchestrator.errors import GraphError, SecretInState
 from orchestrator.graph.annotations import secret_in
 from orchestrator.graph.codec import Codec, JsonCodec, Unfit
+from orchestrator.graph.isolation import isolated
 from orchestrator.graph.reducers import Local, Reducer, ReducerFunction, is_reducer, reducer_name
 
 _VALIDATORS: Mapping[str, Callable[[Any], object]] = {
@@ -87,7 +88,7 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
         name=name,
         codec=codec,
         taken=taken,
-        reduce=reducer,
+        reduce=reducer if reducer is None or isinstance(reducer, Reducer) else _guarded(reducer),
         default=_default(info),
         reducer="" if reducer is None else reducer_name(reducer),
         local=local,
@@ -97,6 +98,15 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
         constrained=reducer is not None and bool(extras or validators),
         annotation=bare,
     )
+
+
+def _guarded(reducer: ReducerFunction) -> ReducerFunction:
+    """A reducer of the user's that cannot change what earlier versions of the state hold."""
+
+    def reduce(old: Any, new: Any) -> Any:
+        return reducer(isolated(old), new)
+
+    return reduce
 
 
 def _default(info: FieldInfo) -> Callable[[], Any]:

@@ -74,7 +74,7 @@ class Graph(Verbs, BaseModel):
     ) -> None:
         super().__init__(
             name=name,
-            state=_schema_of(state) if isinstance(state, Mapping) else state,
+            state=_state_of(state),
             nodes=MappingProxyType({key: _node_of(key, thing) for key, thing in nodes.items()}),
             edges=parse_edges(edges),
             input=tuple(input) if isinstance(input, list) else input,
@@ -318,8 +318,12 @@ class Graph(Verbs, BaseModel):
         return to_yaml(self)
 
 
-def _schema_of(data: Mapping[str, Any]) -> StateSchema:
-    return StateSchema.from_data(data)
+def _state_of(state: object) -> type[BaseModel] | StateSchema:
+    if isinstance(state, Mapping):
+        return StateSchema.from_data(state)
+    if isinstance(state, StateSchema) or (isinstance(state, type) and issubclass(state, BaseModel)):
+        return state
+    raise GraphError(f"state is {state!r}: give a pydantic model, the class itself")
 
 
 def _node_of(name: str, thing: object) -> Node:

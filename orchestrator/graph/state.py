@@ -246,12 +246,20 @@ class StateSchema:
         return new
 
     def reduced(self, values: Mapping[str, object], fields: Iterable[str]) -> JsonObject | None:
-        """JSON of those of the fields that only code can fold; None when there are none."""
-        found = {
-            name: self._fields[name].codec.dump(values[name])
-            for name in fields
-            if name in self._fields and not self._fields[name].portable
-        }
+        """JSON of those of the fields that only code can fold; None when there are none.
+
+        Raises:
+            InvalidUpdate: a reducer gave something that JSON cannot say.
+        """
+        found: dict[str, object] = {}
+        for name in fields:
+            field = self._fields.get(name)
+            if field is not None and not field.portable:
+                try:
+                    # Checked like an update: nobody has looked at what the reducer made.
+                    found[name] = field.codec.encode(values[name])
+                except Unfit as error:
+                    raise InvalidUpdate(f"field {name!r}: what its reducer {field.reducer} gave: {error}") from None
         return found or None
 
     def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:

@@ -55,6 +55,12 @@ def test_plain_functions_and_data_are_nodes_too() -> None:
     assert [n.kind for n in graph.nodes.values()] == ["function", "unresolved"]
 
 
+@pytest.mark.parametrize("state", [dict, Essay(topic="x"), None])
+def test_a_state_is_a_pydantic_model(state: object) -> None:
+    with pytest.raises(GraphError, match=r"state is .*: give a pydantic model, the class itself"):
+        make(state=state)
+
+
 def test_a_class_is_no_node() -> None:
     with pytest.raises(GraphError, match=r"node 'a' is the class Ask: make one, Ask\(...\)"):
         Graph(name="g", state=Essay, nodes={"a": Ask}, edges="START -> a -> END")

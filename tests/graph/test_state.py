@@ -138,6 +138,16 @@ def test_an_update_that_does_not_fit_is_refused(update: dict[str, object], messa
     assert message in str(raised.value)
 
 
+def test_a_value_without_an_end_is_refused() -> None:
+    class Loose(BaseModel):
+        any: Any = None
+
+    circle: list[object] = []
+    circle.append(circle)
+    with pytest.raises(InvalidUpdate, match="field 'any': it is nested too deeply, or holds itself"):
+        StateSchema.of(Loose).encode_update({"any": circle})
+
+
 def test_all_faults_of_an_update_are_in_one_report() -> None:
     with pytest.raises(InvalidUpdate, match=r"'a'.*'count'"):
         schema.encode_update({"a": 1, "count": "x"})
@@ -278,6 +288,32 @@ def test_what_is_known_of_fields() -> None:
     assert facts["notes"] == ("append", False, False, True)
     assert facts["scratch"] == ("", True, True, True)
     assert facts["best"] == ("tests.graph.test_state:biggest", False, False, False)
+
+
+def test_a_reducer_that_changes_what_it_is_given_changes_nothing_else() -> None:
+    def push(old: list[int], new: int) -> list[int]:
+        old.append(new)
+        return old
+
+    class Pushed(BaseModel):
+        xs: Annotated[list[int], push] = []
+
+    pushed = StateSchema.of(Pushed)
+    first = pushed.decode(pushed.initial({"xs": [1]}))
+    second = pushed.apply(first, *pushed.encode_update({"xs": 2}))
+    assert (first, second) == ({"xs": [1]}, {"xs": [1, 2]})
+
+
+def test_what_a_reducer_gives_must_be_json() -> None:
+    def odd(old: object, new: int) -> object:
+        return math.inf
+
+    class Odd(BaseModel):
+        x: Annotated[float, odd] = 0
+
+    found = StateSchema.of(Odd)
+    with pytest.raises(InvalidUpdate, match="field 'x': what its reducer <closure> gave: inf is no number"):
+        found.reduced(found.apply({"x": 0.0}, *found.encode_update({"x": 1})), ["x"])
 
 
 def test_add_of_what_json_cannot_add_is_not_portable() -> None:
