@@ -113,7 +113,7 @@ def test_a_graph_is_a_tool() -> None:
         Execute(),
         Think(),
         Ask(prompt="And now?"),
-        Call(function="math:sqrt", args={"x": "score"}, result="score"),
+        Call(ref="math:sqrt", args={"x": "score"}, result="score"),
         Subgraph(research, inputs={"query": "topic"}),
     ],
     ids=lambda shipped: shipped.kind,
