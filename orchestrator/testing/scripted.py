@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -14,8 +15,8 @@ from orchestrator.models.messages import Reply, ToolCall
 
 Said: TypeAlias = str | Reply | Sequence[ToolCall] | Exception
 """One reply: a text, a whole reply, tool calls, or an error that is raised."""
-Answer: TypeAlias = Callable[[ModelRequest], Said]
-"""A function that gives the reply to a request."""
+Answer: TypeAlias = Callable[[ModelRequest], Said | Awaitable[Said]]
+"""A function, sync or async, that gives the reply to a request."""
 Script: TypeAlias = Sequence[Said | Answer] | Answer
 
 
@@ -24,7 +25,7 @@ class ScriptedModel(RequestModel):
 
     A list of replies is for one call after the other, so two calls at the same time are an error too: their order
     would be a matter of luck. A mapping has such a list, or a function of the request that answers every call, for
-    each node that asks; its nodes may ask at the same time.
+    each node that asks, so different nodes may ask at the same time.
 
         async with Executor(model=ScriptedModel({"plan": ["1. look"], "search": lambda request: "found"})) as ex: ...
 
@@ -38,10 +39,11 @@ class ScriptedModel(RequestModel):
         """Every request, in order."""
         self._faults: list[str] = []
         self._asking: dict[str | None, int] = {}
-        scripts = replies if isinstance(replies, Mapping) else {None: replies}
-        self._scripts: dict[str | None, Answer | list[Said | Answer]] = {
-            node: script if callable(script) else _listed(script) for node, script in scripts.items()
-        }
+        self._scripts: dict[str | None, Answer | list[Said | Answer]] = {}
+        if isinstance(replies, Mapping):
+            self._scripts.update({node: _script(script) for node, script in replies.items()})
+        else:
+            self._scripts[None] = _script(replies)
 
     def __repr__(self) -> str:
         return f"ScriptedModel(name={self.name!r})"
@@ -74,16 +76,18 @@ class ScriptedModel(RequestModel):
         """The next reply of the script."""
         self.requests.append(request)
         node = None if None in self._scripts else calling_node.get()
-        if self._asking.get(node) and None in self._scripts and not callable(self._scripts[None]):
-            raise self._fault(f"call {len(self.requests)} came while another was going on; give a mapping by node")
+        if self._asking.get(node) and not callable(self._scripts.get(node)):
+            place = f" of node {node!r}" if node is not None else ""
+            mend = "give a function of the request" if node is not None else "give a mapping by node"
+            raise self._fault(f"call {len(self.requests)}{place} came while another was going on; {mend}")
         self._asking[node] = self._asking.get(node, 0) + 1
         try:
             await anyio.lowlevel.checkpoint()  # where a real model would let others run
-            return self._next(node, request)
+            return await self._next(node, request)
         finally:
             self._asking[node] -= 1
 
-    def _next(self, node: str | None, request: ModelRequest) -> Reply:
+    async def _next(self, node: str | None, request: ModelRequest) -> Reply:
         script = self._scripts.get(node)
         if script is None:
             asking = f"node {node!r}" if node is not None else "a call outside of any node"
@@ -97,6 +101,8 @@ class ScriptedModel(RequestModel):
             said = script
         if callable(said):
             said = said(request)
+            if inspect.isawaitable(said):
+                said = await said
         if isinstance(said, Exception):
             raise said
         if isinstance(said, str):
@@ -110,7 +116,9 @@ class ScriptedModel(RequestModel):
         return AssertionError(f"{self.name}: {words}")
 
 
-def _listed(script: Sequence[Said | Answer]) -> list[Said | Answer]:
+def _script(script: Script) -> Answer | list[Said | Answer]:
+    if callable(script):
+        return script
     if isinstance(script, str):
         raise TypeError(f"ScriptedModel wants a list of replies, not the text {script!r}: write [{script!r}]")
     return list(script)

@@ -1,9 +1,10 @@
 """What models may call: tools, made of functions, methods or classes, and toolboxes of them."""
 
+from orchestrator.tools.function import tool
 from orchestrator.tools.refs import tools_from_ref
 from orchestrator.tools.result import Effect, Risk, ToolFailure, ToolResult, risk_at_most
 from orchestrator.tools.schema import IdempotencyKey
-from orchestrator.tools.tool import Tool, tool
+from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
 __all__ = [

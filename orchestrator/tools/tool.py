@@ -14,10 +14,9 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import anyio
 import anyio.to_thread
@@ -37,7 +36,7 @@ _BODIES = ("execute", "call")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
-def _check(name: str, risk: object, effect: object, timeout: object) -> None:
+def checked(name: str, risk: object, effect: object, timeout: object) -> None:
     if not _NAME.fullmatch(name):
         raise TypeError(f"tool {name!r} has no name that a model could call: give it one of letters, digits, _ . and -")
     if risk not in RISKS:
@@ -97,7 +96,7 @@ class Tool:
         super().__init_subclass__(**kw)
         cls._body = next((body for body in _BODIES if callable(getattr(cls, body, None))), None)
         cls._spec_ = cls._wants_ = None
-        _check(cls.__name__, cls.risk, cls.effect, cls.timeout)
+        checked(cls.__name__, cls.risk, cls.effect, cls.timeout)
         if cls._body is not None:
             wants_of(getattr(cls, cls._body), cls.__name__, bound=True)
 
@@ -163,7 +162,7 @@ class Tool:
         found = copy.copy(self)
         for attribute, value in changes.items():
             setattr(found, attribute, value)
-        _check(found.name, found.risk, found.effect, found.timeout)
+        checked(found.name, found.risk, found.effect, found.timeout)
         return found
 
     def __repr__(self) -> str:
@@ -299,107 +298,6 @@ class Tool:
         return partial(function, *first, **given)
 
 
-class FunctionTool(Tool):
-    """A tool made of a function or method, by `@tool`."""
-
-    def __init__(
-        self, function: Callable[..., Any], *, around: Mapping[str, object] | None = None, **given: Any
-    ) -> None:
-        self._of_class = isinstance(function, classmethod)
-        inside: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
-        self.function: Callable[..., Any] = inside
-        """What is called."""
-        self._around = around
-        self._bound: tuple[object, ...] = ()
-        first = next(iter(inspect.signature(self.function).parameters), "")
-        free = isinstance(function, staticmethod) or inspect.ismethod(function)
-        self._method = self._of_class or (first in ("self", "cls") and not free)
-        inner: Any = self.function.func if isinstance(self.function, partial) else self.function
-        self.name = str(getattr(inner, "__name__", type(inner).__name__))
-        for attribute, value in given.items():
-            setattr(self, attribute, value)
-        _check(self.name, self.risk, self.effect, self.timeout)
-        self._wants_ = wants_of(self.function, self.name, bound=self._method)
-
-    def __get__(self, instance: object | None, owner: type | None = None) -> FunctionTool:
-        """As an attribute of a class: the tool, bound to the instance that it is taken from."""
-        if not self._method or self._bound:
-            return self
-        target = owner if self._of_class else instance
-        if target is None:
-            return self
-        bound = copy.copy(self)
-        bound._bound = (target,)
-        return bound
-
-    def _function(self) -> Callable[..., Any]:
-        if self._method and not self._bound:
-            raise TypeError(f"tool {self.name!r} is a method: take it from an instance")
-        return partial(self.function, *self._bound) if self._bound else self.function
-
-    @property
-    def _spec(self) -> Spec:
-        if self._spec_ is None:
-            self._spec_ = spec_of(self.function, self.name, self._wants, around=self._around)
-        return self._spec_
-
-
-class _Decorator(Protocol):
-    def __call__(self, function: Callable[..., Any] | Tool, /) -> Tool: ...
-
-
-@overload
-def tool(function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool: ...
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    risk: Risk | None = None,
-    effect: Effect | None = None,
-    timeout: float | None = None,
-    retry: Retry | None = None,
-    ends: bool | None = None,
-    group: str | None = None,
-) -> _Decorator: ...
-def tool(
-    function: Callable[..., Any] | Tool | None = None,
-    /,
-    name: str | None = None,
-    *,
-    description: str | None = None,
-    risk: Risk | None = None,
-    effect: Effect | None = None,
-    timeout: float | None = None,
-    retry: Retry | None = None,
-    ends: bool | None = None,
-    group: str | None = None,
-) -> Tool | _Decorator:
-    """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
-
-    Given a tool it makes a copy with these changes: `tool(add, name="plus")`.
-
-    Raises:
-        TypeError: the function takes `*args`, or an option does not fit.
-    """
-    given = {
-        key: value
-        for key, value in {
-            "name": name, "description": description, "risk": risk, "effect": effect, "timeout": timeout,
-            "retry": retry, "ends": ends, "group": group,
-        }.items()
-        if value is not None
-    }  # fmt: skip
-    around = sys._getframe(1).f_locals
-
-    def wrap(function: Callable[..., Any] | Tool, /) -> Tool:
-        if isinstance(function, Tool):
-            return function.with_(**given)
-        return FunctionTool(function, around=around, **given)
-
-    return wrap if function is None else wrap(function)
-
-
 async def _run(call: Callable[[], Any]) -> Any:
     """Run a sync function in a thread, which goes on by itself if the caller is cancelled; await an async one."""
     if _is_async(call):
@@ -411,4 +309,4 @@ async def _run(call: Callable[[], Any]) -> Any:
 def _is_async(function: Any) -> bool:
     while isinstance(function, partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -246,7 +246,7 @@ def _fresh(taken: set[str]) -> str:
 
 
 def _offers(request: ModelRequest) -> list[Offer]:
-    functions: Iterable[Any] = (tool.get("function") or {} for tool in request.tools)
+    functions: list[Any] = [tool.get("function") or {} for tool in request.tools]
     return [Offer(str(f.get("name")), str(f.get("description") or ""), f.get("parameters") or {}) for f in functions]
 
 

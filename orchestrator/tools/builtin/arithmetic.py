@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 from pydantic import WithJsonSchema
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.tool import tool
+from orchestrator.tools.function import tool
 
 Number: TypeAlias = Annotated[int | float, WithJsonSchema({"type": "number"})]
 

@@ -1,0 +1,125 @@
+"""Functions and methods as tools.
+
+@tool(risk="read", effect="read")
+def weather(city: str) -> str:
+    \"\"\"The weather now.
+
+    Args:
+        city: name of the city.
+    \"\"\"
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol, overload
+
+from orchestrator.graph.limits import Retry
+from orchestrator.tools.result import Effect, Risk
+from orchestrator.tools.schema import Spec, spec_of, wants_of
+from orchestrator.tools.tool import Tool, checked
+
+
+class FunctionTool(Tool):
+    """A tool made of a function or method, by `@tool`."""
+
+    def __init__(
+        self, function: Callable[..., Any], *, around: Mapping[str, object] | None = None, **given: Any
+    ) -> None:
+        self._of_class = isinstance(function, classmethod)
+        inside: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
+        self.function: Callable[..., Any] = inside
+        """What is called."""
+        self._around = around
+        self._bound: tuple[object, ...] = ()
+        first = next(iter(inspect.signature(self.function).parameters), "")
+        free = isinstance(function, staticmethod) or inspect.ismethod(function)
+        self._method = self._of_class or (first in ("self", "cls") and not free)
+        inner: Any = self.function.func if isinstance(self.function, partial) else self.function
+        self.name = str(getattr(inner, "__name__", type(inner).__name__))
+        for attribute, value in given.items():
+            setattr(self, attribute, value)
+        checked(self.name, self.risk, self.effect, self.timeout)
+        self._wants_ = wants_of(self.function, self.name, bound=self._method)
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> FunctionTool:
+        """As an attribute of a class: the tool, bound to the instance that it is taken from."""
+        if not self._method or self._bound:
+            return self
+        target = owner if self._of_class else instance
+        if target is None:
+            return self
+        bound = copy.copy(self)
+        bound._bound = (target,)
+        return bound
+
+    def _function(self) -> Callable[..., Any]:
+        if self._method and not self._bound:
+            raise TypeError(f"tool {self.name!r} is a method: take it from an instance")
+        return partial(self.function, *self._bound) if self._bound else self.function
+
+    @property
+    def _spec(self) -> Spec:
+        if self._spec_ is None:
+            self._spec_ = spec_of(self.function, self.name, self._wants, around=self._around)
+        return self._spec_
+
+
+class _Decorator(Protocol):
+    def __call__(self, function: Callable[..., Any] | Tool, /) -> Tool: ...
+
+
+@overload
+def tool(function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    risk: Risk | None = None,
+    effect: Effect | None = None,
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    ends: bool | None = None,
+    group: str | None = None,
+) -> _Decorator: ...
+def tool(
+    function: Callable[..., Any] | Tool | None = None,
+    /,
+    name: str | None = None,
+    *,
+    description: str | None = None,
+    risk: Risk | None = None,
+    effect: Effect | None = None,
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    ends: bool | None = None,
+    group: str | None = None,
+) -> Tool | _Decorator:
+    """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
+
+    Given a tool it makes a copy with these changes: `tool(add, name="plus")`.
+
+    Raises:
+        TypeError: the function takes `*args`, or an option does not fit.
+    """
+    given = {
+        key: value
+        for key, value in {
+            "name": name, "description": description, "risk": risk, "effect": effect, "timeout": timeout,
+            "retry": retry, "ends": ends, "group": group,
+        }.items()
+        if value is not None
+    }  # fmt: skip
+    around = sys._getframe(1).f_locals
+
+    def wrap(function: Callable[..., Any] | Tool, /) -> Tool:
+        if isinstance(function, Tool):
+            return function.with_(**given)
+        return FunctionTool(function, around=around, **given)
+
+    return wrap if function is None else wrap(function)
