@@ -332,7 +332,7 @@ def _node_of(name: str, thing: object) -> Node:
     if isinstance(thing, Mapping):
         from orchestrator.graph.nodedata import node_from_data
 
-        return node_from_data(thing)
+        return node_from_data(thing, strict=True)
     if isinstance(thing, type) and issubclass(thing, Node):
         raise GraphError(f"node {name!r} is the class {thing.__name__}: make one, {thing.__name__}(...)")
     if callable(thing):

@@ -54,9 +54,10 @@ def node_data(node: Node) -> JsonObject:
     return data
 
 
-def node_from_data(data: JsonObject, *, resolve: bool = False) -> Node:
+def node_from_data(data: JsonObject, *, resolve: bool = False, strict: bool = False) -> Node:
     """A node from JSON. Kinds of this library need no code; a function, or a kind of the user's, is imported only
-    if `resolve` is true and stands as an `UnresolvedNode` otherwise.
+    if `resolve` is true and stands as an `UnresolvedNode` otherwise. So does a node of this library that was stored
+    by another version and does not fit its kind any more, unless `strict` or `resolve` is true.
 
     Raises:
         GraphError: the data does not fit its kind.
@@ -70,11 +71,11 @@ def node_from_data(data: JsonObject, *, resolve: bool = False) -> Node:
     if "class" not in data:
         shipped = _shipped_kinds().get(kind)
         if shipped is not None:
-            return _of_kind(shipped, data, resolve)
-    return _of_kind(_kind_of_a_user(kind, data.get("class")), data, resolve) if resolve else _unresolved(kind, data)
+            return _of_kind(shipped, data, resolve, strict or resolve)
+    return _of_kind(_kind_of_a_user(kind, data.get("class")), data, True, True) if resolve else _unresolved(kind, data)
 
 
-def _of_kind(cls: type[Node], data: JsonObject, resolve: bool) -> Node:
+def _of_kind(cls: type[Node], data: JsonObject, resolve: bool, strict: bool) -> Node:
     about = {"kind", "class", "outcomes"} - set(cls.model_fields)
     fields: dict[str, Any] = {key: value for key, value in data.items() if key not in about}
     graph = fields.get("graph")
@@ -87,10 +88,13 @@ def _of_kind(cls: type[Node], data: JsonObject, resolve: bool) -> Node:
             fields["graph"] = resolve_ref(graph)
     try:
         node = cls(**fields)
-    except ValidationError as error:
-        raise GraphError(f"node of kind {cls.kind!r}: {explain(error)}") from None
+    except (ValidationError, GraphError) as error:
+        if not strict:
+            return _unresolved(cls.kind, data)
+        fault = explain(error) if isinstance(error, ValidationError) else str(error)
+        raise GraphError(f"node of kind {cls.kind!r}: {fault}") from None
     stored = data.get("outcomes")
-    if stored is not None and list(node.outcomes) != stored and not resolve:
+    if stored is not None and list(node.outcomes) != stored and not strict:
         return _unresolved(cls.kind, data)  # the kind has changed since; the run was drawn with the old one
     return node
 

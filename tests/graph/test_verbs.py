@@ -8,6 +8,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, JsonValue
 
+from orchestrator.errors import GraphError
 from orchestrator.graph import ITEM, Graph, Update, extend, local, node, node_data, node_from_data
 from orchestrator.nodes import Ask, Call, ChooseArgs, ChooseTool, Confirm, Execute, Subgraph, Think
 
@@ -124,6 +125,14 @@ def test_nodes_of_the_library_are_data_and_need_no_code(shipped: object) -> None
     again = node_from_data(data)
     assert type(again) is type(shipped)
     assert node_data(again) == data
+
+
+def test_a_stored_node_that_does_not_fit_its_kind_any_more_can_still_be_drawn() -> None:
+    data = {"kind": "confirm", "outcomes": ["yes", "no"], "words": "an older version's field"}
+    old = node_from_data(data)
+    assert (old.kind, old.outcomes, node_data(old)) == ("unresolved", ("yes", "no"), data)
+    with pytest.raises(GraphError, match="node of kind 'confirm': words: extra inputs are not permitted"):
+        Graph(name="g", state=Main, nodes={"a": data}, edges="START -> a -> END")
 
 
 def test_a_stored_graph_has_the_graphs_inside_it() -> None:
