@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.render import sizes
-from orchestrator.render.drawing import Drawing, EdgeMark, Level
+from orchestrator.render.drawing import Drawing, Level
 from orchestrator.render.layout import Box, Curve, Direction, Layout, Point
-from orchestrator.render.order import ordered
+from orchestrator.render.order import ranks
 from orchestrator.render.sizes import Size
 
 _GAP, _RANK_GAP, _EDGE_ROOM, _SWEEPS = 30.0, 56.0, 34.0, 4
@@ -67,7 +67,7 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool) -> _P
         width, height = inner.width + shift.x + gap, inner.height + shift.y + gap
         least = sizes.head_size(cluster).width
         room[cluster.key] = Size(width, max(height, least)) if turned else Size(max(width, least), height)
-    ranks = _ranks(list(room), level.edges)
+    ranks = _ranks(list(room), level)
     placed = _rows(ranks, room)
     for cluster in level.clusters:
         corner = placed.boxes[cluster.key]
@@ -85,16 +85,13 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool) -> _P
     return placed
 
 
-def _ranks(keys: list[str], edges: list[EdgeMark]) -> list[list[str]]:
+def _ranks(keys: list[str], level: Level) -> list[list[str]]:
     """Longest ways from the roots, with the edges that close circles left out; then ordered by neighbours."""
-    keys_in_order, back = ordered(keys, edges)
-    before: dict[str, list[str]] = {key: [] for key in keys}
-    for edge in edges:
-        if edge.key not in back:
+    rank = ranks(level)
+    before: dict[str, list[str]] = {key: [] for key in rank}
+    for edge in level.edges:
+        if rank[edge.source] < rank[edge.target]:
             before[edge.target].append(edge.source)
-    rank: dict[str, int] = {}
-    for key in keys_in_order:
-        rank[key] = 1 + max((rank[earlier] for earlier in before[key]), default=-1)
     rows: list[list[str]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
     for key in keys:
         rows[rank[key]].append(key)

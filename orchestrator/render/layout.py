@@ -18,7 +18,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level
-from orchestrator.render.order import backward
+from orchestrator.render.order import backward, ranks
 
 Direction: TypeAlias = Literal["TB", "LR"]
 Engine: TypeAlias = Literal["dot", "wasi", "simple"]
@@ -27,6 +27,8 @@ KEPT = 128
 """Layouts that are kept."""
 _EM = 6.0  # pixels: Courier's advance at 10 points, the same in every Graphviz
 _POINTS = 72.0
+_MANY = 400  # edges
+_TANGLED = 20_000  # ranks that edges pass, squared, for each edge: what routing round nodes takes grows with it
 
 
 class Point(NamedTuple):
@@ -135,7 +137,7 @@ def _source(drawing: Drawing, direction: Direction) -> Iterator[str]:
     levels = drawing.levels()
     yield "digraph {"
     yield f"graph [rankdir={direction} compound=true nodesep=0.4 ranksep={0.5 if direction == 'TB' else 0.55}"
-    yield f"  fontname=Courier fontsize=20 margin=0 {_effort(len(drawing.edges))}]"
+    yield f"  fontname=Courier fontsize=20 margin=0 {_effort(levels, len(drawing.edges))}]"
     yield 'node [shape=box fixedsize=true label=""]'
     yield "edge [fontname=Courier fontsize=10 arrowsize=0.7]"
     yield from _boxes(levels, None)
@@ -151,9 +153,15 @@ def _source(drawing: Drawing, direction: Direction) -> Iterator[str]:
     yield "}"
 
 
-def _effort(edges: int) -> str:
-    # Network simplex is what takes the time in large graphs; bounding it costs a few crossings.
-    return "nslimit=4 nslimit1=4 mclimit=0.4" if edges > 400 else ""
+def _effort(levels: Mapping[str | None, Level], edges: int) -> str:
+    """Options for large graphs: without them Graphviz takes minutes over what nobody could read anyway."""
+    reach = 0
+    for level in levels.values():
+        rank = ranks(level)
+        reach += sum(abs(rank[edge.source] - rank[edge.target]) for edge in level.edges)
+    if reach * reach > _TANGLED * edges:
+        return "nslimit=0.5 nslimit1=1 mclimit=0.1 splines=line"
+    return "nslimit=1 nslimit1=1 mclimit=0.1" if edges > _MANY else ""
 
 
 def _boxes(levels: Mapping[str | None, Level], cluster: str | None) -> Iterator[str]:

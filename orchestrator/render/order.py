@@ -31,6 +31,21 @@ def ordered(keys: Iterable[str], edges: Iterable[EdgeMark]) -> tuple[list[str], 
     return finished[::-1], frozenset(back)
 
 
+def ranks(level: Level) -> dict[str, int]:
+    """How far down each node is at least: the longest way to it, circles left open."""
+    keys = [*(node.key for node in level.nodes), *(cluster.key for cluster in level.clusters)]
+    in_order, back = ordered(keys, level.edges)
+    found = dict.fromkeys(in_order, 0)
+    following: dict[str, list[str]] = {key: [] for key in keys}
+    for edge in level.edges:
+        if edge.key not in back:
+            following[edge.source].append(edge.target)
+    for key in in_order:
+        for target in following[key]:
+            found[target] = max(found[target], found[key] + 1)
+    return found
+
+
 def _walk(
     root: str,
     following: Mapping[str, list[EdgeMark]],

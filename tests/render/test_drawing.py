@@ -1,0 +1,95 @@
+"""What a picture shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.executor.overlay import Overlay
+from orchestrator.graph import Graph
+from orchestrator.nodes import Subgraph
+from orchestrator.render import build, draw
+from orchestrator.render.drawing import short
+from orchestrator.render.overlaid import place
+from tests.graph import sample
+from tests.render.sample import make, paused, research, running, search, stored
+
+
+def test_all_frames_of_a_subgraph_are_added_up() -> None:
+    drawing = draw(research(), running())
+    visits = {(node.path, node.name): node.visits for node in drawing.by_key.values() if node.visits}
+    assert visits == {
+        ("", "plan"): 1,
+        ("", "look"): 2,
+        ("look", "find"): 5,
+        ("look", "judge"): 4,
+        ("", "merge"): 1,
+    }
+    assert {(edge.path, edge.names[0]): edge.taken for edge in drawing.edges if edge.taken} == {
+        ("", "START"): 1,
+        ("", "plan"): 3,
+        ("", "look"): 2,
+        ("", "merge"): 1,
+        ("look", "START"): 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("frame", "names"),
+    [
+        ("", ""),
+        ("look", "look"),
+        ("plan.0/look", "look"),
+        ("plan.0/look/find.3/in-ner", "look/in-ner"),
+        ("plan*look:xs.2/look", "look"),
+        ("plan.0/(4 more)/look", "look"),
+    ],
+)
+def test_place(frame: str, names: str) -> None:
+    assert place(frame) == names
+
+
+def test_a_map_without_a_join_is_drawn_per_item_to_its_end() -> None:
+    graph = make(
+        "g", {"a": stored(), "b": stored(), "c": stored()}, "START -> a\na -> b : each questions\nb -> c -> END"
+    )
+    assert {node.name for node in draw(graph).nodes if node.per_item} == {"b", "c"}
+
+
+def test_a_map_ends_at_its_join() -> None:
+    assert {node.name for node in draw(research()).by_key.values() if node.per_item} == {"look"}
+
+
+def test_a_picture_without_code_is_the_same() -> None:
+    graph = sample.make()
+    bare = Graph.from_data(graph.data())
+    assert bare.nodes["grade"].kind == "unresolved"
+    assert draw(bare, paused()) == draw(graph, paused())
+
+
+def test_graphs_inside_graphs() -> None:
+    middle = make("middle", {"deep": Subgraph(search())}, "START -> deep -> END")
+    outer = make("outer", {"mid": Subgraph(middle)}, "START -> mid -> END")
+    run = Overlay(visits={("mid/a.1/deep", "find"): 3}, waiting={("mid/deep", "judge")})
+    nodes = {node.id: node for node in draw(outer, run).by_key.values()}
+    assert nodes["node-mid.deep.find"].visits == 3
+    assert "waiting" in nodes["node-mid.deep.judge"].states
+    # Those around it work as long as it does, although they have no visits yet.
+    assert nodes["node-mid"].states == nodes["node-mid.deep"].states == ("visited", "waiting", "current")
+
+
+def test_nesting_that_multiplies_is_drawn_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "MOST_NODES", 10)
+    graph = search()
+    for level in range(12):
+        twice = {"one": Subgraph(graph), "two": Subgraph(graph)}
+        graph = make(f"level{level}", {**twice}, "START -> one -> two -> END")
+    drawing = draw(graph)
+    assert len(drawing.by_key) < 40
+    assert {node.look for node in drawing.nodes} >= {"graph"}
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "1"), (999, "999"), (9_999, "9999"), (10_000, "10k"), (999_999, "999k"), (2_500_000, "2M")]
+)
+def test_counts_stay_short(count: int, said: str) -> None:
+    assert short(count) == said

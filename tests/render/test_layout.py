@@ -1,0 +1,149 @@
+"""Where things go, and what lays them out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.render import RenderError, draw, engines, to_png, to_svg
+from orchestrator.render.backends import graphviz
+from orchestrator.render.layout import Engine, lay_out, layout_source, read_layout
+from orchestrator.render.order import backward, dominators
+from tests.render.sample import HOSTILE, essay, large, make, research, stored
+
+ALL: tuple[Engine, ...] = (*engines(), "simple")
+needs_dot = pytest.mark.skipif("dot" not in engines(), reason="the program `dot` is not here")
+
+
+@pytest.fixture
+def no_dot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without the program `dot`."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_what_is_laid_out_holds_no_word_of_the_graph() -> None:
+    graph = make("secretname", {"hidden": stored(HOSTILE, "unseen", "other")}, "START -> hidden -> END")
+    source = layout_source(draw(graph))
+    for word in ("secretname", "hidden", "unseen", "script"):
+        assert word not in source
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_everything_has_its_place(engine: Engine) -> None:
+    drawing = draw(research())
+    layout = lay_out(drawing, engine=engine)
+    assert set(layout.nodes) == {node.key for node in drawing.nodes}
+    assert set(layout.edges) == {edge.key for edge in drawing.edges}
+    assert set(layout.clusters) == {cluster.key for cluster in drawing.clusters}
+    assert layout.engine == engine
+    for cluster in drawing.clusters:
+        box = layout.clusters[cluster.key]
+        for node in drawing.nodes:
+            if node.cluster == cluster.key:
+                at = layout.nodes[node.key]
+                assert box.left < at.x < box.right
+                assert box.top < at.y < box.bottom
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_start_is_on_top_and_edges_lead_to_their_targets(engine: Engine) -> None:
+    drawing = draw(essay())
+    layout = lay_out(drawing, engine=engine)
+    top = min(drawing.nodes, key=lambda node: layout.nodes[node.key].y)
+    assert top.name == "START"
+    for edge in drawing.edges:
+        tip = layout.edges[edge.key].tip
+        target, source = layout.nodes[edge.target], layout.nodes[edge.source]
+        assert abs(tip.y - target.y) < 30
+        assert abs(layout.edges[edge.key].points[0].y - source.y) < 30
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_to_the_right(engine: Engine) -> None:
+    layout = lay_out(draw(essay()), engine=engine, direction="LR")
+    assert layout.width > layout.height
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_nodes_do_not_cover_each_other(engine: Engine) -> None:
+    from orchestrator.render.sizes import node_size
+
+    drawing = draw(large(30))
+    layout = lay_out(drawing, engine=engine)
+    boxes = [(layout.nodes[node.key], node_size(node)) for node in drawing.nodes]
+    for number, (at, size) in enumerate(boxes):
+        for other, room in boxes[:number]:
+            assert (
+                abs(at.x - other.x) >= (size.width + room.width) / 2 - 1
+                or abs(at.y - other.y) >= (size.height + room.height) / 2 - 1
+            )
+
+
+def test_one_layout_for_all_runs_of_a_structure() -> None:
+    assert lay_out(draw(essay()), engine="wasi") is lay_out(draw(essay()), engine="wasi")
+
+
+def test_what_takes_too_long_is_laid_out_simply() -> None:
+    svg = to_svg(large(210), timeout=0.001)
+    assert 'data-layout="simple"' in svg
+
+
+def test_an_engine_that_was_asked_for_says_what_is_wrong() -> None:
+    with pytest.raises(RenderError, match=r"took longer than 0\.001 s; draw a part, or as mermaid or text"):
+        to_svg(large(211), engine="wasi", timeout=0.001)
+
+
+def test_without_dot_the_wasm_build_lays_out(no_dot: None) -> None:
+    assert engines() == ("wasi",)
+    assert 'data-layout="wasi"' in to_svg(make("unseen", {"only": stored()}, "START -> only -> END"))
+    with pytest.raises(RenderError, match=r"`dot` is not on PATH; install graphviz"):
+        graphviz("digraph {}", "json0", "dot", size=1)
+
+
+def test_a_large_graph_without_dot(no_dot: None) -> None:
+    assert 'data-layout="wasi"' in to_svg(large(120))
+
+
+def test_png_without_dot_names_the_mend(no_dot: None) -> None:
+    with pytest.raises(RenderError, match=r"PNG needs the program `dot`, which is not on PATH; install graphviz"):
+        to_png(essay())
+
+
+@needs_dot
+def test_png() -> None:
+    small, large_ = to_png(essay(), dpi=72), to_png(essay(), dpi=144)
+    assert small.startswith(b"\x89PNG\r\n")
+    assert len(large_) > len(small)
+
+
+def test_a_layout_that_cannot_be_read() -> None:
+    with pytest.raises(RenderError, match="the dot layout cannot be read"):
+        read_layout(b'{"bb": "0,0,1"}', "dot")
+
+
+def test_bad_dot_is_an_error() -> None:
+    for backend in engines():
+        with pytest.raises(RenderError):
+            graphviz("digraph {", "json0", backend, size=1)
+
+
+def test_edges_that_lead_back() -> None:
+    drawing = draw(essay())
+    back = backward(drawing.levels()[None])
+    assert {edge.names for edge in drawing.edges if edge.key in back} == {("grade", "write"), ("publish", "write")}
+
+
+def test_dominators() -> None:
+    graph = make(
+        "g",
+        {"a": stored("think", "x", "y"), "b": stored(), "c": stored(), "d": stored()},
+        "START -> a\na -> b : x\na -> c : y\nb, c -> d\nd -> END\n* -> c : error",
+    )
+    drawing = draw(graph)
+    level = drawing.levels()[None]
+    names = {node.key: node.name for node in drawing.nodes}
+    found = dominators([node.key for node in level.nodes], level.edges)
+    assert {names[key]: up and names[up] for key, up in found.items()} == {
+        "START": None, "a": "START", "b": "a", "c": "a", "d": "a", "END": "d", "*": None,
+    }  # fmt: skip

@@ -1,0 +1,76 @@
+"""What strangers wrote, made safe to show."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.render import lines, plain, redact, told
+
+KEY = "sk-" + "a1B2" * 8
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain words", "plain words"),
+        ("two\n\tlines\r\n", "two lines"),
+        ("\x1b[31;1mred\x1b[0m", "red"),
+        ("\x9b31mred", "red"),
+        ("\x1b]0;title\x07after", "after"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("bell\x07 null\x00 del\x7f", "bell null del"),
+        ("admin\u202etxt.exe", "admintxt.exe"),
+        ("\u2066iso\u2069lated\u200f", "isolated"),
+        ("a\u200bb\ufeffc\u00add", "abcd"),
+        ("\U000e0041tag", "tag"),
+        ("a\u2028b", "a b"),
+        ("lone\ud800", "lone"),
+        ("no\uffff", "no"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("👩\u200d💻 naïve 東京", "👩\u200d💻 naïve 東京"),
+        ("z" + "\u0301" * 50, "z" + "\u0301" * 4),
+    ],
+)
+def test_plain(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_cut() -> None:
+    assert plain("a long sentence", 8) == "a long…"
+    assert plain("short", 8) == "short"
+
+
+def test_lines_keep_their_breaks() -> None:
+    assert lines("one\n\x1b[2Jtwo\r\nthree") == "one\ntwo\nthree"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"key {KEY}!", "key [redacted]!"),
+        (f"Authorization: Bearer {KEY[3:]}", "Authorization: Bearer [redacted]"),
+        ("postgres://ann:hunter2@host/db", "postgres://ann:[redacted]@host/db"),
+        ('{"api_key": "abcd1234"}', '{"api_key": [redacted]}'),
+        ("PASSWORD=hunter22 next", "PASSWORD=[redacted] next"),
+        ("ghp_" + "x" * 36, "[redacted]"),
+        ("AKIA" + "ABCD" * 4, "[redacted]"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "[redacted]"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "[redacted]"),
+        ("api_key=env:OPENAI_API_KEY", "api_key=env:OPENAI_API_KEY"),
+        ("max_tokens: 12", "max_tokens: 12"),
+        ("password: null", "password: null"),
+        ("the secret garden", "the secret garden"),
+        ("see https://example.org/a:b", "see https://example.org/a:b"),
+    ],
+)
+def test_redact(text: str, shown: str) -> None:
+    assert redact(text) == shown
+
+
+def test_a_secret_is_blanked_before_the_text_is_cut() -> None:
+    assert told(f"the key {KEY}", 14) == "the key [reda…"
+    assert told(f"\x1b[1m{KEY[:10]}\x1b[0m{KEY[10:]}") == "[redacted]"
+
+
+def test_redacting_a_long_text_is_quick() -> None:
+    assert redact("a-" * 50_000) == "a-" * 50_000
