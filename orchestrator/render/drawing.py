@@ -14,6 +14,14 @@ Look: TypeAlias = Literal["start", "end", "stop", "any", "code", "model", "tool"
 STATES = ("visited", "running", "waiting", "failed")
 """The classes that a run gives to nodes; `current` comes with the middle two. Edges get `taken`."""
 
+_DOES: dict[Look, str] = {
+    "human": "asks a person",
+    "model": "asks a model",
+    "tool": "calls tools",
+    "code": "runs code",
+    "graph": "runs a graph",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
@@ -45,8 +53,9 @@ class NodeMark:
 
     @property
     def detail(self) -> str:
-        """The small line: kind and join."""
-        return f"{self.kind} · {self.join}" if self.join else self.kind
+        """The small line: kind and join. A name that says the kind already is followed by what the kind does."""
+        said = self.kind if self.name.replace("_", " ") != self.kind else _DOES.get(self.look, self.kind)
+        return f"{said} · {self.join}" if self.join else said
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,10 +103,10 @@ class _Tree:
             if not straight:
                 return
             for target in straight[:-1]:
-                yield left + (_arrow(groups[target], "down") if target in led else "↓")
+                yield left + (_arrow(groups[target], "down") if target in led else "│")
                 yield from self._walk(target, left, left)
             key = straight[-1]
-            yield left + (_arrow(groups[key], "down") if key in led else "↓")
+            yield left + (_arrow(groups[key], "down") if key in led else "│")
             head = left
 
     def _straight(self, key: str, left: str) -> list[str]:

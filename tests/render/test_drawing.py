@@ -93,3 +93,10 @@ def test_nesting_that_multiplies_is_drawn_closed(monkeypatch: pytest.MonkeyPatch
 )
 def test_counts_stay_short(count: int, said: str) -> None:
     assert short(count) == said
+
+
+def test_a_node_named_after_its_kind_says_what_it_does() -> None:
+    graph = make(
+        "g", {"choose_tool": stored("choose_tool"), "ok": stored("confirm")}, "START -> choose_tool -> ok -> END"
+    )
+    assert [node.detail for node in draw(graph).nodes if not node.terminal] == ["asks a model", "confirm"]

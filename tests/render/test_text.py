@@ -68,7 +68,7 @@ merge  function · join all  ✓
 │  └─→ vote
 ├─→ tone  function  ▶ running
 │  └─→ vote
-↓
+│
 vote  function · join 1
 ├─ again → plan ↑
 ├─ fine → ◎ END
