@@ -176,7 +176,7 @@ def _walk(topology: Topology) -> list[Problem]:
         return []
     first: _State = ("START", ())
     came: dict[_State, _State | None] = {first: None}
-    stack = [first]
+    stack: list[_State] = [first]
     lost: dict[str, Problem] = {}
     waits: dict[str, dict[str, None]] = {join: {} for join in topology.joins}
     while stack:
