@@ -41,7 +41,7 @@ class Plan:
     @classmethod
     def of(cls, graph: Graph) -> Plan:
         """The plan of a graph, made once per graph object."""
-        known = graph.__dict__.get("_plan")
+        known = vars(graph).get("_plan")
         if isinstance(known, cls):
             return known
         plan = cls(
@@ -55,5 +55,5 @@ class Plan:
             graph=graph,
             topology=graph.topology,
         )
-        graph.__dict__["_plan"] = plan
+        vars(graph)["_plan"] = plan
         return plan
