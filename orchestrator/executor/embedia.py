@@ -180,14 +180,14 @@ class Embedia:
             return
         result = record.result if isinstance(record.result, Mapping) else {}
         if call.kind == "tool":
-            failure = str(record.error) if record.error is not None else result.get("error")
-            code = result.get("exit_code", 0) if record.ok else 1
+            failure = result.get("error") or (None if record.ok else str(record.error))
+            code = result.get("exit_code", int(failure is not None))
             output = result.get("output") if failure is None else failure
             yield record.key, "ToolEnd", {"name": call.name, "exit_code": code, "output": output}
         elif call.kind == "model" and record.ok:
             said = self._said("assistant", result.get("text", ""))
             if record.usage is not None and self._count is None:
-                said |= {"tokens": record.usage.output_tokens, "prompt_tokens": record.usage.input_tokens}
+                said |= {"tokens": record.usage.output_tokens, "input_tokens": record.usage.input_tokens}
             yield record.key, "ChatLLMEnd", said
 
     def _said(self, role: str, content: str) -> dict[str, object]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Call(Node, kind="call"):
-    """Call `function`, named as `module:attr`, with state fields as arguments.
+    """Call `ref`, a function named as `module:attr`, with state fields as arguments.
 
     It is imported when it is first called. It may be async; a sync one runs in a thread, unless
     `effect="pure"` says that it is quick and may run inline.
@@ -29,14 +29,14 @@ class Call(Node, kind="call"):
         InvalidUpdate: `result` names no field, and the function returned something that is no update.
     """
 
-    function: str
+    ref: str
     """`module:attr`."""
     args: Mapping[str, str] = {}
     """Its parameter -> the state field that fills it, or `ITEM`."""
     result: Annotated[str | None, Port()] = None
     """Field that gets what it returns; None: it returns an update of the state, or None."""
 
-    @field_validator("function")
+    @field_validator("ref")
     @classmethod
     def _check_ref(cls, ref: str) -> str:
         module, colon, path = ref.partition(":")
@@ -68,13 +68,13 @@ class Call(Node, kind="call"):
             return {self.result: found}
         if found is not None and not isinstance(found, Mapping):
             raise InvalidUpdate(
-                f"{self.function} returned {type(found).__name__}, which is no update of the state: "
+                f"{self.ref} returned {type(found).__name__}, which is no update of the state: "
                 "name the field that gets it, result=, or return a mapping"
             )
         return found
 
     def _function(self) -> Callable[..., object]:
-        function = resolve(self.function)
+        function = resolve(self.ref)
         if not callable(function):
-            raise GraphUnknown(f"{self.function!r} is {function!r}, which cannot be called; name a function")
+            raise GraphUnknown(f"{self.ref!r} is {function!r}, which cannot be called; name a function")
         return function

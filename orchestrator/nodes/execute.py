@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, JsonValue, model_validator
 
-from orchestrator.errors import AgentError
+from orchestrator.errors import AgentError, EffectFailed
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import Extend, append, extend
@@ -133,7 +133,7 @@ class Execute(Node, kind="execute"):
     async def _call(self, ctx: Context[Any], name: str, args: Mapping[str, Any]) -> ToolResult:
         try:
             return await ctx.tool(name, **args)
-        except AgentError as error:
+        except (AgentError, EffectFailed) as error:
             if self.on_error == "raise":
                 raise
             return ToolResult(output=None, error=str(error), exit_code=1)

@@ -94,7 +94,7 @@ def render(
     """Draws in the format of that name.
 
     Args:
-        graph: A graph, or a run, which is drawn over its own graph (`run.graph_object`).
+        graph: A graph, or a run, which is drawn over its own graph (`run.definition`).
         format: One of `FORMATS`.
         run: Laid over the graph; `yaml` has no place for it.
 
@@ -108,7 +108,7 @@ def render(
     """
     if format not in FORMATS:
         raise ValueError(f"no format {format!r}: there are {', '.join(FORMATS)}")
-    inner: Graph | None = getattr(graph, "graph_object", None)
+    inner: Graph | None = getattr(graph, "definition", None)
     if inner is not None:
         graph, run = inner, run or graph  # type: ignore[assignment]  # a run, since it has a graph
     if format == "yaml":

@@ -92,17 +92,16 @@ class ScriptedModel(RequestModel):
         if script is None:
             asking = f"node {node!r}" if node is not None else "a call outside of any node"
             raise self._fault(f"no replies for {asking}; there are some for {', '.join(map(repr, self._scripts))}")
-        if not callable(script):
-            if not script:
-                of = f" of node {node!r}" if node is not None else ""
-                raise self._fault(f"unexpected call {len(self.requests)}{of}: {_last(request)}; all replies were given")
-            said = script.pop(0)
+        if callable(script):
+            turn: Said | Answer = script
+        elif script:
+            turn = script.pop(0)
         else:
-            said = script
-        if callable(said):
-            said = said(request)
-            if inspect.isawaitable(said):
-                said = await said
+            of = f" of node {node!r}" if node is not None else ""
+            raise self._fault(f"unexpected call {len(self.requests)}{of}: {_last(request)}; all replies were given")
+        said = turn(request) if callable(turn) else turn
+        if inspect.isawaitable(said):
+            said = await said
         if isinstance(said, Exception):
             raise said
         if isinstance(said, str):

@@ -16,12 +16,15 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeAlias, overload
 
 from orchestrator.graph.limits import Retry
 from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
 from orchestrator.tools.tool import Tool, checked
+
+
+Reconcile: TypeAlias = Callable[[str], object]
 
 
 class FunctionTool(Tool):
@@ -86,6 +89,7 @@ def tool(
     retry: Retry | None = None,
     ends: bool | None = None,
     group: str | None = None,
+    reconcile: Reconcile | None = None,
 ) -> _Decorator: ...
 def tool(
     function: Callable[..., Any] | Tool | None = None,
@@ -99,8 +103,21 @@ def tool(
     retry: Retry | None = None,
     ends: bool | None = None,
     group: str | None = None,
+    reconcile: Reconcile | None = None,
 ) -> Tool | _Decorator:
     """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
+
+    Args:
+        name: what a model calls it; the function's name if not given.
+        description: what it does; the docstring if not given.
+        risk: what a call can do to the world; `dangerous` if not given.
+        effect: whether a call may be made again after a crash; `irreversible` if not given.
+        timeout: seconds that one call may take.
+        retry: when the executor makes a failed call again.
+        ends: whether a call of it says that the agent has finished.
+        group: the group that it belongs to.
+        reconcile: told the key of a call whose end a crash left unknown, finds out whether it happened: what it
+            returned, or None if it did not happen.
 
     Given a tool it makes a copy with these changes: `tool(add, name="plus")`.
 
@@ -111,7 +128,7 @@ def tool(
         key: value
         for key, value in {
             "name": name, "description": description, "risk": risk, "effect": effect, "timeout": timeout,
-            "retry": retry, "ends": ends, "group": group,
+            "retry": retry, "ends": ends, "group": group, "reconcile": reconcile,
         }.items()
         if value is not None
     }  # fmt: skip

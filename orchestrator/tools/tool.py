@@ -67,6 +67,9 @@ class Tool:
 
     Parameters that are named `ctx` or annotated `Context` get the context of the calling step, those named
     `idempotency_key` or annotated `IdempotencyKey` the key of the call; neither is part of the schema.
+
+    An irreversible tool can have a method `reconcile(key)`, sync or async, that finds out what became of a call
+    whose end a crash left unknown: what it returned, or None if it did not happen. Without one a person is asked.
     """
 
     name: str
@@ -155,7 +158,18 @@ class Tool:
         Raises:
             TypeError: there is no such attribute.
         """
-        known = {"name", "description", "parameters", "risk", "effect", "timeout", "retry", "ends", "group"}
+        known = {
+            "name",
+            "description",
+            "parameters",
+            "risk",
+            "effect",
+            "timeout",
+            "retry",
+            "ends",
+            "group",
+            "reconcile",
+        }
         unknown = sorted(set(changes) - known)
         if unknown:
             raise TypeError(f"tool {self.name!r} has no {unknown[0]!r} to change; it has {', '.join(sorted(known))}")

@@ -240,7 +240,9 @@ async def test_an_edge_takes_the_failure() -> None:
         assert ctx.error is not None
         return {"log": f"{ctx.error.node}: {ctx.error}"}
 
-    run = await single(wrong, edges="START -> work -> END\nwork -> mend : error\nmend -> END", nodes={"mend": mend}).run()
+    run = await single(
+        wrong, edges="START -> work -> END\nwork -> mend : error\nmend -> END", nodes={"mend": mend}
+    ).run()
     assert run.status == "completed"
     assert run.output == ["work: ValueError: no"]
 
@@ -251,7 +253,9 @@ async def test_a_step_that_takes_too_long_is_stopped(edge: str) -> None:
         await anyio.sleep(10)
         return None
 
-    graph = single(hangs, timeout=0.05, edges=f"START -> work -> END\n{edge}\nmend -> END", nodes={"mend": says("late")})
+    graph = single(
+        hangs, timeout=0.05, edges=f"START -> work -> END\n{edge}\nmend -> END", nodes={"mend": says("late")}
+    )
     run = await graph.run()
     assert run.output == ["late"]
 

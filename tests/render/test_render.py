@@ -19,7 +19,7 @@ class Paused:
     """A run, as far as drawings care."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph_object = graph
+        self.definition = graph
 
     def overlay(self) -> Overlay:
         return paused()

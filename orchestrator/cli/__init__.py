@@ -1,0 +1,18 @@
+"""The `orchestrator` command.
+
+Only what `--help` needs is imported before a command is known; each command imports the rest when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line with `arguments` (default: the process's own) and exit with its code."""
+    from orchestrator.cli.app import run
+
+    run(arguments)

@@ -1,0 +1,56 @@
+"""The command line: all of its commands in one application."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
+
+import typer
+from typer.main import get_command
+
+from orchestrator.cli import answering, drawing, looking, running
+from orchestrator.cli.environment import load_dotenv
+
+app = typer.Typer(
+    name="orchestrator",
+    help="Run agent graphs, see what they do, go on with them, draw them.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 paused, 4 unknown run or question, 5 exhausted, "
+    "6 cancelled, 7 held by another process, 130 interrupted.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from orchestrator import __version__
+
+        typer.echo(f"orchestrator {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    load_dotenv()
+
+
+for part in (running, answering, looking, drawing):
+    part.add_to(app)
+
+
+def run(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its code."""
+    # A terminal, or a pipe, that knows fewer characters gets escapes for the others.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    get_command(app).main(args=arguments, prog_name="orchestrator")
+    sys.exit(0)

@@ -1,0 +1,79 @@
+"""Asking the person at the terminal what a run waits for. Questions go to stderr, answers come from stdin."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.cli.output import warn
+from orchestrator.cli.report import question_text
+from orchestrator.cli.words import visible
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.question import Answer, Question
+
+ASKABLE = ("approval", "input", "unknown_outcome")
+"""Kinds of questions that a person at the terminal can answer; others wait for something else."""
+
+
+class NoAnswer(Exception):
+    """Raised when the person closed the input instead of answering."""
+
+
+def askable(questions: Iterable[Question]) -> list[Question]:
+    """The questions to put to the person, in order."""
+    return [question for question in questions if question.kind in ASKABLE]
+
+
+async def ask(question: Question) -> Answer:
+    """Show a question with all that it is about, and read the answer.
+
+    Of an approval, anything but `y` or `yes` is no.
+
+    Raises:
+        NoAnswer: the input ended.
+    """
+    from orchestrator.kernel.question import Approve, Deny
+
+    warn(question_text(question))
+    if question.kind != "approval":
+        return value_of(question, await _line("> "))
+    said = await _line("Approve? [y/n] ")
+    return Approve() if said.strip().lower() in ("y", "yes") else Deny()
+
+
+def value_of(question: Question, text: str) -> Answer:
+    """What a person typed, as the answer to a question that is no approval.
+
+    It is read as JSON where the question's schema, or a structured answer, wants more than text.
+    """
+    from orchestrator.kernel.question import Value
+
+    if text in question.choices:
+        return Value(value=text)
+    wants = (question.schema_ or {}).get("type")
+    structured = question.kind == "unknown_outcome" or (question.schema_ is not None and wants != "string")
+    if structured:
+        try:
+            return Value(value=json.loads(text))
+        except ValueError:
+            pass  # it may be meant as text; whether that fits, the question knows
+    return Value(value=text)
+
+
+async def _line(prompt: str) -> str:
+    """A line from the terminal. Waits for the file, not in a thread, so a signal ends it."""
+    sys.stderr.write(visible(prompt))
+    sys.stderr.flush()
+    fd = sys.stdin.fileno()
+    await anyio.wait_readable(fd)
+    data = os.read(fd, 65536)
+    if not data:
+        warn("")
+        raise NoAnswer
+    return data.decode(errors="replace").rstrip("\r\n")

@@ -1,0 +1,216 @@
+"""Commands about graphs and tools themselves: check, render, graphs, tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
+from orchestrator.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Run
+    from orchestrator.graph import Graph
+    from orchestrator.graph.report import CheckReport
+
+SUFFIXES = {
+    ".svg": "svg",
+    ".png": "png",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".txt": "text",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (check, render, graphs, tools):
+        app.command()(guarded(command))
+
+
+def check(graph: options.Graph, json: options.Json = False, store: options.Store = None) -> int:
+    """Check a graph: every problem at once, and notes on what is legal and often not meant.
+
+    Exit code 1 if there is a problem.
+
+    Example: orchestrator check essay.py:essay
+    """
+    from orchestrator.cli.environment import import_from_here
+    from orchestrator.cli.graphrefs import graph_from_ref
+    from orchestrator.cli.output import out, out_json
+    from orchestrator.errors import ArrowSyntaxError, InvalidGraph
+    from orchestrator.graph.problem import Problem
+    from orchestrator.graph.report import CheckReport
+
+    import_from_here()
+    name = graph
+    try:
+        found = graph_from_ref(graph)
+        name, report = found.name, found.check()
+    except InvalidGraph as error:
+        name, report = error.name, CheckReport(errors=error.problems)
+    except ArrowSyntaxError as error:
+        report = CheckReport(errors=(Problem("C1", str(error)),))
+    if json:
+        out_json(_report_data(name, report))
+    else:
+        out(_report_text(name, report))
+    return FAILED if report.errors else COMPLETED
+
+
+def _report_data(name: str, report: CheckReport) -> dict[str, object]:
+    problems = [
+        {"code": p.code, "message": p.message, "nodes": list(p.nodes), "edges": list(p.edges)} for p in report.errors
+    ]
+    return {"graph": name, "ok": not problems, "problems": problems, "notes": list(report.notes)}
+
+
+def _report_text(name: str, report: CheckReport) -> str:
+    count = len(report.errors)
+    head = f"{name}: {count} problem{'s' if count != 1 else ''}" if count else f"{name}: OK"
+    problems = [f"  {p.code}  {_indented(p.message)}" for p in report.errors]
+    return "\n".join((head, *problems, *(f"  note  {_indented(note)}" for note in report.notes)))
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n      ")
+
+
+def render(
+    what: Annotated[
+        str, typer.Argument(metavar="GRAPH|RUN", help="A graph, or the id of a run.", show_default=False)
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead of stdout.")
+    ] = None,
+    at: options.At = None,
+    format: Annotated[  # noqa: A002 - the option's name
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="svg, png, dot, mermaid, text or yaml. Default: by the file's suffix, else text.",
+        ),
+    ] = None,
+    store: options.Store = None,
+) -> int:
+    """Draw a graph, or a run over its graph.
+
+    A run needs no code, only its store. A name that is both a run's and a module's is the run; a shipped graph's
+    name, and anything with a colon or a file's suffix, is a graph.
+
+    Example: orchestrator render tool_user -o tool_user.svg
+    """
+    from orchestrator import render as drawings
+    from orchestrator.cli.output import out, warn
+
+    form = _format(format, output)
+    try:
+        made = drawings.render(_subject(what, at, store), form)
+    except drawings.RenderError as error:
+        raise UsageError(str(error)) from None
+    if output is not None:
+        output.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
+        warn(f"wrote {output}")
+    elif isinstance(made, bytes):
+        return _bytes(made)
+    else:
+        out(made.rstrip("\n"))
+    return COMPLETED
+
+
+def _bytes(made: bytes) -> int:
+    import sys
+
+    from orchestrator.cli.output import out_bytes
+
+    if sys.stdout.isatty():
+        raise UsageError("a picture is no text for a terminal: name a file with -o")
+    out_bytes(made)
+    return COMPLETED
+
+
+def _format(given: str | None, output: Path | None) -> str:
+    from orchestrator.render import FORMATS
+
+    if given is None and output is not None and output.suffix:
+        found = SUFFIXES.get(output.suffix.lower())
+        if found is None:
+            raise UsageError(f"no format goes by {output.suffix!r}: give --format, one of {', '.join(FORMATS)}")
+        return found
+    form = given or "text"
+    if form not in FORMATS:
+        raise UsageError(f"no format {form!r}: there are {', '.join(FORMATS)}")
+    return form
+
+
+def _subject(what: str, at: int | None, store: str | None) -> Graph | Run:
+    from orchestrator.cli.environment import import_from_here
+    from orchestrator.cli.graphrefs import graph_from_ref, is_file_ref, shipped
+    from orchestrator.cli.reading import find_run
+
+    if not is_file_ref(what) and (at is not None or what not in shipped()):
+        run = find_run(what, store, at)
+        if run is not None:
+            return run
+    if at is not None:
+        raise UsageError(f"--at is for a run, and there is no run {what!r} in this store")
+    import_from_here()
+    return graph_from_ref(what)
+
+
+def graphs(json: options.Json = False, store: options.Store = None) -> int:
+    """List the graphs that come with the library.
+
+    Example: orchestrator graphs
+    """
+    from orchestrator.cli.graphrefs import graph_from_ref, shipped
+    from orchestrator.cli.output import out, out_json
+
+    found = {name: graph_from_ref(name) for name in shipped()}
+    if json:
+        out_json([{"name": name, "description": graph.description} for name, graph in found.items()])
+        return COMPLETED
+    width = max(map(len, found), default=0)
+    out("\n".join(f"{name:{width}}  {graph.description}".rstrip() for name, graph in found.items()))
+    return COMPLETED
+
+
+def tools(
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REF", help="A built-in group, module, module:attr or file.py:attr.", show_default=False
+        ),
+    ] = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """List tools with their risk: those of REF, else all built-in ones.
+
+    Example: orchestrator tools arithmetic
+    """
+    from orchestrator.cli.environment import import_from_here
+    from orchestrator.cli.launch import load_tools
+    from orchestrator.cli.output import out, out_json
+    from orchestrator.tools.refs import builtin_groups
+
+    import_from_here()
+    groups = {name: load_tools([name]) for name in ([ref] if ref is not None else builtin_groups())}
+    if json:
+        names = ("name", "description", "parameters", "risk", "effect")
+        out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])
+        return COMPLETED
+    for group, found in groups.items():
+        out(group)
+        width = max((len(tool.name) for tool in found), default=0)
+        for tool in found:
+            out(f"  {tool.name:{width}}  risk {tool.risk:9}  {tool.description.splitlines()[0]}".rstrip())
+    return COMPLETED

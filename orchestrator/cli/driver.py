@@ -1,0 +1,160 @@
+"""Driving a run from the command line: progress while it runs, questions when it stops, its result at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.cli import asking, exits, progress, report
+from orchestrator.cli.environment import on_terminal, user_name
+from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli.launch import Code
+from orchestrator.cli.output import nobody_reads, out_line, warn
+from orchestrator.cli.storage import open_store
+from orchestrator.errors import InvalidAnswer, RunUnknown, StaleAnswer
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor, Run
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a command shows a run."""
+
+    go_on: report.GoOn
+    json: bool = False
+    events: bool = False
+
+    def sink(self) -> progress.Sink:
+        """Where events go meanwhile."""
+        return progress.JsonLines() if self.events else progress.Lines()
+
+
+class Drive:
+    """One run, driven until it ends or nobody here can answer what it asks."""
+
+    def __init__(self, executor: Executor, run_id: str, sink: progress.Sink, *, seen: int) -> None:
+        self._executor, self._run_id, self._sink = executor, run_id, sink
+        self._seen = seen
+
+    async def go(self, first: Callable[[], Awaitable[Run]], again: Callable[[], Awaitable[Run]]) -> Run:
+        """Await `first`, then, as long as the person at the terminal answers, `again`."""
+        run = await self._watched(first)
+        while run.status == "paused" and on_terminal() and await self._ask(run):
+            run = await self._watched(again)
+        return run
+
+    async def _watched(self, act: Callable[[], Awaitable[Run]]) -> Run:
+        """Await `act` and show the run's events meanwhile, all of them before it returns."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow)
+            run = await act()
+            tasks.cancel_scope.cancel()
+        await self._show(follow=False)
+        self._sink.hold()
+        return run
+
+    async def _follow(self) -> None:
+        await self._show(follow=True)
+
+    async def _show(self, *, follow: bool) -> None:
+        async for event in self._executor.events(self._run_id, after=self._seen, follow=follow):
+            if event.seq is not None:
+                self._seen = event.seq
+            self._sink.show(event)
+
+    async def _ask(self, run: Run) -> bool:
+        """Put the open questions; whether any was answered."""
+        answered = False
+        for question in asking.askable(run.waiting):
+            while True:
+                try:
+                    answer = await asking.ask(question)
+                    await self._executor.answer(
+                        self._run_id, question.id, answer, by=user_name(), digest=question.digest, resume=False
+                    )
+                except InvalidAnswer as error:
+                    warn(f"error: {error}")
+                    continue
+                except StaleAnswer as error:
+                    warn(f"error: {error}")  # somebody else was faster
+                except asking.NoAnswer:
+                    return answered
+                answered = True
+                break
+        return answered
+
+
+def drive(
+    url: str,
+    code: Code,
+    run_id: str,
+    begin: Callable[[Executor, Manner], Awaitable[Run]],
+    manner: Manner,
+) -> int:
+    """Drive a run as `begin` says, tell its result, and give its exit code."""
+
+    async def work() -> Run:
+        from orchestrator.executor import Executor
+
+        async with Executor(
+            store=open_store(url), graphs=[code.graph], model=code.model, tools=code.tools
+        ) as executor:
+            try:
+                return await begin(executor, manner)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await close_model(code)
+
+    try:
+        run = run_async(work)
+    except Interrupted:
+        return _interrupted(url, run_id, manner)
+    except BrokenPipeError:
+        nobody_reads()
+        return _interrupted(url, run_id, manner)
+    conclude(run, manner)
+    return exits.of_status(run.status)
+
+
+def conclude(run: Run, manner: Manner) -> None:
+    """Tell a run's result, as the manner wants it."""
+    if manner.events:
+        out_line(report.document(run))
+        report.tell_status(run, manner.go_on)
+    else:
+        report.tell(run, manner.go_on, json=manner.json)
+
+
+def _interrupted(url: str, run_id: str, manner: Manner) -> int:
+    try:
+        run = anyio.run(partial(load, url, run_id))
+        conclude(run, manner)
+    except RunUnknown:
+        warn("interrupted before the run began")
+    except BrokenPipeError:
+        nobody_reads()
+    return exits.INTERRUPTED
+
+
+async def load(url: str, run_id: str, at: int | None = None) -> Run:
+    """A run as the store tells it. Needs no code.
+
+    Raises:
+        RunUnknown: there is no such run.
+    """
+    from orchestrator.executor import Executor
+
+    async with Executor(store=open_store(url)) as executor:
+        return await executor.load(run_id, at=at)
+
+
+async def close_model(code: Code) -> None:
+    """Let go of the model's connections, if it has any."""
+    close = getattr(code.model, "aclose", None)
+    if close is not None:
+        await close()

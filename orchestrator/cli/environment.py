@@ -1,0 +1,44 @@
+"""What surrounds a command: `.env`, the current directory as a place to import from, the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def load_dotenv() -> None:
+    """Take settings that the environment lacks from `.env` in the current directory. The environment wins."""
+    if not Path(".env").is_file():
+        return
+    from dotenv import dotenv_values
+
+    for name, value in dotenv_values(".env").items():
+        if value is not None:
+            os.environ.setdefault(name, value)
+
+
+def import_from(directory: str) -> None:
+    """Let modules be imported from a directory, before those of other places."""
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+
+def import_from_here() -> None:
+    """Let modules be imported from the current directory."""
+    import_from(os.getcwd())
+
+
+def on_terminal() -> bool:
+    """Whether a person can be asked: questions are shown on stderr and read from stdin."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def user_name() -> str:
+    """Who is at the keyboard, as the system knows them."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no entry for this user id
+        return str(os.getuid()) if hasattr(os, "getuid") else ""

@@ -1,0 +1,54 @@
+"""Exit codes: what a run came to, or what went wrong.
+
+A run's result is told by `run`, `resume`, `answer`, `approve` and `deny` only; all commands share the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orchestrator.errors import GraphUnknown, InvalidInput, QuestionUnknown, RunConflict, RunUnknown
+
+COMPLETED: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+PAUSED: Final = 3
+UNKNOWN: Final = 4
+EXHAUSTED: Final = 5
+CANCELLED: Final = 6
+CONFLICT: Final = 7
+INTERRUPTED: Final = 130
+
+_OF_STATUS: Final = {
+    "completed": COMPLETED,
+    "failed": FAILED,
+    "paused": PAUSED,
+    "exhausted": EXHAUSTED,
+    "cancelled": CANCELLED,
+    "interrupted": INTERRUPTED,
+    "running": COMPLETED,  # somebody else drives it on, nothing is wrong
+}
+
+
+class UsageError(Exception):
+    """Raised when the command line itself is wrong: exit code 2, the message on stderr."""
+
+
+class Missing(Exception):
+    """Raised when there is no such run or question: exit code 4, the message on stderr."""
+
+
+def of_status(status: str) -> int:
+    """The exit code that says what a run came to."""
+    return _OF_STATUS[status]
+
+
+def of_error(error: BaseException) -> int:
+    """The exit code of an error."""
+    if isinstance(error, (UsageError, GraphUnknown, InvalidInput)):
+        return USAGE
+    if isinstance(error, (Missing, RunUnknown, QuestionUnknown)):
+        return UNKNOWN
+    if isinstance(error, RunConflict):
+        return CONFLICT
+    return FAILED

@@ -1,0 +1,162 @@
+"""What a run is made of, as references: graph, tools, model. Stored with the run, and followed again to go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import trust, words
+from orchestrator.cli.environment import import_from
+from orchestrator.cli.exits import UsageError
+from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
+from orchestrator.cli.output import warn
+
+if TYPE_CHECKING:
+    from orchestrator.graph import Graph
+    from orchestrator.jsontypes import Json
+    from orchestrator.kernel.records import RunStarted
+    from orchestrator.models import Model
+    from orchestrator.tools import Tool
+
+DEFAULT_TOOLS = ("arithmetic",)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What references were resolved to."""
+
+    graph: Graph
+    tools: tuple[Tool, ...]
+    model: Model
+
+
+@dataclass(frozen=True)
+class Launch:
+    """References, and the directory in which they are to be resolved."""
+
+    graph: str
+    tools: tuple[str, ...]
+    model: str
+    directory: str
+
+    def load(self) -> Code:
+        """Import what is referred to.
+
+        Raises:
+            GraphUnknown: something is not there; the message lists what is.
+            InvalidGraph: the graph's checks found problems.
+            UsageError: a module cannot be imported.
+        """
+        import_from(self.directory)
+        return Code(graph_from_ref(self.graph), load_tools(self.tools), load_model(self.model))
+
+    def refs(self) -> dict[str, Json]:
+        """As plain JSON, for the run's first record."""
+        return {
+            "graph": self.graph,
+            "tools": list(self.tools),
+            "model": self.model,
+            "directory": self.directory,
+        }
+
+    def options(self) -> tuple[str, ...]:
+        """As options of a command that goes on."""
+        tools = [word for ref in self.tools for word in ("--tools", ref)]
+        return ("--graph", self.graph, *tools, "--model", self.model)
+
+
+@dataclass(frozen=True)
+class Given:
+    """`--graph`, `--tools` and `--model` as they were typed."""
+
+    graph: str | None = None
+    tools: tuple[str, ...] = ()
+    model: str | None = None
+
+    @classmethod
+    def of(cls, graph: str | None, tools: Sequence[str] | None, model: str | None) -> Given:
+        """From a command's options."""
+        return cls(
+            absolute(graph) if graph is not None else None,
+            tuple(absolute(ref) for ref in tools or ()),
+            absolute(model) if model is not None else None,
+        )
+
+    def new(self) -> Launch:
+        """For a new run, or one that recorded nothing: defaults where nothing was typed."""
+        assert self.graph is not None
+        return Launch(self.graph, self.tools or DEFAULT_TOOLS, self.model or default_model(), os.getcwd())
+
+    def over(self, stored: Launch) -> Launch:
+        """For a run whose own references may be followed: what was typed goes before them."""
+        changes = {"graph": self.graph, "tools": self.tools, "model": self.model}
+        return replace(stored, **{name: value for name, value in changes.items() if value})
+
+
+def default_model() -> str:
+    """`ORCHESTRATOR_MODEL`, else `offline`, which is said. Never chosen because a key is there."""
+    model = os.environ.get("ORCHESTRATOR_MODEL")
+    if model:
+        return absolute(model)
+    warn("model: offline, which only does arithmetic; --model or ORCHESTRATOR_MODEL name another")
+    return "offline"
+
+
+def of_run(started: RunStarted, url: str, given: Given) -> Launch:
+    """The references to go on with a run.
+
+    Raises:
+        UsageError: the run's own may not be followed, and those that are needed were not typed.
+    """
+    refs = started.refs
+    if trust.trusted(started.run_id, dict(refs), url):
+        return given.over(_stored(refs))
+    missing = [
+        f"--{name}"
+        for name, value in (("graph", given.graph), ("tools", given.tools), ("model", given.model))
+        if not value and (name == "graph" or refs.get(name))
+    ]
+    if not missing:
+        return given.new()
+    raise UsageError(
+        f"run {started.run_id!r} was not started by your command line in this store, so code is not imported on "
+        f"its word: give {', '.join(missing)}{_hint(refs)}"
+    )
+
+
+def _stored(refs: dict[str, object]) -> Launch:
+    tools = refs.get("tools")
+    return Launch(
+        str(refs.get("graph")),
+        tuple(str(ref) for ref in tools) if isinstance(tools, list) else (),
+        str(refs.get("model")),
+        str(refs.get("directory")),
+    )
+
+
+def _hint(refs: dict[str, object]) -> str:
+    if not isinstance(refs.get("graph"), str):
+        return ""
+    said = words.shlex.join(_stored(refs).options())
+    return f". It says of itself, check it before you use it:\n  {words.visible(said)}"
+
+
+def load_tools(refs: Sequence[str]) -> tuple[Tool, ...]:
+    """The tools of all references, in order."""
+    from orchestrator.tools.refs import tools_from_ref
+
+    found: list[Tool] = []
+    for ref in refs:
+        with importing(ref):
+            found += tools_from_ref(ref)
+    return tuple(found)
+
+
+def load_model(ref: str) -> Model:
+    """The model of a reference."""
+    from orchestrator.models.refs import model_from_ref
+
+    with importing(ref):
+        return model_from_ref(ref)

@@ -1,0 +1,122 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.exits import UsageError
+
+RISKS = "none, read, write or dangerous"
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
+Graph = Annotated[
+    str,
+    typer.Argument(
+        metavar="GRAPH",
+        help="A shipped name, module:attr, module, file.py:attr, or a YAML or JSON file.",
+        show_default=False,
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Where runs are kept. Default: ORCHESTRATOR_STORE, else sqlite:///.orchestrator/runs.db.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Tools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tools",
+        metavar="REF",
+        help="A built-in group, module, module:attr or file.py:attr; may be repeated. Default: arithmetic.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="REF",
+        help="openai:NAME, offline or module:attr. Default: ORCHESTRATOR_MODEL, else offline.",
+    ),
+]
+RunGraph = Annotated[
+    str | None,
+    typer.Option(
+        "--graph",
+        metavar="GRAPH",
+        help="The run's graph. Needed where the run was not started by your command line in this store.",
+    ),
+]
+RunTools = Annotated[
+    list[str] | None,
+    typer.Option("--tools", metavar="REF", help="Tools instead of those that the run was started with."),
+]
+RunModel = Annotated[
+    str | None,
+    typer.Option("--model", metavar="REF", help="A model instead of the one that the run was started with."),
+]
+Approve = Annotated[
+    str | None,
+    typer.Option(
+        "--approve",
+        metavar="RISK",
+        help=f"Approve calls of tools of at most this risk at once: {RISKS}. Kept with the run.",
+    ),
+]
+Question = Annotated[
+    str | None,
+    typer.Option("--question", metavar="ID", help="Which question. Needed when several are open."),
+]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who answers. Default: your user name.")]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="Only record the answer, do not go on.")]
+At = Annotated[
+    int | None, typer.Option("--at", metavar="SEQ", min=1, help="As it was after record SEQ. Default: as it is.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="K=V", help="A label of the run; may be repeated."),
+]
+
+
+def risk(value: str | None) -> str | None:
+    """`--approve`, checked.
+
+    Raises:
+        UsageError: it is no risk.
+    """
+    if value is not None and value not in ("none", "read", "write", "dangerous"):
+        raise UsageError(f"--approve {value}: write {RISKS}")
+    return value
+
+
+def pairs(values: list[str] | None) -> dict[str, str]:
+    """`--label K=V ...` as a mapping.
+
+    Raises:
+        UsageError: one has no `=`.
+    """
+    found: dict[str, str] = {}
+    for value in values or ():
+        key, equals, rest = value.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--label {value}: write K=V")
+        found[key] = rest
+    return found
+
+
+def parse_json(text: str, option: str) -> object:
+    """The JSON that an option holds.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{option} is not JSON: {error}") from None

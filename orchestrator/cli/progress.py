@@ -1,0 +1,178 @@
+"""What a run does while it does it: one line on stderr per event that a person cares about."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.cli import words
+from orchestrator.cli.output import out_line, warn
+from orchestrator.cli.redaction import redacted
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from orchestrator.executor import Event
+
+
+class Sink(Protocol):
+    """Where events of a run go while it is driven."""
+
+    def show(self, event: Event) -> None:
+        """One event, in order."""
+
+    def hold(self) -> None:
+        """The run stands still: leave the terminal to a question, or to the result."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def show(self, event: Event) -> None:
+        pass
+
+    def hold(self) -> None:
+        pass
+
+
+class Lines:
+    """Plain lines, and on a terminal what runs now in a last line that changes."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, str] = {}
+        self._running: dict[str, str] = {}
+        self._status: Status | None = None
+        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def show(self, event: Event) -> None:
+        line = self._line(event)
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        if line is not None:
+            warn(line)
+        if self._live and self._running:
+            self._spin()
+
+    def hold(self) -> None:
+        self._running.clear()
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _spin(self) -> None:
+        from rich.console import Console
+        from rich.text import Text
+
+        text = words.short(", ".join(dict.fromkeys(self._running.values())), 60)
+        self._status = Console(stderr=True).status(Text(words.visible(text)))
+        self._status.start()
+
+    def _line(self, event: Event) -> str | None:
+        data = event.data
+        place = _place(event)
+        match event.type:
+            case "run_started":
+                return f"{event.run_id} started: {data.get('graph')}"
+            case "resumed":
+                self._running.clear()
+                changes = data.get("changes")
+                return "\n".join(("resumed", *(f"  {line}" for line in changes if isinstance(changes, list))))
+            case "step_started":
+                self._running[str(data.get("activation", place))] = place
+                return None
+            case "step_done" | "step_failed" | "step_retried":
+                return self._ended(event, place)
+            case "asked":
+                self._running.pop(str(data.get("activation", place)), None)
+                return None
+            case "effect_intended":
+                self._calls[str(data.get("key"))] = _call(event)
+                return None
+            case "effect_settled":
+                return self._settled(event, place)
+            case "answered":
+                return _answered(event)
+            case "emitted" | "progress":
+                return f"  {place}  {data.get('name', '')} {_brief(data.get('data'))}"
+            case "limit_spent":
+                return f"  the limit {data.get('limit')} is spent"
+            case "paused" | "cancelled":
+                why = data.get("reason")
+                return f"  {event.type}{' by ' + str(data['by']) if data.get('by') else ''}{f': {why}' if why else ''}"
+        return None
+
+    def _ended(self, event: Event, place: str) -> str:
+        data = event.data
+        self._running.pop(str(data.get("activation", place)), None)
+        took = words.lasting(_number(data.get("ended")) - _number(data.get("started")))
+        if event.type == "step_done":
+            outcome = data.get("outcome", "done")
+            update = data.get("update")
+            said = "" if outcome == "done" else f" -> {outcome}"
+            return f"  {place}{said}  {_brief(update) if update else ''}  ({took})"
+        fault = _fault(data.get("error"))
+        if event.type == "step_failed":
+            return f"  {place} failed: {fault}  ({took})"
+        return f"  {place} failed and is tried again: {fault}  ({took})"
+
+    def _settled(self, event: Event, place: str) -> str | None:
+        call = self._calls.pop(str(event.data.get("key")), "")
+        if not call:
+            return None
+        if event.data.get("unknown"):
+            return f"  {place}: {call} may or may not have happened"
+        if event.data.get("ok", True):
+            return f"  {place}: {call} = {_brief(_output(event.data.get('result')))}"
+        return f"  {place}: {call} failed: {_fault(event.data.get('error'))}"
+
+
+class JsonLines:
+    """Every event as a line of JSON on stdout."""
+
+    def show(self, event: Event) -> None:
+        out_line(redacted(event.to_json()))
+
+    def hold(self) -> None:
+        pass
+
+
+def _place(event: Event) -> str:
+    return f"{event.path}/{event.node}" if event.path else event.node
+
+
+def _call(event: Event) -> str:
+    """A tool call, as text; empty for a model's, which say little in a line."""
+    if event.data.get("kind") != "tool":
+        return ""
+    request = event.data.get("request")
+    args = request.get("args", request) if isinstance(request, dict) else {}
+    shown = ", ".join(f"{k}={words.compact(v)}" for k, v in args.items()) if isinstance(args, dict) else ""
+    return words.short(f"{event.data.get('name')}({redacted(shown)})")
+
+
+def _answered(event: Event) -> str:
+    answer = event.data.get("answer")
+    said = answer.get("type", "") if isinstance(answer, dict) else ""
+    who = "by policy" if event.data.get("policy") else f"by {event.data['by']}" if event.data.get("by") else ""
+    verb = {"approve": "approved", "deny": "denied", "value": "answered"}.get(str(said), "answered")
+    return f"  {verb} {who}".rstrip()
+
+
+def _output(result: object) -> object:
+    return result["output"] if isinstance(result, dict) and "output" in result else result
+
+
+def _brief(value: object) -> str:
+    return words.short(str(redacted(words.compact(value))))
+
+
+def _fault(error: object) -> str:
+    if not isinstance(error, dict):
+        return "no reason given"
+    return str(redacted(f"{error.get('type')}: {error.get('message')}"))
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

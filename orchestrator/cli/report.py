@@ -1,0 +1,110 @@
+"""What a run came to: as the result document, or in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import words
+from orchestrator.cli.output import out, out_json, warn
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Run
+    from orchestrator.kernel.question import Question
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """What the commands that go on need to be told beside the run: the store and what cannot be looked up."""
+
+    store: str | None = None
+    """As given by `--store`; None if the next command finds the same one by itself."""
+    code: tuple[str, ...] = ()
+    """`--graph`, `--tools` and `--model` where the run's own references will not be followed."""
+
+    def resume(self, run_id: str) -> str:
+        """The command that takes a run up again."""
+        return words.command("resume", run_id, *self.code, *self._where())
+
+    def answer(self, run_id: str, question: Question, *, named: bool) -> str:
+        """The command that answers a question; `named` if it is not the only one."""
+        which = ("--question", question.id) if named else ()
+        tail = (*which, *self.code, *self._where())
+        if question.kind == "approval":
+            return words.command("approve", run_id, *tail)
+        if question.kind == "pause":
+            return words.command("resume", run_id, *self.code, *self._where())
+        return f"{words.command('answer', run_id)} {_sample(question)}{' ' if tail else ''}{words.shlex.join(tail)}"
+
+    def _where(self) -> tuple[str, ...]:
+        return ("--store", self.store) if self.store is not None else ()
+
+
+def _sample(question: Question) -> str:
+    return "|".join(question.choices) if question.choices else "VALUE"
+
+
+def document(run: Run) -> dict[str, object]:
+    """The result document."""
+    return {
+        "run_id": run.run_id,
+        "graph": run.graph,
+        "status": run.status,
+        "output": run.output,
+        "waiting": [question.model_dump(mode="json", by_alias=True) for question in run.waiting],
+        "steps": run.steps,
+        "usage": run.usage.model_dump(mode="json"),
+        "seconds": run.seconds,
+        "error": run.error.model_dump(mode="json") if run.error is not None else None,
+    }
+
+
+def tell(run: Run, go_on: GoOn, *, json: bool) -> None:
+    """The result on stdout, and on stderr what there is to know or to do beside it."""
+    if json:
+        out_json(document(run))
+    elif run.status in ("completed", "exhausted"):
+        out(words.plain(run.output))
+    tell_status(run, go_on)
+
+
+def tell_status(run: Run, go_on: GoOn) -> None:
+    """On stderr: why the run stopped, and the exact command that goes on."""
+    if run.status == "paused":
+        warn(waiting_text(run.run_id, run.waiting, go_on))
+    elif run.status == "interrupted":
+        warn(f"{run.run_id} was interrupted; go on with:\n  {go_on.resume(run.run_id)}")
+    elif run.status == "failed":
+        place = f" at {run.error.node}" if run.error is not None and run.error.node else ""
+        warn(f"{run.run_id} failed{place}: {run.error}")
+    elif run.status == "exhausted":
+        warn(f"{run.run_id} is exhausted: {run.error or 'a limit was spent'}; its output is what was made until then")
+    elif run.status == "cancelled":
+        warn(f"{run.run_id} was cancelled")
+    elif run.status == "running":
+        warn(f"{run.run_id} is driven by another process")
+
+
+def waiting_text(run_id: str, questions: Sequence[Question], go_on: GoOn) -> str:
+    """What a paused run waits for, each question with the command that answers it."""
+    lines = [f"{run_id} is paused and waits for:"]
+    for question in questions:
+        lines += [f"  {line}" for line in question_text(question).splitlines()]
+        lines.append(f"    {go_on.answer(run_id, question, named=len(questions) > 1)}")
+    return "\n".join(lines)
+
+
+def question_text(question: Question) -> str:
+    """A question with everything that it shows. Of a tool call: the tool, and exactly its arguments."""
+    where = f" at {question.path}/{question.node}".replace("/", "", 1 if not question.path else 0)
+    lines = [f"{question.kind}{where if question.node else ''}: {question.prompt}".rstrip(": ")]
+    payload = dict(question.payload)
+    if question.kind == "approval" and "tool" in payload:
+        lines.append(f"  tool  {payload.pop('tool')}")
+        lines.append(f"  args  {words.compact(payload.pop('args', {}))}")
+        payload.pop("call_id", None)
+    lines += [f"  {name}  {words.compact(value)}" for name, value in payload.items()]
+    if question.choices:
+        lines.append(f"  choices  {', '.join(question.choices)}")
+    return words.visible("\n".join(lines))

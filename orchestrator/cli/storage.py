@@ -1,0 +1,55 @@
+"""Which store a command works on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.stores import Store
+
+DEFAULT = "sqlite:///.orchestrator/runs.db"
+
+
+def store_url(given: str | None) -> str:
+    """`--store`, else `ORCHESTRATOR_STORE`, else a file under the current directory."""
+    return given or os.environ.get("ORCHESTRATOR_STORE") or DEFAULT
+
+
+def store_file(url: str) -> Path | None:
+    """The absolute path of the file that a store URL names; None if it names none."""
+    path = url.removeprefix("sqlite:///")
+    return None if path == url or not path else Path(path).absolute()
+
+
+def open_store(url: str) -> Store:
+    """Open a store; the directory of its file is made on demand.
+
+    Raises:
+        StoreError: the URL cannot be used, or the file is no store.
+    """
+    from orchestrator import stores
+
+    file = store_file(url)
+    if file is not None:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return stores.open_store(url)
+
+
+def exists(url: str) -> bool:
+    """Whether there is anything to read at a store URL. Asking makes no file."""
+    file = store_file(url)
+    return file is None or file.exists()
+
+
+def is_ours(url: str) -> bool:
+    """Whether a store's file belongs to the user who runs this command."""
+    file = store_file(url)
+    if file is None:
+        return False
+    try:
+        owner = file.stat().st_uid
+    except OSError:
+        return False
+    return not hasattr(os, "geteuid") or owner == os.geteuid()

@@ -1,0 +1,73 @@
+"""Which stored references may be resolved: those that this user's command line wrote, in this very store.
+
+A reference is text that makes a command import code. A store can come from anywhere (a download, a cloned
+repository, another user's directory), so text in it is not enough. What the command line stores is sealed with a
+key that only this user can read; `resume` resolves a run's references only if the seal is right for this run, these
+references and this store file, and the file belongs to the user. Everything else wants `--graph` again.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from orchestrator.cli.storage import is_ours, store_file
+from orchestrator.jsontypes import Json, canonical
+
+_KEY_BYTES = 32
+
+
+def seal(run_id: str, refs: dict[str, Json], url: str) -> str | None:
+    """The seal for a run's references; None if the store is no file or there is nowhere to keep a key."""
+    file = store_file(url)
+    key = _key(make=True) if file is not None else None
+    if file is None or key is None:
+        return None
+    text = canonical({"run": run_id, "refs": refs, "store": str(file.resolve())})
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+def trusted(run_id: str, refs: dict[str, Json], url: str) -> bool:
+    """Whether these references were stored by this user's command line for this run in this store."""
+    given = refs.get("seal")
+    file = store_file(url)
+    key = _key(make=False) if file is not None else None
+    if file is None or key is None or not isinstance(given, str) or not is_ours(url):
+        return False
+    rest = {name: value for name, value in refs.items() if name != "seal"}
+    text = canonical({"run": run_id, "refs": rest, "store": str(file.resolve())})
+    return hmac.compare_digest(given, hmac.new(key, text.encode(), "sha256").hexdigest())
+
+
+def key_file() -> Path:
+    """Where this user's key is kept."""
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return base / "orchestrator" / "key"
+
+
+def _key(*, make: bool) -> bytes | None:
+    try:
+        path = key_file()
+        if make and not path.exists():
+            _make_key(path)
+        key = path.read_bytes()
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home
+        return None
+    return key if len(key) == _KEY_BYTES else None
+
+
+def _make_key(path: Path) -> None:
+    """Write a new key. Of two processes that do so at once, one wins and both read its key."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(_KEY_BYTES))
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

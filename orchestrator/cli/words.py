@@ -1,0 +1,61 @@
+"""Values as text for people: safe on a terminal, short where they are long."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+
+
+def visible(text: str) -> str:
+    """The text with whatever a terminal would not show as it is written out as an escape.
+
+    A model's words may hold terminal commands, or characters that turn the order of what is read.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+
+
+def compact(value: object) -> str:
+    """A plain value as JSON on one line."""
+    return visible(json.dumps(value, ensure_ascii=False, default=str)).replace("\n", "\\n")
+
+
+def plain(value: object) -> str:
+    """A value for people: text as it is, anything else as indented JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def short(text: str, most: int = 72) -> str:
+    """The text, cut where it is longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long ago a moment (Unix seconds) was."""
+    seconds = max(0.0, (time.time() if now is None else now) - moment)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{int(seconds)} s ago" if seconds >= 1 else "just now"
+
+
+def lasting(seconds: float) -> str:
+    """How long something took."""
+    return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def program() -> str:
+    """How this command line was called."""
+    return "python -m orchestrator" if sys.argv[:1] and sys.argv[0].endswith("__main__.py") else "orchestrator"
+
+
+def command(*words: str) -> str:
+    """A command of ours that a shell reads back word for word."""
+    return f"{program()} {shlex.join(words)}"

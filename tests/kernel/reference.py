@@ -1,0 +1,465 @@
+"""A second implementation of the rules, read word by word, slow and simple: every question is answered by a walk.
+
+It shares nothing with the kernel but the state's reducers. An update is an *event* that knows all events in its
+past; a state is the fold of a set of events, causes first, then the lowest branch (R6). Nothing is counted or
+kept: whether a token can reach a join is found by walking the graph each time (R4).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from orchestrator.graph.edge import Edge
+from orchestrator.jsontypes import canonical
+from orchestrator.kernel.plan import Plan
+
+from .behave import Behaviour, Sight
+
+Path = tuple[int, ...]
+
+
+class TieError(Exception):
+    """Two updates that know nothing of each other have one place: the rules do not say which comes first."""
+
+
+class Shape:
+    """What the graph alone decides (R1, R2, R5)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.after: dict[str, list[str]] = {"START": [], "END": [], "STOP": [], **{node: [] for node in plan.nodes}}
+        self.fans: dict[str, list[list[str]]] = {}
+        """Fork -> the branches of each of its outcomes that has several edges, or maps."""
+        for node in ("START", *plan.nodes):
+            for outcome in self.outcomes(node):
+                self._add(node, self.edges(node, outcome))
+        self.joins = [node for node, shape in plan.nodes.items() if shape.join not in (None, "each")]
+
+    def outcomes(self, node: str) -> list[str]:
+        if node == "START":
+            return ["done"]
+        caught = [e.outcome for e in self.plan.edges if e.source == node and e.outcome in ("error", "timeout")]
+        return [*self.plan.nodes[node].outcomes, *(o for o in caught if o is not None)]
+
+    def edges(self, node: str, outcome: str) -> list[Edge]:
+        mine = [edge for edge in self.plan.edges if edge.source == node]
+        named = [edge for edge in mine if edge.outcome == outcome]
+        return named or [edge for edge in mine if edge.outcome is None and outcome not in ("error", "timeout")]
+
+    def vertex(self, edge: Edge, edges: list[Edge]) -> str:
+        """A map beside other edges is a fork of its own, between the two nodes."""
+        return f"{edge.source}/{edge.target}/{edge.each}" if edge.each and len(edges) > 1 else edge.target
+
+    def _add(self, node: str, edges: list[Edge]) -> None:
+        branches = [self.vertex(edge, edges) for edge in edges]
+        for edge, branch in zip(edges, branches, strict=True):
+            if branch not in self.after[node]:
+                self.after[node].append(branch)
+            if branch != edge.target:
+                self.after[branch] = [edge.target]
+                self.fans[branch] = [[edge.target]]
+        if len(edges) > 1 or (edges and edges[0].each):
+            self.fans.setdefault(node, []).append(branches)
+
+    def reach(self, sources: Iterable[str], avoid: Iterable[str]) -> set[str]:
+        """All on ways from the sources, themselves included, that do not pass `avoid`."""
+        barred, found = set(avoid), set()
+        todo = [source for source in sources if source not in barred]
+        while todo:
+            vertex = todo.pop()
+            if vertex not in found:
+                found.add(vertex)
+                todo += [v for v in self.after[vertex] if v not in barred]
+        return found
+
+    def dominators(self, vertex: str) -> list[str]:
+        """Nearest first."""
+        found = [d for d in self.after if d != vertex and vertex not in self.reach(["START"], [d])]
+        return sorted(found, key=lambda d: sum(d not in self.reach(["START"], [other]) for other in found), reverse=True)
+
+    @cached_property
+    def match(self) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for join in self.joins:
+            self._match(join, found)
+        return found
+
+    def _match(self, join: str, found: dict[str, str | None]) -> str | None:
+        if join not in found:
+            found[join] = next((f for f in self.dominators(join) if self._merges(join, f, found)), None)
+        return found[join]
+
+    def _merges(self, join: str, fork: str, found: dict[str, str | None]) -> bool:
+        for branches in self.fans.get(fork, ()):
+            if join in self.reach(branches, [fork]):
+                others = [o for o in self.joins if o != join and join not in self.reach(branches, [fork, o])]
+                if not any(self._match(other, found) == fork for other in others):
+                    return True
+        return False
+
+    def closes(self, join: str) -> bool:
+        fork = self.match[join]
+        beyond = self.reach(self.after[join], [] if fork is None else [fork])
+        return not any(self.match[other] == fork for other in self.joins if other in beyond)
+
+    def on_every_way_out(self, join: str) -> set[str]:
+        others = {o for o in self.joins if o != join and self.match[o] == self.match[join]}
+        return {o for o in others if not {"END", "STOP"} & self.reach(self.after[join], [o])}
+
+    def empty_target(self, fork: str, mapped: str, outer: set[str]) -> str | None:
+        """R11."""
+        distance, ring = {mapped: 0}, [mapped]
+        while ring:
+            nearby = [v for vertex in ring for v in self.after[vertex] if v not in distance and v != fork]
+            distance.update({v: distance[ring[0]] + 1 for v in nearby})
+            ring = list(dict.fromkeys(nearby))
+        joins = [j for j in self.joins if j in distance and (self.match[j] == fork or self.match[j] in outer)]
+        fit = [
+            j
+            for j in joins
+            if not any(o in self.reach([mapped], [fork, j]) for o in joins if o != j)
+            or all(j in self.reach(self.after[o], [fork]) for o in joins if o != j)
+        ]
+        fit.sort(key=lambda j: distance[j])
+        if len(fit) > 1 and distance[fit[0]] == distance[fit[1]]:
+            raise TieError
+        return fit[0] if fit else None
+
+
+@dataclass(frozen=True)
+class Event:
+    """An update."""
+
+    node: str
+    path: Path
+    past: frozenset[int]
+    update: Mapping[str, Any]
+    ops: Mapping[str, str]
+
+
+@dataclass(eq=False)
+class Fork:
+    """An open one."""
+
+    name: str
+    path: Path
+    past: frozenset[int]
+    own: Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class Item:
+    """One of a map whose items need each other."""
+
+    fork: Fork
+    needs: list[Item] = field(default_factory=list)
+    target: str | None = None
+    begun: bool = False
+    done: bool = False
+    waited: list[Token] = field(default_factory=list)
+    ended: list[frozenset[int]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Token:
+    """Phases: run, wait, pending, ended."""
+
+    node: str
+    phase: str
+    path: Path
+    past: frozenset[int]
+    own: Mapping[str, Any]
+    """Values of the fields that are a branch's own."""
+    forks: tuple[Fork, ...] = ()
+    stack: tuple[tuple[str, object], ...] = ()
+    cells: tuple[Item, ...] = ()
+    fault: bool = False
+    error: str | None = None
+
+
+@dataclass
+class Told:
+    """What a run came to."""
+
+    status: str
+    values: dict[str, Any]
+    seen: list[tuple[str, str, str]]
+
+
+class Reference:
+    """One run."""
+
+    def __init__(self, plan: Plan, behaviour: Behaviour, values: Mapping[str, Any], most: int = 400) -> None:
+        self.plan, self.behaviour, self.most = plan, behaviour, most
+        self.shape: Shape = plan.__dict__.setdefault("_reference", Shape(plan))
+        self.first = plan.schema.decode(plan.schema.initial(values))
+        self.own = {name for name, entry in plan.schema.fields.items() if entry.local}
+        self.plain = {name for name, entry in plan.schema.fields.items() if entry.plain}
+        self.events: list[Event] = []
+        self.live: list[Token] = []
+        self.ended: list[Token] = []
+        self.cells: list[Item] = []
+        self.told: Told | None = None
+        self.seen: list[tuple[str, str, str]] = []
+
+    # -- state (R6, R7) -----------------------------------------------------------------------------------------
+
+    def state(self, past: frozenset[int], own: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(self.first)
+        waiting, done = set(past), set()
+        while waiting:
+            ready = [e for e in waiting if not (self.events[e].past & past) - done]
+            lowest = min(self.events[e].path for e in ready)
+            chosen = [e for e in ready if self.events[e].path == lowest]
+            if len(chosen) > 1:
+                raise TieError
+            event = self.events[chosen[0]]
+            update = {name: value for name, value in event.update.items() if name not in self.own}
+            values = self.plan.schema.apply(values, update, event.ops)
+            waiting.discard(chosen[0])
+            done.add(chosen[0])
+        return {**values, **own}
+
+    def conflicting(self, past: frozenset[int]) -> bool:
+        wrote = [(i, self.events[i]) for i in sorted(past)]
+        for i, one in wrote:
+            for k, other in wrote:
+                if i < k and i not in other.past and k not in one.past:
+                    if self.plain & one.update.keys() & other.update.keys():
+                        return True
+        return False
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def run(self, dice: random.Random) -> Told:
+        own = {name: self.first[name] for name in self.own}
+        self.send(Token("START", "run", (), frozenset(), own), "done")
+        self.settle()
+        steps = 0
+        while self.told is None:
+            ready = [token for token in self.live if token.phase == "run"]
+            assert ready, f"deadlock: {[(t.node, t.phase) for t in self.live]}"
+            self.step(dice.choice(ready))
+            steps += 1
+            if steps > self.most:
+                raise TieError
+        return self.told
+
+    def step(self, token: Token) -> None:
+        values = dict(self.plan.schema.dump(self.state(token.past, token.own)))
+        item = token.stack[-1][1] if token.stack else None
+        items = tuple(i for _, i in token.stack)
+        told = {name: value for name, value in values.items() if name != "trail"}
+        self.seen.append((token.node, canonical([item, list(items)]), canonical(told)))
+        self.live.remove(token)
+        if token.fault:
+            self.finish("failed", self.first)
+            return
+        child = None
+        sight = Sight(token.node, values, item, items, error=token.error)
+        inner = self.plan.sub.get(token.node)
+        if inner is not None:
+            given = {name: values[name] for name in ("xs", "ys", "tasks")}
+            result = Reference(inner, self.behaviour, given, self.most).run(random.Random(0))
+            if result.status == "failed":
+                self.fail(token)
+                return
+            child = result.values
+        act = self.behaviour(self.plan, replace(sight, child=child))
+        if act.fail is not None:
+            self.fail(token)
+            return
+        given = {**act.update, **({"trail": str(len(self.events))} if act.update else {})}
+        update, ops = self.plan.schema.encode_update(given)
+        if update:
+            event = Event(token.node, token.path, token.past, update, ops)
+            self.events.append(event)
+            past = token.past | {len(self.events) - 1}
+            own = self.plan.schema.apply(self.state(token.past, token.own), update, ops)
+            token = replace(token, past=past, own={name: own[name] for name in self.own})
+        self.send(token, act.outcome)
+        self.settle()
+
+    def fail(self, token: Token) -> None:
+        if self.shape.edges(token.node, "error"):
+            self.send(replace(token, error="Broken"), "error")
+            self.settle()
+        else:
+            self.finish("failed", self.first)
+
+    def finish(self, status: str, values: Mapping[str, Any]) -> None:
+        if self.told is None:
+            self.told = Told(status, dict(self.plan.schema.dump(values)), self.seen)
+            self.live.clear()
+
+    # -- sending (R1, R3, R9 to R12) ----------------------------------------------------------------------------
+
+    def opened(self, token: Token, vertex: str, path: Path) -> tuple[Fork, ...]:
+        if vertex not in self.shape.fans or any(fork.name == vertex for fork in token.forks):
+            return token.forks
+        return (*token.forks, Fork(vertex, path, token.past, token.own))
+
+    def send(self, token: Token, outcome: str) -> None:
+        edges = self.shape.edges(token.node, outcome)
+        error = token.error if outcome == "error" else None
+        token = replace(token, forks=self.opened(token, token.node, token.path), error=error)
+        for number, edge in enumerate(edges):
+            path = token.path if len(edges) == 1 else (*token.path, number)
+            if edge.each is None:
+                self.arrive(replace(token, node=edge.target, path=path))
+                continue
+            vertex = self.shape.vertex(edge, edges)
+            name = token.node if vertex == edge.target else vertex
+            self.map(replace(token, forks=self.opened(token, name, path), error=None), edge, name, path)
+
+    def map(self, token: Token, edge: Edge, fork: str, path: Path) -> None:
+        items: list[Any] = self.state(token.past, token.own)[edge.each or ""]
+        entry = next(f for f in token.forks if f.name == fork)
+        outer = {f.name for f in token.forks} - {fork}
+        if not items:
+            target = self.shape.empty_target(fork, edge.target, outer)
+            self.arrive(replace(token, node=target or "END", path=path))
+            return
+        stack = tuple(pair for pair in token.stack if pair[0] != fork)
+        branches = [
+            replace(token, node=edge.target, path=(*path, i), stack=(*stack, (fork, item))) for i, item in enumerate(items)
+        ]
+        if not any(isinstance(item, dict) and "needs" in item for item in items):
+            for branch in branches:
+                self.arrive(branch)
+            return
+        target = self.shape.empty_target(fork, edge.target, outer)
+        cells = {item["id"]: Item(entry, target=target) for item in items}
+        for item, branch in zip(items, branches, strict=True):
+            cell = cells[item["id"]]
+            cell.needs = [cells[name] for name in item["needs"]]
+            self.cells.append(cell)
+            self.live.append(replace(branch, phase="pending", cells=(*token.cells, cell)))
+
+    def arrive(self, token: Token) -> None:
+        if self.told is not None:
+            return
+        if token.node == "STOP":
+            self.finish("completed", self.state(token.past, token.own))
+        elif token.node == "END":
+            self.ended.append(token)
+            for cell in token.cells:
+                cell.ended.append(token.past)
+        else:
+            waits = token.node in self.shape.joins
+            self.live.append(replace(token, phase="wait" if waits else "run"))
+
+    # -- joins (R4, R5, R8, R10) --------------------------------------------------------------------------------
+
+    def barred(self, entry: Fork, below: set[str], join: str) -> set[str]:
+        shape = self.shape
+        found = {other for other in shape.joins if other != join and shape.match[other] in below}
+        same = {other for other in shape.joins if other != join and shape.match[other] == entry.name}
+        return found | {o for o in same if shape.closes(o)} | (same & shape.on_every_way_out(join))
+
+    def can_reach(self, token: Token, entry: Fork, join: str) -> bool:
+        if entry not in token.forks or (token.phase == "wait" and token.node == join):
+            return False
+        below = {fork.name for fork in token.forks[: token.forks.index(entry)]}
+        barred = self.barred(entry, below, join)
+        if token.phase == "pending":
+            return join in self.reach_into([token.node], barred, join)
+        if token.phase == "wait" and token.node in barred:
+            return False
+        return join in self.reach_into(self.shape.after[token.node], barred, join)
+
+    def reach_into(self, sources: Iterable[str], barred: set[str], join: str) -> set[str]:
+        return self.shape.reach(sources, barred - {join})
+
+    def settle(self) -> None:
+        while self.told is None and (self.begin_items() or self.fire_one()):
+            pass
+        if self.told is None and not self.live:
+            past = frozenset[int]().union(*(token.past for token in self.ended))
+            if self.conflicting(past):
+                self.finish("failed", self.first)
+            else:
+                own = self.ended[0].own if len({t.past for t in self.ended}) == 1 else {n: self.first[n] for n in self.own}
+                self.finish("completed", self.state(past, own))
+
+    def fire_one(self) -> bool:
+        for token in self.live:
+            if token.phase != "wait":
+                continue
+            join = token.node
+            entry = next(fork for fork in token.forks if fork.name == self.shape.match[join])
+            there = [t for t in self.live if t.phase == "wait" and t.node == join and entry in t.forks]
+            wanted = self.plan.nodes[join].join
+            if isinstance(wanted, int) and len(there) >= wanted:
+                for other in self.live[:]:
+                    if other not in there[:wanted] and (other in there or self.can_reach(other, entry, join)):
+                        self.live.remove(other)
+                self.fire(entry, join, there[:wanted])
+                return True
+            if not any(self.can_reach(other, entry, join) for other in self.live):
+                self.fire(entry, join, there)
+                return True
+        return False
+
+    def fire(self, entry: Fork, join: str, arrived: list[Token]) -> None:
+        first = min(arrived, key=lambda token: token.path)
+        assert sum(token.path == first.path for token in arrived) == 1
+        at = first.forks.index(entry)
+        closes = self.shape.closes(join)
+        outer = first.forks[:at]
+        past = frozenset[int]().union(*(token.past for token in arrived))
+        for token in arrived:
+            assert token.forks[:at] == outer
+            self.live.remove(token)
+        fault = self.conflicting(past)
+        fired = Token(
+            join,
+            "run",
+            entry.path if closes else first.path,
+            first.past if fault else past,
+            entry.own,
+            outer if closes else (*outer, entry),
+            tuple(pair for pair in first.stack if pair[0] in {fork.name for fork in outer}),
+            tuple(cell for cell in first.cells if cell.fork in outer),
+            fault,
+        )
+        self.live.append(fired)
+
+    # -- needs (R12) --------------------------------------------------------------------------------------------
+
+    def begin_items(self) -> bool:
+        moved = False
+        for cell in self.cells:
+            if cell.begun and not cell.done and self.is_done(cell):
+                cell.done = moved = True
+        for token in [t for t in self.live if t.phase == "pending"]:
+            cell = token.cells[-1]
+            if all(needed.done for needed in cell.needs):
+                moved = cell.begun = True
+                self.live.remove(token)
+                self.begin(token, cell)
+        return moved
+
+    def is_done(self, cell: Item) -> bool:
+        mine = [token for token in self.live if cell in token.cells]
+        for token in mine:
+            at = token.forks.index(cell.fork)
+            if token.phase != "wait" or self.shape.match[token.node] not in {f.name for f in token.forks[: at + 1]}:
+                return False
+        cell.waited = mine
+        return True
+
+    def begin(self, token: Token, cell: Item) -> None:
+        if cell.target is not None and any(not needed.waited for needed in cell.needs):
+            return
+        pasts = [t.past for needed in cell.needs for t in needed.waited]
+        pasts += [past for needed in cell.needs if not needed.waited for past in needed.ended]
+        past = token.past.union(*pasts)
+        if self.conflicting(past):
+            self.live.append(replace(token, phase="run", fault=True))
+        else:
+            self.arrive(replace(token, past=past, own=cell.fork.own if cell.needs else token.own))
