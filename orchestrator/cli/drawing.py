@@ -84,9 +84,7 @@ def _indented(text: str) -> str:
 
 
 def render(
-    what: Annotated[
-        str, typer.Argument(metavar="GRAPH|RUN", help="A graph, or the id of a run.", show_default=False)
-    ],
+    what: Annotated[str, typer.Argument(metavar="GRAPH|RUN", help="A graph, or the id of a run.", show_default=False)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead of stdout.")
     ] = None,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.cli import asking, exits, progress, report
-from orchestrator.cli.environment import on_terminal, user_name
+from orchestrator.cli.environment import on_change, on_terminal, user_name
 from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Code
 from orchestrator.cli.output import nobody_reads, out_line, warn
-from orchestrator.cli.storage import open_store
+from orchestrator.cli.reading import load
 from orchestrator.errors import InvalidAnswer, RunUnknown, StaleAnswer
 
 if TYPE_CHECKING:
@@ -99,16 +99,8 @@ def drive(
     """Drive a run as `begin` says, tell its result, and give its exit code."""
 
     async def work() -> Run:
-        from orchestrator.executor import Executor
-
-        async with Executor(
-            store=open_store(url), graphs=[code.graph], model=code.model, tools=code.tools
-        ) as executor:
-            try:
-                return await begin(executor, manner)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await close_model(code)
+        async with opened(url, code) as executor:
+            return await begin(executor, manner)
 
     try:
         run = run_async(work)
@@ -124,7 +116,7 @@ def drive(
 def conclude(run: Run, manner: Manner) -> None:
     """Tell a run's result, as the manner wants it."""
     if manner.events:
-        out_line(report.document(run))
+        out_line(run.to_json())
         report.tell_status(run, manner.go_on)
     else:
         report.tell(run, manner.go_on, json=manner.json)
@@ -132,8 +124,7 @@ def conclude(run: Run, manner: Manner) -> None:
 
 def _interrupted(url: str, run_id: str, manner: Manner) -> int:
     try:
-        run = anyio.run(partial(load, url, run_id))
-        conclude(run, manner)
+        conclude(load(url, run_id), manner)
     except RunUnknown:
         warn("interrupted before the run began")
     except BrokenPipeError:
@@ -141,20 +132,23 @@ def _interrupted(url: str, run_id: str, manner: Manner) -> int:
     return exits.INTERRUPTED
 
 
-async def load(url: str, run_id: str, at: int | None = None) -> Run:
-    """A run as the store tells it. Needs no code.
+@asynccontextmanager
+async def opened(url: str, code: Code) -> AsyncIterator[Executor]:
+    """An executor of a run's code. `ORCHESTRATOR_ON_CHANGE=strict` makes it refuse a graph that changed.
 
     Raises:
-        RunUnknown: there is no such run.
+        UsageError: `ORCHESTRATOR_ON_CHANGE` is neither `continue` nor `strict`.
     """
     from orchestrator.executor import Executor
 
-    async with Executor(store=open_store(url)) as executor:
-        return await executor.load(run_id, at=at)
-
-
-async def close_model(code: Code) -> None:
-    """Let go of the model's connections, if it has any."""
-    close = getattr(code.model, "aclose", None)
-    if close is not None:
-        await close()
+    strictness = on_change()
+    try:
+        async with Executor(
+            store=url, graphs=[code.graph], model=code.model, tools=code.tools, on_change=strictness
+        ) as executor:
+            yield executor
+    finally:
+        close = getattr(code.model, "aclose", None)
+        if close is not None:
+            with anyio.CancelScope(shield=True):
+                await close()

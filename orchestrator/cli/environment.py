@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Literal
+
+from orchestrator.cli.exits import UsageError
 
 
 def load_dotenv() -> None:
@@ -27,6 +30,20 @@ def import_from(directory: str) -> None:
 def import_from_here() -> None:
     """Let modules be imported from the current directory."""
     import_from(os.getcwd())
+
+
+def on_change() -> Literal["continue", "strict"]:
+    """`ORCHESTRATOR_ON_CHANGE`: whether a run goes on in a graph whose content changed; by default it does.
+
+    Raises:
+        UsageError: it is neither `continue` nor `strict`.
+    """
+    said = os.environ.get("ORCHESTRATOR_ON_CHANGE") or "continue"
+    if said == "continue":
+        return "continue"
+    if said == "strict":
+        return "strict"
+    raise UsageError(f"ORCHESTRATOR_ON_CHANGE={said}: write continue or strict")
 
 
 def on_terminal() -> bool:

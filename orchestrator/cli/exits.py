@@ -34,10 +34,6 @@ class UsageError(Exception):
     """Raised when the command line itself is wrong: exit code 2, the message on stderr."""
 
 
-class Missing(Exception):
-    """Raised when there is no such run or question: exit code 4, the message on stderr."""
-
-
 def of_status(status: str) -> int:
     """The exit code that says what a run came to."""
     return _OF_STATUS[status]
@@ -47,7 +43,7 @@ def of_error(error: BaseException) -> int:
     """The exit code of an error."""
     if isinstance(error, (UsageError, GraphUnknown, InvalidInput)):
         return USAGE
-    if isinstance(error, (Missing, RunUnknown, QuestionUnknown)):
+    if isinstance(error, (RunUnknown, QuestionUnknown)):
         return UNKNOWN
     if isinstance(error, RunConflict):
         return CONFLICT

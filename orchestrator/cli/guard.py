@@ -8,7 +8,7 @@ from typing import ParamSpec
 
 import typer
 
-from orchestrator.cli.exits import INTERRUPTED, Missing, UsageError, of_error
+from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
 from orchestrator.cli.output import nobody_reads, warn
 from orchestrator.errors import OrchestratorError
 
@@ -33,14 +33,14 @@ def _code(command: Callable[[], int]) -> int:
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (UsageError, Missing, OrchestratorError) as error:
+    except (UsageError, OrchestratorError) as error:
         warn(f"error: {error}")
         return of_error(error)
     except ExceptionGroup as group:
-        error = _alone(group)
-        if isinstance(error, ExceptionGroup):
+        alone = _alone(group)
+        if isinstance(alone, ExceptionGroup):
             raise
-        return _code(_raiser(error))
+        return _code(_raiser(alone))
     except OSError as error:
         warn(f"error: {error}")
         return of_error(error)

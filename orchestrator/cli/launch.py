@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from orchestrator.cli.output import warn
 if TYPE_CHECKING:
     from orchestrator.graph import Graph
     from orchestrator.jsontypes import Json
-    from orchestrator.kernel.records import RunStarted
     from orchestrator.models import Model
     from orchestrator.tools import Tool
 
@@ -91,8 +90,12 @@ class Given:
 
     def over(self, stored: Launch) -> Launch:
         """For a run whose own references may be followed: what was typed goes before them."""
-        changes = {"graph": self.graph, "tools": self.tools, "model": self.model}
-        return replace(stored, **{name: value for name, value in changes.items() if value})
+        return replace(
+            stored,
+            graph=self.graph or stored.graph,
+            tools=self.tools or stored.tools,
+            model=self.model or stored.model,
+        )
 
 
 def default_model() -> str:
@@ -104,14 +107,13 @@ def default_model() -> str:
     return "offline"
 
 
-def of_run(started: RunStarted, url: str, given: Given) -> Launch:
+def of_run(run_id: str, refs: Mapping[str, object], url: str, given: Given) -> Launch:
     """The references to go on with a run.
 
     Raises:
         UsageError: the run's own may not be followed, and those that are needed were not typed.
     """
-    refs = started.refs
-    if trust.trusted(started.run_id, dict(refs), url):
+    if trust.trusted(run_id, refs, url):
         return given.over(_stored(refs))
     missing = [
         f"--{name}"
@@ -121,12 +123,12 @@ def of_run(started: RunStarted, url: str, given: Given) -> Launch:
     if not missing:
         return given.new()
     raise UsageError(
-        f"run {started.run_id!r} was not started by your command line in this store, so code is not imported on "
+        f"run {run_id!r} was not started by your command line in this store, so code is not imported on "
         f"its word: give {', '.join(missing)}{_hint(refs)}"
     )
 
 
-def _stored(refs: dict[str, object]) -> Launch:
+def _stored(refs: Mapping[str, object]) -> Launch:
     tools = refs.get("tools")
     return Launch(
         str(refs.get("graph")),
@@ -136,10 +138,10 @@ def _stored(refs: dict[str, object]) -> Launch:
     )
 
 
-def _hint(refs: dict[str, object]) -> str:
+def _hint(refs: Mapping[str, object]) -> str:
     if not isinstance(refs.get("graph"), str):
         return ""
-    said = words.shlex.join(_stored(refs).options())
+    said = words.quoted(_stored(refs).options())
     return f". It says of itself, check it before you use it:\n  {words.visible(said)}"
 
 

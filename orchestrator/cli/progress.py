@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.cli import words
@@ -26,48 +27,21 @@ class Sink(Protocol):
         """The run stands still: leave the terminal to a question, or to the result."""
 
 
-class Silent:
-    """Shows nothing."""
+class Plain:
+    """A line of text per event that a person cares about."""
 
-    def show(self, event: Event) -> None:
-        pass
-
-    def hold(self) -> None:
-        pass
-
-
-class Lines:
-    """Plain lines, and on a terminal what runs now in a last line that changes."""
-
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
         self._calls: dict[str, str] = {}
         self._running: dict[str, str] = {}
-        self._status: Status | None = None
-        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def show(self, event: Event) -> None:
         line = self._line(event)
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
         if line is not None:
-            warn(line)
-        if self._live and self._running:
-            self._spin()
+            self._write(line)
 
     def hold(self) -> None:
         self._running.clear()
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-    def _spin(self) -> None:
-        from rich.console import Console
-        from rich.text import Text
-
-        text = words.short(", ".join(dict.fromkeys(self._running.values())), 60)
-        self._status = Console(stderr=True).status(Text(words.visible(text)))
-        self._status.start()
 
     def _line(self, event: Event) -> str | None:
         data = event.data
@@ -78,7 +52,8 @@ class Lines:
             case "resumed":
                 self._running.clear()
                 changes = data.get("changes")
-                return "\n".join(("resumed", *(f"  {line}" for line in changes if isinstance(changes, list))))
+                lines = changes if isinstance(changes, list) else []
+                return "\n".join(("resumed", *(f"  {line}" for line in lines)))
             case "step_started":
                 self._running[str(data.get("activation", place))] = place
                 return None
@@ -126,6 +101,38 @@ class Lines:
         if event.data.get("ok", True):
             return f"  {place}: {call} = {_brief(_output(event.data.get('result')))}"
         return f"  {place}: {call} failed: {_fault(event.data.get('error'))}"
+
+
+class Lines(Plain):
+    """The same on stderr, and on a terminal what runs now in a last line that changes."""
+
+    def __init__(self) -> None:
+        super().__init__(warn)
+        self._status: Status | None = None
+        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def show(self, event: Event) -> None:
+        self._still()
+        super().show(event)
+        if self._live and self._running:
+            self._spin()
+
+    def hold(self) -> None:
+        super().hold()
+        self._still()
+
+    def _still(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _spin(self) -> None:
+        from rich.console import Console
+        from rich.text import Text
+
+        text = words.short(", ".join(dict.fromkeys(self._running.values())), 60)
+        self._status = Console(stderr=True).status(Text(words.visible(text)))
+        self._status.start()
 
 
 class JsonLines:

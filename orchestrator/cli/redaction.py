@@ -9,7 +9,7 @@ def redacted(value: object) -> object:
     What a person is to approve is shown as it is: that is what will run.
     """
     if isinstance(value, str):
-        from orchestrator.render.redact import redact
+        from orchestrator.render import redact
 
         return redact(value)
     if isinstance(value, dict):

@@ -35,7 +35,7 @@ class GoOn:
             return words.command("approve", run_id, *tail)
         if question.kind == "pause":
             return words.command("resume", run_id, *self.code, *self._where())
-        return f"{words.command('answer', run_id)} {_sample(question)}{' ' if tail else ''}{words.shlex.join(tail)}"
+        return f"{words.command('answer', run_id)} {_sample(question)}{' ' if tail else ''}{words.quoted(tail)}"
 
     def _where(self) -> tuple[str, ...]:
         return ("--store", self.store) if self.store is not None else ()
@@ -45,25 +45,10 @@ def _sample(question: Question) -> str:
     return "|".join(question.choices) if question.choices else "VALUE"
 
 
-def document(run: Run) -> dict[str, object]:
-    """The result document."""
-    return {
-        "run_id": run.run_id,
-        "graph": run.graph,
-        "status": run.status,
-        "output": run.output,
-        "waiting": [question.model_dump(mode="json", by_alias=True) for question in run.waiting],
-        "steps": run.steps,
-        "usage": run.usage.model_dump(mode="json"),
-        "seconds": run.seconds,
-        "error": run.error.model_dump(mode="json") if run.error is not None else None,
-    }
-
-
 def tell(run: Run, go_on: GoOn, *, json: bool) -> None:
     """The result on stdout, and on stderr what there is to know or to do beside it."""
     if json:
-        out_json(document(run))
+        out_json(run.to_json())
     elif run.status in ("completed", "exhausted"):
         out(words.plain(run.output))
     tell_status(run, go_on)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from orchestrator.stores import Store
 
 DEFAULT = "sqlite:///.orchestrator/runs.db"
 
@@ -21,20 +17,6 @@ def store_file(url: str) -> Path | None:
     """The absolute path of the file that a store URL names; None if it names none."""
     path = url.removeprefix("sqlite:///")
     return None if path == url or not path else Path(path).absolute()
-
-
-def open_store(url: str) -> Store:
-    """Open a store; the directory of its file is made on demand.
-
-    Raises:
-        StoreError: the URL cannot be used, or the file is no store.
-    """
-    from orchestrator import stores
-
-    file = store_file(url)
-    if file is not None:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return stores.open_store(url)
 
 
 def exists(url: str) -> bool:

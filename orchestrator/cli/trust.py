@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.cli.storage import is_ours, store_file
@@ -29,7 +30,7 @@ def seal(run_id: str, refs: dict[str, Json], url: str) -> str | None:
     return hmac.new(key, text.encode(), "sha256").hexdigest()
 
 
-def trusted(run_id: str, refs: dict[str, Json], url: str) -> bool:
+def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
     """Whether these references were stored by this user's command line for this run in this store."""
     given = refs.get("seal")
     file = store_file(url)

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 
 
 def visible(text: str) -> str:
@@ -56,6 +57,11 @@ def program() -> str:
     return "python -m orchestrator" if sys.argv[:1] and sys.argv[0].endswith("__main__.py") else "orchestrator"
 
 
+def quoted(words: Sequence[str]) -> str:
+    """Words as a shell reads them back."""
+    return shlex.join(words)
+
+
 def command(*words: str) -> str:
     """A command of ours that a shell reads back word for word."""
-    return f"{program()} {shlex.join(words)}"
+    return f"{program()} {quoted(words)}"

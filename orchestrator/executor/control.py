@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import anyio
@@ -84,7 +84,7 @@ async def resume(host: Host, run_id: str, *, approve: str | None, accept: bool, 
     return await host.drive(live)
 
 
-async def recover(host: Host) -> list[Run]:
+async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
     """See `Executor.recover`."""
     found: dict[str, Run] = {}
 
@@ -99,19 +99,20 @@ async def recover(host: Host) -> list[Run]:
             log.warning("run %s cannot be recovered: %s", run_id, error)
 
     async with anyio.create_task_group() as tasks:
-        for run_id in await _lost(host):
-            tasks.start_soon(go_on, run_id)
+        for run_id in await lost(host, host.given.graphs):
+            if only is None or run_id in only:
+                tasks.start_soon(go_on, run_id)
     return list(found.values())
 
 
-async def _lost(host: Host) -> list[str]:
-    """Runs that could go on and that nobody drives, the oldest first."""
+async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
+    """Runs (of graphs of these names) that could go on and that nobody drives, the oldest first."""
     now = time.time()
     found: list[str] = []
     cursor: str | None = None
     while True:
         page = await host.store.runs(status=("running", "paused"), after=cursor, limit=200)
-        known = [info for info in page.runs if info.graph in host.given.graphs and info.run_id not in host.live]
+        known = [one for one in page.runs if (graphs is None or one.graph in graphs) and one.run_id not in host.live]
         told = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
         for info in known:
             overdue = info.due is not None and info.due <= now
@@ -243,4 +244,4 @@ async def _journal(host: Host, held: LiveRun) -> None:
             await host.release(held)
 
 
-__all__ = ["GraphUnknown", "answer", "cancel", "check_risk", "pause", "recover", "resume", "wait_for"]
+__all__ = ["GraphUnknown", "answer", "cancel", "check_risk", "lost", "pause", "recover", "resume", "wait_for"]

@@ -253,12 +253,19 @@ class Executor:
         """
         return await control.resume(self._host, run_id, approve=approve, accept=accept_changes, wait=wait)
 
-    async def recover(self) -> list[Run]:
+    async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:
         """Go on with every run of the executor's graphs that was interrupted, has been answered, or is overdue.
+
+        Args:
+            only: ids of runs; others are left alone.
 
         Returns those that it drove, when all have ended or paused. One that cannot go on is logged and left.
         """
-        return await control.recover(self._host)
+        return await control.recover(self._host, only)
+
+    async def recoverable(self) -> list[str]:
+        """The ids of the runs, of any graph, that `recover` would go on with if it had their code."""
+        return await control.lost(self._host, None)
 
     async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Pause a run, whoever drives it: what runs lands, nothing new starts. `resume` lifts it.

@@ -23,7 +23,6 @@ from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
 from orchestrator.tools.tool import Tool, checked
 
-
 Reconcile: TypeAlias = Callable[[str], object]
 
 

@@ -1,0 +1,186 @@
+"""Commands that answer what a run waits for, and go on with it: answer, approve, deny."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from orchestrator.cli.driver import Manner
+    from orchestrator.errors import QuestionUnknown, StaleAnswer
+    from orchestrator.executor import Executor, Run
+    from orchestrator.kernel.question import Answer, Question
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (answer, approve, deny):
+        app.command()(guarded(command))
+
+
+def answer(
+    run: options.Run,
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="Text, or JSON where the question wants it.", show_default=False)
+    ],
+    question: options.Question = None,
+    by: options.By = None,
+    no_resume: options.NoResume = False,
+    approve: options.Approve = None,
+    graph: options.RunGraph = None,
+    tools: options.RunTools = None,
+    model: options.RunModel = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Answer a question of a run, and go on with it.
+
+    Example: orchestrator answer 3f2a9c1d "in French, please"
+    """
+    from orchestrator.cli.asking import value_of
+
+    def given(asked: Question) -> Answer:
+        if asked.kind == "approval":
+            raise UsageError(f"question {asked.id} wants approve or deny, not a value")
+        return value_of(asked, value)
+
+    return _answer(run, given, question, by, no_resume, approve, (graph, tools, model), json=json, store=store)
+
+
+def approve(
+    run: options.Run,
+    args: Annotated[
+        str | None,
+        typer.Option("--args", metavar="JSON", help="Approve with these arguments instead, all of them."),
+    ] = None,
+    question: options.Question = None,
+    by: options.By = None,
+    no_resume: options.NoResume = False,
+    approve: options.Approve = None,
+    graph: options.RunGraph = None,
+    tools: options.RunTools = None,
+    model: options.RunModel = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Approve what a run asks for, as it was shown, and go on with it.
+
+    Example: orchestrator approve 3f2a9c1d
+    """
+    from orchestrator.kernel.question import Approve
+
+    changed = options.parse_json(args, "--args") if args is not None else None
+    if changed is not None and not isinstance(changed, dict):
+        raise UsageError('--args: write the arguments as a JSON object, such as {"path": "a.txt"}')
+    yes = Approve(args=changed)
+    return _answer(run, lambda _: yes, question, by, no_resume, approve, (graph, tools, model), json=json, store=store)
+
+
+def deny(
+    run: options.Run,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the agent is told.")] = "",
+    question: options.Question = None,
+    by: options.By = None,
+    no_resume: options.NoResume = False,
+    approve: options.Approve = None,
+    graph: options.RunGraph = None,
+    tools: options.RunTools = None,
+    model: options.RunModel = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Deny what a run asks for, and go on with it.
+
+    Example: orchestrator deny 3f2a9c1d --reason "not in production"
+    """
+    from orchestrator.kernel.question import Deny
+
+    no = Deny(reason=reason)
+    return _answer(run, lambda _: no, question, by, no_resume, approve, (graph, tools, model), json=json, store=store)
+
+
+def _answer(
+    run_id: str,
+    given: Callable[[Question], Answer],
+    question: str | None,
+    by: str | None,
+    no_resume: bool,
+    policy: str | None,
+    code: tuple[str | None, list[str] | None, str | None],
+    *,
+    json: bool,
+    store: str | None,
+) -> int:
+    from orchestrator.cli.driver import Drive, conclude, drive
+    from orchestrator.cli.environment import user_name
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.reading import load, one_run
+    from orchestrator.cli.storage import store_url
+    from orchestrator.cli.taking import manner_of, take
+
+    risk, url, who = options.risk(policy), store_url(store), by if by is not None else user_name()
+    if no_resume and risk is not None:
+        raise UsageError("--approve is kept when the run goes on, and --no-resume does not go on: leave one out")
+    seen = load(url, run_id)
+    asked = _asked(seen, question, url)
+    said = given(asked)
+
+    async def tell(executor: Executor, *, resume: bool) -> Run:
+        return await executor.answer(run_id, asked.id, said, by=who, digest=asked.digest, resume=resume)
+
+    if no_resume:
+        told = one_run(url, run_id, partial(tell, resume=False))
+        conclude(told, manner_of(told, url, store, json=json))
+        return COMPLETED
+    taken = take(run_id, store, Given.of(*code), json=json)
+
+    async def begin(executor: Executor, manner: Manner) -> Run:
+        async def first() -> Run:
+            if risk is None:
+                return await tell(executor, resume=True)
+            await tell(executor, resume=False)
+            return await executor.resume(run_id, approve=risk)
+
+        return await Drive(executor, run_id, manner.sink(), seen=seen.seq).go(first, partial(executor.resume, run_id))
+
+    return drive(url, taken.code, run_id, begin, taken.manner)
+
+
+def _asked(run: Run, name: str | None, url: str) -> Question:
+    """The question that is to be answered.
+
+    Raises:
+        QuestionUnknown: the run never asked the one of this name.
+        StaleAnswer: it, or whatever the run asked, is closed.
+        UsageError: several are open and none was named.
+    """
+    from orchestrator.cli.reading import one_run
+    from orchestrator.cli.report import question_text
+    from orchestrator.errors import StaleAnswer
+
+    if name is not None:
+        found = [question for question in run.waiting if question.id == name]
+        if not found:
+            raise one_run(url, run.run_id, partial(_why_not, run=run, name=name))
+        return found[0]
+    found = [question for question in run.waiting if question.kind != "pause"]
+    if not found:
+        hint = f"; `resume {run.run_id}` goes on" if run.waiting else ""
+        raise StaleAnswer(f"run {run.run_id!r} ({run.status}) waits for no answer{hint}")
+    if len(found) > 1:
+        listed = "\n".join(f"--question {question.id}\n  {question_text(question)}" for question in found)
+        raise UsageError(f"run {run.run_id!r} waits for several answers; say which:\n{listed}")
+    return found[0]
+
+
+async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown | StaleAnswer:
+    from orchestrator.executor.asking import stale_or_unknown
+
+    return stale_or_unknown(run.machine, name, await executor.store.read(run.run_id))

@@ -1,0 +1,204 @@
+"""Commands that look at runs: runs, show, events. They need no code, only the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from orchestrator.cli.progress import Sink
+    from orchestrator.executor import Executor, Point, Run
+    from orchestrator.stores import RunInfo
+
+STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (runs, show, events):
+        app.command()(guarded(command))
+
+
+def runs(
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="S", help=f"Only these: {', '.join(STATUSES)}.")
+    ] = None,
+    graph: Annotated[
+        str | None, typer.Option("--graph", metavar="G", help="Only runs of the graph of this name.")
+    ] = None,
+    label: options.Labels = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the newest first.")] = 50,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """List runs, the newest first.
+
+    Example: orchestrator runs --status paused
+    """
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.reading import looking
+    from orchestrator.cli.storage import exists, store_url
+
+    if status is not None and status not in STATUSES:
+        raise UsageError(f"--status {status}: write one of {', '.join(STATUSES)}")
+    labels, url = options.pairs(label), store_url(store)
+
+    async def page(executor: Executor) -> Sequence[RunInfo]:
+        return (await executor.runs(status=status, graph=graph, labels=labels, limit=limit)).runs
+
+    found = looking(url, page) if exists(url) else ()
+    if json:
+        out_json([_row(info) for info in found])
+    elif found:
+        out(_table(found))
+    else:
+        warn(f"no runs in {url}" if status is graph is None and not labels else f"no such runs in {url}")
+    return COMPLETED
+
+
+def _row(info: RunInfo) -> dict[str, object]:
+    return {
+        "run_id": info.run_id,
+        "graph": info.graph,
+        "status": info.status,
+        "labels": dict(info.labels),
+        "created": info.created,
+        "updated": info.updated,
+        "head": info.head,
+        "waiting": info.waiting,
+    }
+
+
+def _table(found: Sequence[RunInfo]) -> str:
+    from orchestrator.cli.words import ago
+
+    rows = [
+        (
+            info.run_id,
+            info.graph,
+            info.status,
+            ago(info.updated),
+            " ".join(f"{key}={value}" for key, value in info.labels.items()),
+        )
+        for info in found
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join((*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1])).rstrip()
+        for row in rows
+    )
+
+
+def show(run: options.Run, at: options.At = None, json: options.Json = False, store: options.Store = None) -> int:
+    """Show a run: where it stands, its state, what it waits for, and every step that it took.
+
+    Example: orchestrator show 3f2a9c1d --at 12
+    """
+    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.reading import loaded, one_run
+    from orchestrator.cli.redaction import redacted
+    from orchestrator.cli.storage import store_url
+
+    async def look(executor: Executor) -> tuple[Run, list[Point]]:
+        found = await loaded(executor, run, at)
+        return found, [point for point in await executor.history(run) if point.seq <= found.seq]
+
+    found, points = one_run(store_url(store), run, look)
+    if not json:
+        out(_told(found, points, store))
+        return COMPLETED
+    more = redacted(
+        {
+            "state": found.values,
+            "branches": [
+                {"path": one.path, "node": one.node, "phase": one.phase, "values": dict(one.values)}
+                for one in found.branches
+            ],
+            "history": [point.to_json() for point in points],
+        }
+    )
+    assert isinstance(more, dict)
+    out_json({**found.to_json(), "seq": found.seq, "labels": dict(found.labels), **more})
+    return COMPLETED
+
+
+def _told(run: Run, points: Sequence[Point], store: str | None) -> str:
+    from orchestrator.cli import report, words
+    from orchestrator.cli.redaction import redacted
+
+    usage = run.usage
+    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {words.lasting(run.seconds)}"
+    lines = [f"{run.run_id}  {run.graph}  {run.status}  (record {run.seq}; {spent})"]
+    if run.labels:
+        lines.append("labels  " + " ".join(f"{key}={value}" for key, value in run.labels.items()))
+    if run.error is not None:
+        lines.append(f"error  {redacted(str(run.error))}")
+    lines.append("state")
+    lines += [f"  {name}  {words.short(_shown(value), 100)}" for name, value in run.values.items()]
+    if len(run.branches) > 1:
+        lines.append("branches")
+        lines += [f"  {one.path or '-'}  {one.node}  {one.phase}" for one in run.branches]
+    if points:
+        lines.append("history")
+        lines += [_step(point) for point in points]
+    if run.output is not None:
+        lines += ["output", *(f"  {line}" for line in str(redacted(words.plain(run.output))).splitlines())]
+    if run.waiting:
+        lines.append(report.waiting_text(run.run_id, run.waiting, report.GoOn(store)))
+    return "\n".join(lines)
+
+
+def _step(point: Point) -> str:
+    from orchestrator.cli import words
+
+    place = f"{point.path}/{point.node}" if point.path else point.node
+    outcome = "" if point.outcome in ("done", None) else f" -> {point.outcome}"
+    said = f"failed: {point.error}" if point.error is not None else _shown(dict(point.update)) if point.update else ""
+    return f"  {point.seq:>5}  {place}{outcome}  {words.short(said)}".rstrip()
+
+
+def _shown(value: object) -> str:
+    from orchestrator.cli import words
+    from orchestrator.cli.redaction import redacted
+
+    return str(redacted(words.compact(value)))
+
+
+def events(
+    run: options.Run,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only those behind record SEQ.")] = 0,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Print the events of a run: lines of JSON, the last one its result; on a terminal, and without --json, text.
+
+    Example: orchestrator events 3f2a9c1d --json
+    """
+    import sys
+
+    from orchestrator.cli.output import out, out_line
+    from orchestrator.cli.progress import JsonLines, Plain
+    from orchestrator.cli.reading import one_run
+    from orchestrator.cli.storage import store_url
+
+    as_text = sys.stdout.isatty() and not json
+    sink: Sink = Plain(out) if as_text else JsonLines()
+
+    async def look(executor: Executor) -> Run:
+        async for event in executor.events(run, after=after, follow=follow):
+            sink.show(event)
+        return await executor.load(run)
+
+    found = one_run(store_url(store), run, look)
+    if as_text:
+        out(f"{run}  {found.graph}  {found.status}")
+    else:
+        out_line(found.to_json())
+    return COMPLETED

@@ -1,0 +1,67 @@
+"""Runs as the store tells them. Nothing here needs code."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from orchestrator.cli.exits import UsageError
+from orchestrator.cli.storage import exists, store_url
+from orchestrator.errors import RunUnknown
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor, Run
+
+T = TypeVar("T")
+
+
+def looking(url: str, look: Callable[[Executor], Awaitable[T]]) -> T:
+    """What `look` finds with an executor that was given no code."""
+
+    async def work() -> T:
+        from orchestrator.executor import Executor
+
+        async with Executor(store=url) as executor:
+            return await look(executor)
+
+    return anyio.run(work)
+
+
+def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]]) -> T:
+    """The same about one run; a store that is not there is not made for it.
+
+    Raises:
+        RunUnknown: there is no such run.
+    """
+    if not exists(url):
+        raise RunUnknown(run_id)
+    return looking(url, look)
+
+
+def load(url: str, run_id: str, at: int | None = None) -> Run:
+    """A run, or what it was after its record `at`.
+
+    Raises:
+        RunUnknown: there is no such run.
+        UsageError: it has no such record.
+    """
+    return one_run(url, run_id, partial(loaded, run_id=run_id, at=at))
+
+
+async def loaded(executor: Executor, run_id: str, at: int | None = None) -> Run:
+    """The same, of an open executor."""
+    run = await executor.load(run_id, at=at)
+    if at is not None and run.seq < at:
+        raise UsageError(f"--at {at}: run {run_id!r} has {run.seq} records")
+    return run
+
+
+def find_run(what: str, store: str | None, at: int | None = None) -> Run | None:
+    """The run of this id, if the store has one."""
+    try:
+        return load(store_url(store), what, at)
+    except RunUnknown:
+        return None

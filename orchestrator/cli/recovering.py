@@ -1,0 +1,46 @@
+"""Going on with every run that nobody drives, each in its own code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.cli.driver import opened
+from orchestrator.cli.exits import UsageError
+from orchestrator.cli.launch import Given, Launch, of_run
+from orchestrator.errors import OrchestratorError
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Run
+
+
+async def recovered(url: str) -> tuple[list[Run], list[str]]:
+    """The runs that were driven until they ended or paused, and why others could not be taken up."""
+    from orchestrator.executor import Executor
+
+    groups: dict[Launch, list[str]] = {}
+    faults: list[str] = []
+    runs: list[Run] = []
+    async with Executor(store=url) as looking:
+        for run_id in await looking.recoverable():
+            try:
+                launch = of_run(run_id, (await looking.load(run_id)).refs, url, Given())
+            except (UsageError, OrchestratorError) as error:
+                faults.append(f"{run_id}: {error}")
+            else:
+                groups.setdefault(launch, []).append(run_id)
+
+    async def go_on(launch: Launch, names: list[str]) -> None:
+        try:
+            code = launch.load()
+        except (UsageError, OrchestratorError) as error:
+            faults.extend(f"{name}: {error}" for name in names)
+            return
+        async with opened(url, code) as executor:
+            runs.extend(await executor.recover(only=names))
+
+    async with anyio.create_task_group() as tasks:
+        for launch, names in groups.items():
+            tasks.start_soon(go_on, launch, names)
+    return runs, faults

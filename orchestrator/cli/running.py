@@ -1,0 +1,221 @@
+"""Commands that begin runs, go on with them, and stop them: run, resume, recover, pause, cancel."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
+from orchestrator.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from orchestrator.cli.driver import Manner
+    from orchestrator.executor import Executor, Run
+    from orchestrator.graph import Graph
+    from orchestrator.graph.limits import Limits
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (run, resume, recover, pause, cancel):
+        app.command()(guarded(command))
+
+
+def run(
+    graph: options.Graph,
+    question: Annotated[
+        str | None,
+        typer.Argument(metavar="[QUESTION]", help="Fills the graph's input field.", show_default=False),
+    ] = None,
+    input: Annotated[  # noqa: A002 - the option's name
+        str | None,
+        typer.Option(
+            "--input", metavar="JSON|@FILE|-", help="State fields as a JSON object: here, in a file, or on stdin."
+        ),
+    ] = None,
+    tools: options.Tools = None,
+    model: options.Model = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", metavar="ID", help="An id of your own: the same id and input is the same run."),
+    ] = None,
+    label: options.Labels = None,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps that the run may take.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", metavar="S", help="Seconds that the run may take.")
+    ] = None,
+    approve: options.Approve = None,
+    events: Annotated[
+        bool, typer.Option("--events", help="Print every event as a line of JSON; the last line is the result.")
+    ] = False,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Run a graph. Asks on a terminal; where nobody is there to ask it pauses, with exit code 3.
+
+    Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
+    """
+    from orchestrator.cli import trust
+    from orchestrator.cli.driver import Drive, Manner, drive
+    from orchestrator.cli.environment import import_from_here
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.report import GoOn
+    from orchestrator.cli.storage import store_url
+    from orchestrator.cli.values import input_of
+
+    risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
+    import_from_here()
+    launch = Given.of(graph, tools, model).new()
+    code = launch.load()
+    given = input_of(code.graph, question, input)
+    code.graph.initial(given)  # a fault in the input is told before there is a run
+    limits = _limits(code.graph, max_steps, max_seconds)
+    name = run_id if run_id is not None else secrets.token_hex(8)
+    refs = launch.refs()
+    seal = trust.seal(name, refs, url)
+    go_on = GoOn(store, () if seal else launch.options())
+
+    async def begin(executor: Executor, manner: Manner) -> Run:
+        start = partial(
+            executor.start, code.graph, given, run_id=name, labels=labels, approve=risk, limits=limits,
+            refs={**refs, "seal": seal} if seal else refs,
+        )  # fmt: skip
+        # The run is there before its events are followed; `start` of the same id and input then waits for it.
+        await executor.submit(*start.args, **start.keywords)
+        return await Drive(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
+
+    return drive(url, code, name, begin, Manner(go_on, json=json, events=events))
+
+
+def _limits(graph: Graph, steps: int | None, seconds: float | None) -> Limits | None:
+    changes = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
+    if seconds is not None and not seconds > 0:
+        raise UsageError(f"--max-seconds {seconds}: give more than 0")
+    return graph.limits.model_copy(update=changes) if changes else None
+
+
+def resume(
+    run: options.Run,
+    approve: options.Approve = None,
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes", help="Go on in a graph that changed, where ORCHESTRATOR_ON_CHANGE=strict refuses it."
+        ),
+    ] = False,
+    wait: Annotated[
+        float,
+        typer.Option("--wait", metavar="S", min=0, help="Seconds to wait for another process that holds the run."),
+    ] = 0.0,
+    graph: options.RunGraph = None,
+    tools: options.RunTools = None,
+    model: options.RunModel = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Go on with a run that was interrupted or paused, until it ends or pauses again.
+
+    Example: orchestrator resume 3f2a9c1d
+    """
+    from orchestrator.cli.driver import Drive, drive
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.taking import take
+
+    risk = options.risk(approve)
+    taken = take(run, store, Given.of(graph, tools, model), json=json)
+
+    async def begin(executor: Executor, manner: Manner) -> Run:
+        first = partial(executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait)
+        return await Drive(executor, run, manner.sink(), seen=taken.run.seq).go(first, partial(executor.resume, run))
+
+    return drive(taken.url, taken.code, run, begin, taken.manner)
+
+
+def recover(json: options.Json = False, store: options.Store = None) -> int:
+    """Go on with every run that your command line started and that was interrupted, answered, or is overdue.
+
+    Exit code 1 if one of them could not be taken up; 0 otherwise, whatever they came to.
+
+    Example: orchestrator recover
+    """
+    from orchestrator.cli.interrupts import Interrupted, run_async
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.recovering import recovered
+    from orchestrator.cli.storage import exists, store_url
+
+    url = store_url(store)
+    runs: list[Run] = []
+    faults: list[str] = []
+    if exists(url):
+        try:
+            runs, faults = run_async(partial(recovered, url))
+        except Interrupted:
+            from orchestrator.cli.exits import INTERRUPTED
+
+            warn("interrupted; what was running can be recovered again")
+            return INTERRUPTED
+    if json:
+        out_json([one.to_json() for one in runs])
+    else:
+        for one in runs:
+            out(f"{one.run_id}  {one.graph}  {one.status}")
+    for fault in faults:
+        warn(f"error: {fault}")
+    if not runs and not faults:
+        warn("there is nothing to recover")
+    return FAILED if faults else COMPLETED
+
+
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
+
+
+def pause(
+    run: options.Run,
+    reason: Reason = "",
+    by: options.By = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Pause a run, whoever drives it: what runs lands, nothing new starts. `resume` lifts it.
+
+    Example: orchestrator pause 3f2a9c1d
+    """
+    return _stop("pause", run, reason, by, json=json, store=store)
+
+
+def cancel(
+    run: options.Run,
+    reason: Reason = "",
+    by: options.By = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Cancel a run, whoever drives it. What was finished stays in its journal.
+
+    Example: orchestrator cancel 3f2a9c1d
+    """
+    return _stop("cancel", run, reason, by, json=json, store=store)
+
+
+def _stop(kind: str, run_id: str, reason: str, by: str | None, *, json: bool, store: str | None) -> int:
+    from orchestrator.cli.environment import user_name
+    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.reading import one_run
+    from orchestrator.cli.storage import store_url
+
+    async def act(executor: Executor) -> Run:
+        stop = executor.pause if kind == "pause" else executor.cancel
+        return await stop(run_id, by=by if by is not None else user_name(), reason=reason)
+
+    stopped = one_run(store_url(store), run_id, act)
+    if json:
+        out_json(stopped.to_json())
+    else:
+        out(f"{run_id}  {stopped.graph}  {stopped.status}")
+    return COMPLETED

@@ -1,0 +1,51 @@
+"""Taking up a run that is in the store: looking at it, and finding the code to go on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.driver import Manner
+from orchestrator.cli.launch import Code, Given, Launch, of_run
+from orchestrator.cli.reading import load
+from orchestrator.cli.report import GoOn
+from orchestrator.cli.storage import store_url
+from orchestrator.cli.trust import trusted
+from orchestrator.errors import RunEnded
+from orchestrator.kernel.records import FINAL
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Run
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A run that is about to go on."""
+
+    url: str
+    run: Run
+    code: Code
+    manner: Manner
+
+
+def take(run_id: str, store: str | None, given: Given, *, json: bool) -> Taken:
+    """Look at a run and import what it needs to go on.
+
+    Raises:
+        RunUnknown: there is no such run.
+        RunEnded: it is over.
+        UsageError: its own references may not be followed, and none were given.
+        GraphUnknown: something that it needs is not there any more.
+    """
+    url = store_url(store)
+    run = load(url, run_id)
+    if run.status in FINAL:
+        raise RunEnded(run_id, run.status)
+    launch = of_run(run_id, run.refs, url, given)
+    return Taken(url, run, launch.load(), manner_of(run, url, store, json=json, launch=launch))
+
+
+def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:
+    """How to tell of a run that is in the store; with the code that it was told to go on in, unless it knows that."""
+    known = launch is None or trusted(run.run_id, run.refs, url)
+    return Manner(GoOn(store, () if known or launch is None else launch.options()), json=json)

@@ -1,0 +1,50 @@
+"""The input of a run, from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.exits import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.graph import Graph
+
+
+def input_of(graph: Graph, question: str | None, given: str | None) -> object:
+    """What a run starts with: QUESTION in the graph's input field, beside the state fields of `--input`.
+
+    Raises:
+        UsageError: it cannot be read, or there is no place for it.
+    """
+    if question is None:
+        return _read(given) if given is not None else {}
+    if not isinstance(graph.input, str):
+        raise UsageError(
+            f"graph {graph.name!r} has no single input field that QUESTION could fill: give --input "
+            f"with state fields ({', '.join(graph.schema.fields)})"
+        )
+    fields = _read(given) if given is not None else {}
+    if not isinstance(fields, dict):
+        raise UsageError("beside QUESTION, --input is a JSON object of state fields")
+    if graph.input in fields:
+        raise UsageError(f"--input and QUESTION both give {graph.input!r}: give it once")
+    return {graph.input: question, **fields}
+
+
+def _read(given: str) -> object:
+    text, place = given, "--input"
+    if given == "-":
+        text, place = sys.stdin.read(), "--input - (stdin)"
+    elif given.startswith("@"):
+        place = f"--input {given}"
+        try:
+            text = Path(given[1:]).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{place}: {error}") from None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{place} is not JSON: {error}") from None
