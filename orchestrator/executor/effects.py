@@ -48,7 +48,7 @@ _inside: ContextVar[frozenset[str]] = ContextVar("inside", default=frozenset())
 """Keys of the effects inside of which this task runs: what they wait for must not wait for them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: on Python 3.11 `Effect[T](...)` then raises TypeError
 class Effect(Generic[T]):
     """One thing to do outside, and how its end is written down."""
 

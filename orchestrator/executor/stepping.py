@@ -96,11 +96,6 @@ class StepContext(Context[Any]):
         return self._ledger
 
     @property
-    def used_ledger(self) -> Ledger | None:
-        """The same, if there was any use for it."""
-        return self._ledger
-
-    @property
     def model(self) -> Model:
         from orchestrator.executor.calls import model_for
 
@@ -229,8 +224,9 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
         fault = machine.probe(activation, outcome, values, ops)
         if fault is not None:
             raise InvalidOutcome(fault.message)
-        if context.used_ledger is not None:
-            context.used_ledger.check()
+        if machine.effects(activation.key):
+            # Also of a node that calls nothing any more: what it did before may not be left behind.
+            context.ledger.check()
         reduced = machine.reduced_for(activation, values, ops)
     except BaseException as error:
         return _not_done(live, activation, spec, error, started)

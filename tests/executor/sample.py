@@ -51,7 +51,8 @@ async def count(state: Log) -> Outcome[Literal["again", "enough"]]:
 def counting(name: str = "counting", **limits: Any) -> Graph:
     """A loop that counts to `until`."""
     return Graph(
-        name=name, state=Log, nodes={"count": count}, edges="START -> count\ncount -> count : again\ncount -> END : enough",
+        name=name, state=Log, nodes={"count": count},
+        edges="START -> count\ncount -> count : again\ncount -> END : enough",
         output="n", limits=Limits(**{"steps": None, **limits}),
     )  # fmt: skip
 

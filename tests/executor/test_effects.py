@@ -28,6 +28,7 @@ from orchestrator import (
 from orchestrator.errors import EffectFailed, GraphUnknown, InvalidAnswer, ReplayMismatch, ToolError
 from orchestrator.executor import Run
 from orchestrator.models.base import ModelEvent, ModelRequest, RequestModel
+from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import ScriptedModel
 from tests.executor.sample import Log, chain, says, single
 
@@ -42,12 +43,15 @@ class Bank:
         self.hang = False
         self.wrong: Exception | None = None
         self.began = anyio.Event()
+        self.began_twice = anyio.Event()
 
         @tool(name="pay", risk="dangerous", effect=effect, **options)
         async def pay(amount: int, idempotency_key: str) -> str:
             """Pay."""
             self.calls.append((amount, idempotency_key))
             self.began.set()
+            if len(self.calls) == 2:
+                self.began_twice.set()
             if self.wrong is not None:
                 raise self.wrong
             if self.hang:
@@ -70,7 +74,8 @@ async def interrupted(
                 scope.cancel()
 
             tasks.start_soon(stop)
-            await executor.start(graph, run_id=run_id, **options)
+            run = await executor.start(graph, run_id=run_id, **options)
+            raise AssertionError(f"nothing interrupted {run}: {run.error}")
     return run_id
 
 
@@ -226,12 +231,6 @@ async def test_functions_as_effects_are_replayed_with_their_type() -> None:
 
 async def test_settled_effects_are_reused_and_unsettled_ones_that_may_be_run_again_with_the_same_key() -> None:
     bank = Bank(effect="idempotent")
-    twice = anyio.Event()
-
-    async def second() -> None:
-        while len(bank.calls) < 2:
-            await anyio.sleep(0.001)
-        twice.set()
 
     async def pays_slowly(state: Log, ctx: Context) -> Update:
         first = await ctx.tool("pay", amount=10)
@@ -239,9 +238,8 @@ async def test_settled_effects_are_reused_and_unsettled_ones_that_may_be_run_aga
         second = await ctx.tool("pay", amount=20)
         return {"log": f"{first.text}, {second.text}"}
 
-    async with Executor(tools=[bank.tool]) as executor, anyio.create_task_group() as tasks:
-        tasks.start_soon(second)
-        run_id = await interrupted(executor, single(pays_slowly), twice)
+    async with Executor(tools=[bank.tool]) as executor:
+        run_id = await interrupted(executor, single(pays_slowly), bank.began_twice)
         assert (await executor.load(run_id)).status == "interrupted"
         bank.hang = False
         run = await executor.resume(run_id)
@@ -321,6 +319,7 @@ async def test_a_retry_that_is_interrupted_again_is_asked_about_again() -> None:
 
                 tasks.start_soon(stop)
                 await executor.answer(run_id, run.waiting[0].id, "retry")
+                raise AssertionError("nothing interrupted the answered run")
         bank.hang = False
         again = await executor.resume(run_id)
         assert again.status == "paused"
@@ -362,6 +361,8 @@ async def test_several_calls_at_once_are_asked_about_one_by_one_and_others_are_n
     async def act(what: str) -> str:
         """Act."""
         calls.append(what)
+        if len(calls) == 3:
+            began.set()
         if hang and what != "c":
             await anyio.sleep(60)
         await anyio.sleep(0.05)
@@ -379,14 +380,7 @@ async def test_several_calls_at_once_are_asked_about_one_by_one_and_others_are_n
         return {"log": " ".join(found[what] for what in "abc")}
 
     began = anyio.Event()
-
-    async def three() -> None:
-        while len(calls) < 3:
-            await anyio.sleep(0.01)
-        began.set()
-
-    async with Executor(tools=[act]) as executor, anyio.create_task_group() as tasks:
-        tasks.start_soon(three)
+    async with Executor(tools=[act]) as executor:
         run_id = await interrupted(executor, single(acts), began)
         hang = False
         run = await executor.resume(run_id)
@@ -435,8 +429,8 @@ async def test_changed_code_never_leaves_a_settled_irreversible_effect_behind() 
 
     async with Executor(tools=[bank.tool]) as executor:
         run_id = await interrupted(executor, single(pays_once), stop)
-        for amount in (20, 0):
-            with pytest.raises(ReplayMismatch, match="work did pay .* which cannot be undone"):
+        for amount in (20, 0):  # noqa: B007  the node reads it
+            with pytest.raises(ReplayMismatch, match=r"work did pay .* which cannot be undone"):
                 await executor.resume(run_id)
             assert (await executor.load(run_id)).status == "interrupted"
         amount = 10
@@ -559,7 +553,7 @@ async def test_an_irreversible_node_may_ask_first() -> None:
     assert run.output == ["yes"]
 
 
-# -- stopped by the run --------------------------------------------------------------------------------------------------
+# -- stopped by the run ------------------------------------------------------------------------------------------------
 
 
 async def test_a_step_timeout_leaves_its_call_journaled_as_unknown() -> None:
@@ -600,14 +594,15 @@ async def test_a_loser_of_a_race_has_its_call_settled_and_shown(effect: str) -> 
     assert settled.get("unknown", False) is (effect == "irreversible")
 
 
-# -- what is missing -----------------------------------------------------------------------------------------------------
+# -- what is missing ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_missing_model_or_tool_interrupts_and_says_what_to_give() -> None:
     async def talks(state: Log, ctx: Context) -> Update:
         return {"log": (await ctx.model.complete("hi")).text}
 
-    async with Executor() as executor:
+    store = MemoryStore()
+    async with Executor(store=store) as executor:
         with pytest.raises(GraphUnknown, match=r"node 'work' uses a model and there is none.*Executor\(model="):
             await executor.start(single(talks), run_id="r1")
         with pytest.raises(GraphUnknown, match=r"uses model 'cheap', and models= has none"):
@@ -616,7 +611,6 @@ async def test_a_missing_model_or_tool_interrupts_and_says_what_to_give() -> Non
             await executor.start(single(pays, tools={"pay"}), run_id="r3")
         assert [info.run_id for info in (await executor.runs()).runs] == ["r1"]
         assert (await executor.load("r1")).status == "interrupted"
-        store = executor.store
     async with Executor(store=store, model=ScriptedModel(["hello"]), graphs=[single(talks)]) as executor:
         assert (await executor.resume("r1")).output == ["hello"]
 
