@@ -1,0 +1,121 @@
+"""Processes that carry out orders, see `program`, from the side of who gives them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+LONGEST = 60.0
+"""Seconds after which an order counts as hanging."""
+
+
+class Life:
+    """One process, which carries out one order."""
+
+    def __init__(self, program: subprocess.Popen[str], name: str) -> None:
+        self.name = name
+        self.told: dict[str, Any] = {}
+        self._program = program
+        self._hangs = False
+        self.pid = int(self._hear("pid"))
+        # A process id may be given to another process; this names the process itself.
+        self._process = os.pidfd_open(self.pid)
+        self._watch = threading.Timer(LONGEST, self._give_up)
+        self._watch.start()
+        self._hear("ready")
+
+    def send(self, number: int) -> None:
+        """Send it a signal, if it is still there."""
+        with contextlib.suppress(ProcessLookupError, OSError):
+            signal.pidfd_send_signal(self._process, number)
+
+    def kill(self) -> None:
+        """The power fails."""
+        self.send(signal.SIGKILL)
+
+    def end(self) -> dict[str, Any]:
+        """Wait for its end: `result` or `error`, and `ended`, the process's exit code."""
+        if "ended" not in self.told:
+            self._hear("ended")
+            self._watch.cancel()
+            os.close(self._process)
+            self._process = -1
+        assert not self._hangs, f"{self.name} hung: {self.told}"
+        assert self.told.get("error") != "crash", self.told["message"]
+        return self.told
+
+    def result(self) -> dict[str, Any]:
+        """Wait for its end; what came of it."""
+        told = self.end()
+        assert "result" in told, told
+        result: dict[str, Any] = told["result"]
+        return result
+
+    def _give_up(self) -> None:
+        self._hangs = True
+        self.kill()
+
+    def _hear(self, what: str) -> Any:
+        stdout = self._program.stdout
+        assert stdout is not None
+        while what not in self.told:
+            line = stdout.readline()
+            assert line, f"the program is gone, {what!r} was not heard of; before: {self.told}"
+            self.told.update(json.loads(line))
+            if "ended" in self.told and what != "ended":
+                return None
+        return self.told[what]
+
+
+class Program:
+    """A Python process that carries out one order after the other, each in a process of its own."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.executor.program"],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+        self._count = 0
+        self._last: Life | None = None
+
+    def begin(self, do: str, **order: Any) -> Life:
+        """Give an order; returns when its process is about to open its executor."""
+        self._count += 1
+        name = f"{self._process.pid}.{self._count}"
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, "life": name, **order}) + "\n")
+        self._last = Life(self._process, name)
+        return self._last
+
+    def close(self) -> None:
+        """End it, and what it still does."""
+        if self._last is not None and "ended" not in self._last.told:
+            self._last.kill()
+            with contextlib.suppress(AssertionError):
+                self._last.end()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(20)
+        self._process.stdout.close()
+
+
+@contextmanager
+def programs(count: int = 1) -> Iterator[list[Program]]:
+    """So many of them."""
+    found = [Program() for _ in range(count)]
+    try:
+        yield found
+    finally:
+        for program in found:
+            program.close()
