@@ -97,12 +97,20 @@ class Program:
         self._last = Life(self._process, name)
         return self._last
 
-    def close(self) -> None:
-        """End it, and what it still does."""
+    def send(self, number: int) -> None:
+        """Send a signal to the one that begins processes and waits for their ends."""
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """End what it still does."""
         if self._last is not None and "ended" not in self._last.told:
             self._last.kill()
             with contextlib.suppress(AssertionError):
                 self._last.end()
+
+    def close(self) -> None:
+        """End it, and what it still does."""
+        self.stop()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,10 +30,18 @@ class Asked:
 
 
 def ask(url: str, **body: object) -> Any:
-    """Ask the server, and wait for what it says."""
+    """Ask the server, and wait for what it says.
+
+    Raises:
+        ConnectionError: it says that it cannot.
+    """
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=20) as response:
-        return json.loads(response.read())["result"]
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.loads(response.read())["result"]
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise ConnectionError(f"status {error.code}") from None
 
 
 class Outside(ThreadingHTTPServer):
@@ -54,6 +63,17 @@ class Outside(ThreadingHTTPServer):
         self._lock = threading.Condition()
         self._busy = 0
         self._moments: dict[str, tuple[int, Moment]] = {}
+
+    def close(self, what: str) -> threading.Event:
+        """Let nothing of this kind be answered until the gate that this gives is opened."""
+        gate = self.gates[what] = threading.Event()
+        return gate
+
+    def forget(self) -> None:
+        """Nothing was ever asked for."""
+        with self._lock:
+            self.asked.clear()
+            self.results.clear()
 
     def count(self, what: str) -> int:
         """How many requests there were for it."""

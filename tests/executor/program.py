@@ -16,7 +16,6 @@ import json
 import os
 import sys
 import traceback
-import urllib.error
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -24,7 +23,7 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Limits, Outcome, Reply, Retry, Tool, Update, append, node, tool
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Reply, Retry, Run, Tool, Update, append, node, tool
 from orchestrator.errors import OrchestratorError, RunEnded, RunUnknown
 from orchestrator.models.base import ModelRequest, RequestModel
 from tests.executor.outside import ask
@@ -75,10 +74,7 @@ def tools(world: World) -> list[Tool]:
     @tool(effect="idempotent")
     def fetch(place: str, attempt: int, idempotency_key: str) -> str:
         """Look at a place. One of them is found at the second attempt only."""
-        try:
-            return str(world.ask("fetch", idempotency_key, place, fails=place == "c" and attempt == 1))
-        except urllib.error.HTTPError as error:
-            raise ConnectionError(f"status {error.code}") from None
+        return str(world.ask("fetch", idempotency_key, place, fails=place == "c" and attempt == 1))
 
     @tool
     def book(nights: int, idempotency_key: str) -> str:
@@ -170,6 +166,37 @@ TRIP = Graph(
 )
 
 
+@node(effect="pure")
+def begin(state: Trip) -> Update:
+    """Nothing yet."""
+    return None
+
+
+@node
+async def answered(state: Trip, ctx: Context) -> Update:
+    """What the answer leads to."""
+    return {"notes": (await ctx.model.complete(f"answered: {state.notes[-1]}")).text}
+
+
+BESIDE = Graph(
+    name="beside",
+    state=Trip,
+    nodes={"begin": begin, "plan": plan, "agree": agree, "answered": answered, "tidy": tidy.with_(join="all")},
+    edges="""
+        START -> begin -> plan, agree
+        agree -> answered
+        plan, answered -> tidy -> END
+    """,
+    output="notes",
+)
+"""One branch works while another one waits for a person."""
+
+
+def opened(store: str, world: World, **options: Any) -> Executor:
+    """An executor that can run all of this."""
+    return Executor(store, graphs=[TRIP, BESIDE], model=FarModel(world), tools=tools(world), deps=world, **options)
+
+
 def looked_up(world: World, run_id: str, payload: Mapping[str, Any]) -> object:
     """What somebody who looks says of an effect of unknown end."""
     found = world.known(f"{run_id} send" if payload["tool"] == "send" else payload["key"])
@@ -178,32 +205,33 @@ def looked_up(world: World, run_id: str, payload: Mapping[str, Any]) -> object:
     return {"choice": "happened", "result": {"notes": found} if payload["tool"] == "send" else found}
 
 
+async def to_its_end(executor: Executor, world: World, run_id: str) -> Run:
+    """Go on with a trip, or begin it, and answer what it asks as somebody would who looks before."""
+    try:
+        run = await executor.resume(run_id)
+    except RunUnknown:
+        run = await executor.start(TRIP, run_id=run_id)
+    except RunEnded:  # killed after the end was journaled, and before it was told
+        run = await executor.load(run_id)
+    while run.status == "paused":
+        question = run.waiting[0]
+        said = looked_up(world, run_id, question.payload) if question.kind == "unknown_outcome" else "yes"
+        run = await executor.answer(run_id, question.id, said)
+    return run
+
+
 async def carry_out(order: Mapping[str, Any]) -> object:
     """Do what an order says, with an executor of its own."""
-    world = World(order["url"], order["life"])
-    options = {"store": order["store"], "model": FarModel(world), "tools": tools(world), "deps": world}
     run_id, do = order["run_id"], order["do"]
+    world = World(order["url"], order["life"])
     tell(ready=True)
-    async with Executor(graphs=[TRIP], lease_ttl=order.get("ttl", 30.0), **options) as executor:
+    async with opened(order["store"], world, lease_ttl=order.get("ttl", 30.0)) as executor:
         if do == "trip":
-            try:
-                run = await executor.resume(run_id)
-            except RunUnknown:
-                run = await executor.start(TRIP, run_id=run_id)
-            except RunEnded:  # killed after the end was journaled, and before it was told
-                run = await executor.load(run_id)
-            while run.status == "paused":
-                question = run.waiting[0]
-                said = looked_up(world, run_id, question.payload) if question.kind == "unknown_outcome" else "yes"
-                run = await executor.answer(run_id, question.id, said)
+            run = await to_its_end(executor, world, run_id)
         elif do == "start":
-            run = await executor.start(TRIP, run_id=run_id)
-        elif do == "resume":
-            run = await executor.resume(run_id, wait=order.get("wait", 0.0))
-        elif do == "answer":
-            run = await executor.answer(run_id, (await executor.load(run_id)).waiting[0].id, order["value"])
+            run = await executor.start(order.get("graph", "trip"), run_id=run_id)
         else:
-            run = await getattr(executor, do)(run_id, by="another process")
+            run = await executor.resume(run_id)
         error = None if run.error is None else str(run.error)
         return {"status": run.status, "output": run.output, "values": run.values, "steps": run.steps, "error": error}
 
@@ -216,7 +244,7 @@ def tell(**what: object) -> None:
 def _live(order: Mapping[str, Any]) -> None:
     try:
         tell(result=anyio.run(carry_out, order, backend=order.get("backend", "asyncio")))
-    except OrchestratorError as error:
+    except (OrchestratorError, KeyboardInterrupt) as error:
         tell(error=type(error).__name__, message=str(error))
     except BaseException:
         tell(error="crash", message=traceback.format_exc())
