@@ -321,6 +321,7 @@ class LiveRun:
         while True:
             await self.journal.wanted.wait()
             await anyio.sleep(FLUSH_AFTER)
+            self.journal.calm()
             await self._write()
 
     def look_at_the_clock(self) -> None:

@@ -27,7 +27,7 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease."""
 
     __slots__ = (
-        "_consumed", "_done", "_told", "buffer", "fault", "head", "on_stored", "run_id", "store", "stored", "wanted",
+        "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "on_stored", "run_id", "store", "stored", "wanted",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int) -> None:
@@ -38,10 +38,12 @@ class Journal:
         self.fault: Exception | None = None
         """Why nothing can be written any more."""
         self.wanted = anyio.Event()
-        """Set while records wait in the buffer."""
+        """Set when something is put; whoever waits for it replaces it, with `calm`, before it writes."""
         self.on_stored: Callable[[Sequence[Record]], None] | None = None
         self._consumed: list[int] = []
+        self._writing = False
         self._done: anyio.Event | None = None
+        """Set when the write that is under way has ended; made by the first who waits for that."""
         self._told: tuple[str, float | None, int] | None = None
 
     def put(self, record: Record, message: int | None = None) -> None:
@@ -69,17 +71,21 @@ class Journal:
         while self.stored < wanted:
             if self.fault is not None:
                 raise self.fault
-            if self._done is not None:
-                await self._done.wait()
-            else:
+            if not self._writing:
                 await self._write(machine)
+            else:
+                if self._done is None:
+                    self._done = anyio.Event()
+                await self._done.wait()
+
+    def calm(self) -> None:
+        """Wait anew for something to be put."""
+        self.wanted = anyio.Event()
 
     async def _write(self, machine: Machine) -> None:
-        done = self._done = anyio.Event()
+        self._writing = True
         records, consumed = self.buffer, self._consumed
         self.buffer, self._consumed = [], []
-        if self.wanted.is_set():
-            self.wanted = anyio.Event()
         row = (machine.status, due_of(machine), len(machine.questions))
         changed = row != self._told
         try:
@@ -97,8 +103,10 @@ class Journal:
             self.fault = error if isinstance(error, Exception) else RuntimeError("a write was interrupted")
             raise
         finally:
-            self._done = None
-            done.set()
+            self._writing = False
+            done, self._done = self._done, None
+            if done is not None:
+                done.set()
         self._told = row
         if self.on_stored is not None:
             self.on_stored(records)

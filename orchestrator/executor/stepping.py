@@ -21,7 +21,7 @@ from orchestrator.executor.nesting import faulted, subgraph_step
 from orchestrator.executor.signals import Refused, Suspend, found_in
 from orchestrator.graph.outcome import RESERVED, Outcome
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import Asked, EffectClass, Failure, StepDone
+from orchestrator.kernel.records import Asked, EffectClass, Failure, step_done
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
@@ -231,7 +231,7 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
     except BaseException as error:
         return _not_done(live, activation, spec, error, started)
     now = time.time()
-    return StepDone(
+    return step_done(
         seq=machine.head + 1,
         ts=now,
         activation=activation.key,
@@ -243,7 +243,6 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
         reduced=None if reduced is None else dict(reduced),
         attempt=activation.attempt,
         started=started,
-        ended=now,
     )
 
 

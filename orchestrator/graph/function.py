@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cached_property, partial
+from types import CoroutineType
 from typing import Any, Literal, Protocol, cast, overload
 
 from pydantic import Field
@@ -54,8 +55,14 @@ class FunctionNode(Node, kind="function"):
     def sync_fn(self) -> Callable[[Any, Any], object] | None:
         return None if self.is_async else self.call
 
+    @cached_property
+    def _wants_state_only(self) -> bool:
+        return len(self.wanted) == 1 and self.wanted[0].positional and self.wanted[0].gives == "state"
+
     def call(self, state: Any, ctx: Any) -> object:
         """Call the function with what it wants; gives an awaitable if the function is async."""
+        if self._wants_state_only:
+            return self.fn(state)
         given: dict[str, Any] = {}
         values: list[Any] = []
         for want in self.wanted:
@@ -72,7 +79,9 @@ class FunctionNode(Node, kind="function"):
 
     async def run(self, state: Any, ctx: Any) -> object:
         result = self.call(state, ctx)
-        return await cast(Awaitable[object], result) if inspect.isawaitable(result) else result
+        if type(result) is CoroutineType or inspect.isawaitable(result):
+            return await cast(Awaitable[object], result)
+        return result
 
 
 class _Decorator(Protocol):

@@ -23,24 +23,33 @@ T = TypeVar("T")
 
 
 class Ticket(Generic[T]):
-    """The result-to-be of work handed to another thread. Make it in the task that will wait for it."""
+    """The result-to-be of work that another task, or another thread, does."""
 
-    __slots__ = ("_error", "_signal", "_value")
+    __slots__ = ("_error", "_signal", "_value", "done")
 
     def __init__(self) -> None:
+        self.done = False
+        """Whether the work is done, or has raised."""
         self._value: T | None = None
         self._error: BaseException | None = None
-        self._signal = _signal()
+        self._signal: _AsyncioSignal | _TrioSignal | None = None
 
     def finish(self, value: T) -> None:
-        """Called once, in the other thread: the work is done."""
+        """Called once, in whatever thread: the work is done."""
         self._value = value
-        self._signal.notify()
+        self._tell()
 
     def fail(self, error: BaseException) -> None:
-        """Called once, in the other thread: the work raised."""
+        """Called once, in whatever thread: the work raised."""
         self._error = error
-        self._signal.notify()
+        self._tell()
+
+    def _tell(self) -> None:
+        # In this order: whoever begins to wait leaves its signal first and then looks whether it is done.
+        self.done = True
+        signal = self._signal
+        if signal is not None:
+            signal.notify()
 
     async def result(self) -> T:
         """Wait for the work and give what it gave, or raise what it raised.
@@ -48,7 +57,10 @@ class Ticket(Generic[T]):
         Cancellation is held off until then (the work goes on anyway, and the caller must know what became of
         it). Only a bare `asyncio.Task.cancel()` breaks the wait; the work is then done all the same.
         """
-        await self._signal.wait()
+        if not self.done:
+            signal = self._signal = _signal()
+            if not self.done:
+                await signal.wait()
         if self._error is not None:
             try:
                 raise self._error

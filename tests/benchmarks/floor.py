@@ -7,12 +7,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+PRAGMAS = (
+    "page_size = 8192",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "wal_autocheckpoint = 500",
+    "journal_size_limit = 16777216",
+)
+"""Those of the SQLite store."""
+
 
 def durable_commits(path: Path, count: int, payload: bytes) -> float:
     """Seconds for `count` rows of `payload`, each committed before the next, as the SQLite store does it."""
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
+    for pragma in PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
     connection.execute("CREATE TABLE records (run INTEGER, seq INTEGER, data BLOB, PRIMARY KEY (run, seq))")
     started = time.perf_counter()
     for seq in range(count):

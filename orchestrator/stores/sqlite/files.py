@@ -13,7 +13,16 @@ from typing import TypeVar
 from orchestrator.errors import StoreError, StoreUnavailable
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate
 
-__all__ = ["BUSY_SECONDS", "file_identity", "open_to_read", "open_to_write", "patiently", "store_error", "whole_file"]
+__all__ = [
+    "BUSY_SECONDS",
+    "busy_error",
+    "file_identity",
+    "open_to_read",
+    "open_to_write",
+    "patiently",
+    "store_error",
+    "whole_file",
+]
 
 T = TypeVar("T")
 
@@ -35,7 +44,7 @@ def open_to_write(path: Path, url: str) -> sqlite3.Connection:
         directory.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its side files the same mode
-    connection = _connect(path, "rw")
+    connection = _connect(path, "rw", timeout=0.0)  # who writes waits by `patiently`, where it may wait at all
     try:
         patiently(lambda: _prepare(connection, url))
     except BaseException:
@@ -102,9 +111,9 @@ def _connect_frozen(path: Path, url: str) -> sqlite3.Connection:
     return _connect(path, "ro&immutable=1")
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, timeout: float = 1.0) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=1.0
+        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=timeout
     )
     connection.text_factory = str
     return connection
@@ -158,6 +167,13 @@ _BROKEN = {
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it, or save what can be read with `sqlite3 FILE .recover`",
     sqlite3.SQLITE_NOTADB: "the file is not an SQLite database; name another file",
 }
+
+
+def busy_error() -> sqlite3.OperationalError:
+    """What SQLite raises for a lock, for where it only says so."""
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    return error
 
 
 def _code(error: BaseException) -> int:

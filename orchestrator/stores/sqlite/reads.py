@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection
+from contextlib import closing
 from typing import TypeAlias
 
 from orchestrator.errors import RunUnknown
@@ -34,9 +35,7 @@ def info_of(row: InfoRow) -> RunInfo:
 
 
 def info(connection: sqlite3.Connection, run_id: str) -> RunInfo:
-    row: InfoRow | None = connection.execute(
-        f"SELECT {INFO_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)
-    ).fetchone()
+    row: InfoRow | None = connection.execute(f"SELECT {INFO_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise RunUnknown(run_id)
     return info_of(row)
@@ -62,22 +61,22 @@ def records(
     result: list[Record] = []
     if last <= after:
         return result
-    rows = connection.execute(
-        "SELECT id, crc, data FROM records WHERE id > ? AND id <= ? ORDER BY id", (first | after, first | last)
-    )
-    for seq in range(after + 1, last + 1):
-        try:
-            row = rows.fetchone()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise  # the disk or a lock, not the data
-            raise corrupt(run_id, seq, f"the file is damaged there: {error}", result) from error
-        if row is None or row[0] != first | seq:
-            raise corrupt(run_id, seq, "it is missing", result)
-        _, crc, data = row
-        if not isinstance(data, bytes) or checksum(seq, data) != crc:
-            raise corrupt(run_id, seq, "its checksum does not fit", result)
-        result.append(read_record(run_id, seq, data, result))
+    query = "SELECT id, crc, data FROM records WHERE id > ? AND id <= ? ORDER BY id"
+    # closed whatever happens: a statement that is left open would hold the connection at this moment for ever
+    with closing(connection.execute(query, (first | after, first | last))) as rows:
+        for seq in range(after + 1, last + 1):
+            try:
+                row = rows.fetchone()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise  # the disk or a lock, not the data
+                raise corrupt(run_id, seq, f"the file is damaged there: {error}", result) from error
+            if row is None or row[0] != first | seq:
+                raise corrupt(run_id, seq, "it is missing", result)
+            _, crc, data = row
+            if not isinstance(data, bytes) or checksum(seq, data) != crc:
+                raise corrupt(run_id, seq, "its checksum does not fit", result)
+            result.append(read_record(run_id, seq, data, result))
     return result
 
 
@@ -97,13 +96,12 @@ def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> t
     last = head if upto is None else min(upto, head)
     if last < 0:
         return None
-    rows = connection.execute(
-        "SELECT id, crc, data FROM snapshots WHERE id >= ? AND id <= ? ORDER BY id DESC", (first, first | last)
-    )
-    for key, crc, data in rows:
-        seq = key - first
-        if isinstance(data, bytes) and checksum(seq, data) == crc:
-            return seq, data
+    query = "SELECT id, crc, data FROM snapshots WHERE id >= ? AND id <= ? ORDER BY id DESC"
+    with closing(connection.execute(query, (first, first | last))) as rows:
+        for key, crc, data in rows:
+            seq = key - first
+            if isinstance(data, bytes) and checksum(seq, data) == crc:
+                return seq, data
     return None  # a damaged cache is no cache
 
 

@@ -83,9 +83,7 @@ def version_of(connection: sqlite3.Connection) -> int:
     return version
 
 
-def check_version(
-    connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS
-) -> int:
+def check_version(connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> int:
     """The version of a file that this library may use.
 
     Raises:

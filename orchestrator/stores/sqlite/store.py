@@ -90,9 +90,7 @@ class SQLiteStore:
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
     ) -> list[Record]:
-        return await self._readers.read(
-            lambda connection: reads.records(connection, run_id, after, upto, limit)
-        )
+        return await self._readers.read(lambda connection: reads.records(connection, run_id, after, upto, limit))
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         return self._readers.read_now(lambda connection: reads.records(connection, run_id, after, upto, None))
@@ -149,9 +147,7 @@ class SQLiteStore:
         return await self._writer.write(partial(writes.take_lease, lease=lease, replaces=replaces, now=now))
 
     async def renew_lease(self, run_id: str, token: str, expires: float) -> bool:
-        return await self._writer.write(
-            partial(writes.renew_lease, run_id=run_id, token=token, expires=expires)
-        )
+        return await self._writer.write(partial(writes.renew_lease, run_id=run_id, token=token, expires=expires))
 
     async def drop_lease(self, run_id: str, token: str) -> None:
         await self._writer.write(partial(writes.drop_lease, run_id=run_id, token=token))

@@ -1,24 +1,41 @@
-"""The one thread that writes to the file.
+"""Writing to the file: one connection, changes in batches, and a thread for those that may take long.
 
-Writes wait in a queue; the thread takes all that are there, puts them into one transaction and commits once:
-an append alone costs a commit, a hundred at the same time cost one together. Each write looks first whether it
-may, and changes nothing if not, so a conflict fails that write only. Any other error rolls the whole transaction
-back; then each write gets a transaction of its own, so that only the one that is bad fails.
+Changes wait in a queue; whoever has the turn takes all that are there, puts them into one transaction and commits
+once: an append alone costs a commit, a hundred at the same time cost one together. Each change looks first whether
+it may, and changes nothing if not, so a conflict fails that change only. Any other error rolls the whole transaction
+back; then each change gets a transaction of its own, so that only the one that is bad fails.
+
+Two have turns. A thread may wait: for a disk, for another process's lock. But to hand it a change and to hear from it
+costs about half of what a commit on a good disk costs. So while commits are quick, a task that wants to write first
+lets all other tasks that are ready do the same, and then commits for all of them itself; on the first slow commit,
+lock or error the work goes to the thread, and stays there until commits are quick again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Generic, TypeAlias, TypeVar
 
+from anyio.lowlevel import cancel_shielded_checkpoint
+
 from orchestrator.errors import OrchestratorError, StoreError
-from orchestrator.stores.sqlite.files import file_identity, open_to_write, patiently, store_error, whole_file
+from orchestrator.stores.sqlite.files import (
+    busy_error,
+    file_identity,
+    open_to_write,
+    patiently,
+    store_error,
+    whole_file,
+)
 from orchestrator.stores.wake import Ticket
 
 __all__ = ["Write", "Writer", "WriterStatistics"]
@@ -29,6 +46,12 @@ Write: TypeAlias = Callable[[sqlite3.Connection], T]
 """A change. It raises an `OrchestratorError` only before it has changed anything."""
 
 _LARGEST_BATCH = 256
+
+QUICK = 0.003
+"""Seconds that a commit may hold up an event loop."""
+
+_LONELY = 16
+"""After so many commits for one change each, only one in so many waits for company."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +82,25 @@ class _Job(Generic[T]):
 
 
 class Writer:
-    """Hands writes to a thread of its own, which is started by the first one. `close` ends it."""
+    """Makes changes to a file, durably and in the order in which they are asked for. `close` ends it."""
 
     def __init__(self, path: Path, url: str) -> None:
         self._path = path
         self._url = url
-        self._queue: SimpleQueue[_Job[object] | None] = SimpleQueue()
+        self._jobs: deque[_Job[object]] = deque()
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        """Rung for the thread: whether there is more to come."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        # only the thread touches what follows
+        # only who has the turn touches what follows
+        self._turn = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
+        self._usual = math.inf
+        """How long a commit takes, in seconds: slow ones count at once, quick ones slowly."""
+        self._alone = 0
+        """How many commits were for one change only, since the last that several shared."""
         self._writes = self._commits = self._refused = self._failed = 0
 
     async def write(self, write: Write[T], *, checkpoint: bool = False) -> T:
@@ -83,14 +113,23 @@ class Writer:
             StoreUnavailable: the file cannot take it now. Nothing was changed.
             StoreError: the store is closed, or the file is no store.
         """
+        job = _Job(write, checkpoint)
         with self._lock:
             if self._closed:
                 raise StoreError(f"store {self._url} is closed; open it anew to write")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"store {self._url}", daemon=True)
                 self._thread.start()
-            job = _Job(write, checkpoint)
-            self._queue.put(job)  # type: ignore[arg-type]  # a job is told its own value only
+            self._jobs.append(job)  # type: ignore[arg-type]  # a job is told its own value only
+        if self._usual > QUICK:
+            self._bell.put(True)
+        else:
+            try:
+                if self._alone < _LONELY or not self._writes % _LONELY:
+                    await cancel_shielded_checkpoint()
+            finally:
+                if not job.ticket.done and not self._commit_here():
+                    self._bell.put(True)
         return await job.ticket.result()
 
     def stop(self) -> threading.Thread | None:
@@ -99,42 +138,69 @@ class Writer:
             if self._closed:
                 return None
             self._closed = True
-            self._queue.put(None)
+            self._bell.put(False)
             return self._thread
 
     def statistics(self) -> WriterStatistics:
         """What was done so far."""
         return WriterStatistics(self._writes, self._commits, self._refused, self._failed)
 
-    # --------------------------------------------------------------------------- the thread
+    # ---------------------------------------------------------------------------- who has the turn
 
     def _run(self) -> None:
+        """The thread."""
         more = True
         while more:
-            batch: list[_Job[object]] = []
-            job = self._queue.get()
-            while job is not None:
-                batch.append(job)
-                if len(batch) == _LARGEST_BATCH:
-                    break
-                try:
-                    job = self._queue.get_nowait()
-                except Empty:
-                    break
-            else:
-                more = False
-            if batch:
-                self._writes += len(batch)
-                self._commit(batch)
-        self._checkpoint()
-        self._disconnect()
+            more = self._bell.get()
+            with self._turn:
+                while batch := self._batch():
+                    self._commit(batch)
+        with self._turn:
+            self._checkpoint()
+            self._disconnect()
 
-    def _commit(self, batch: list[_Job[object]]) -> None:
+    def _commit_here(self) -> bool:
+        """Commit what waits in the calling task, if that takes no waiting. False: the thread has to do it."""
+        if self._connection is None or not self._turn.acquire(blocking=False):
+            return False
         try:
-            answers = self._transaction(self._connected(), batch)
+            if self._usual > QUICK or not self._begin_now():
+                return False
+            batch = self._batch()
+            if batch:
+                self._commit(batch, begun=True)
+            else:
+                self._abandon(None)
+            return True
+        finally:
+            self._turn.release()
+
+    def _batch(self) -> list[_Job[object]]:
+        """The changes to make next, in the order in which they were asked for."""
+        batch: list[_Job[object]] = []
+        while self._jobs and len(batch) < _LARGEST_BATCH:  # only who has the turn takes any out
+            batch.append(self._jobs.popleft())
+        return batch
+
+    def _begin_now(self) -> bool:
+        try:
+            self._connected().execute("BEGIN IMMEDIATE")
+        except Exception:
+            return False  # the thread meets it too, and waits, or tells it
+        return True
+
+    def _commit(self, batch: list[_Job[object]], *, begun: bool = False) -> None:
+        self._writes += len(batch)
+        self._alone = self._alone + 1 if len(batch) == 1 else 0
+        try:
+            connection = self._open() if begun else self._connected()
+            started = time.perf_counter()
+            answers = self._transaction(connection, batch, begun)
         except Exception as error:
+            self._usual = math.inf
             self._abandon(error)
             if len(batch) > 1 and not whole_file(error):
+                self._writes -= len(batch)
                 for job in batch:
                     self._commit([job])
                 return
@@ -145,13 +211,21 @@ class Writer:
             self._commits += 1
             if any(job.checkpoint for job in batch):
                 self._checkpoint()
+            self._took(time.perf_counter() - started)
             for answer in answers:
                 answer()
 
-    def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[object]]) -> list[Callable[[], None]]:
+    def _took(self, seconds: float) -> None:
+        usual = self._usual
+        self._usual = min(seconds, 10 * QUICK) if not seconds < usual < math.inf else 0.8 * usual + 0.2 * seconds
+
+    def _transaction(
+        self, connection: sqlite3.Connection, batch: list[_Job[object]], begun: bool
+    ) -> list[Callable[[], None]]:
         answers: list[Callable[[], None]] = []
         refused = 0
-        patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        if not begun:
+            patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         for job in batch:
             try:
                 answers.append(job.apply(connection))
@@ -162,6 +236,10 @@ class Writer:
         self._refused += refused
         return answers
 
+    def _open(self) -> sqlite3.Connection:
+        assert self._connection is not None
+        return self._connection
+
     def _connected(self) -> sqlite3.Connection:
         identity = file_identity(self._path)
         if self._connection is not None and identity != self._identity:
@@ -171,7 +249,7 @@ class Writer:
             self._identity = file_identity(self._path)
         return self._connection
 
-    def _abandon(self, error: Exception) -> None:
+    def _abandon(self, error: Exception | None) -> None:
         connection = self._connection
         if connection is None:
             return
@@ -181,14 +259,19 @@ class Writer:
         except sqlite3.Error:
             self._disconnect()
         else:
-            if whole_file(error):
+            if error is not None and whole_file(error):
                 self._disconnect()  # start anew when the cause is gone
 
     def _checkpoint(self) -> None:
         # an error leaves the log as it is, to be read by whoever opens the file next
         with contextlib.suppress(sqlite3.Error):
             if self._connection is not None:
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                patiently(self._empty_log, 1.0)
+
+    def _empty_log(self) -> None:
+        busy = self._open().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise busy_error()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 from orchestrator.errors import RunUnknown, StoreError
@@ -61,7 +62,10 @@ async def check_pages(store: Store) -> None:
         return info.run_id
 
     ids = [await add(100.0 + number // 4) for number in range(30)]
-    for filters in ({"labels": {"mark": mark}}, {"graph": mark}, {"graph": mark, "status": ["running", "paused"]}):
+    several: tuple[dict[str, Any], ...] = (
+        {"labels": {"mark": mark}}, {"graph": mark}, {"graph": mark, "status": ["running", "paused"]},
+    )  # fmt: skip
+    for filters in several:
         seen: list[str] = []
         cursor: str | None = None
         pages = 0
