@@ -76,7 +76,8 @@ class Embedia:
         self._graph = graph
         self._count = tokenizer
         self._run_id = self._name = ""
-        self._started = 0.0
+        self._started: dict[str, float] = {}
+        """Publisher of an open agent -> when it began."""
         self._agents: dict[str, tuple[str, str]] = {}
         """Path of an open inner graph -> (activation, its node's name)."""
         self._steps: dict[str, list[object]] = {}
@@ -98,7 +99,8 @@ class Embedia:
     # -- agents ------------------------------------------------------------------------------------------------
 
     def _run_started(self, record: r.RunStarted) -> _Told:
-        self._run_id, self._name, self._started = record.run_id, record.graph, record.ts
+        self._run_id, self._name = record.run_id, record.graph
+        self._started[record.run_id] = record.ts
         yield from self._opened(record.run_id, record.graph, record.values, self._graph)
 
     def _forked(self, record: r.Forked) -> _Told:
@@ -108,6 +110,7 @@ class Embedia:
     def _graph_opened(self, record: r.GraphOpened) -> _Told:
         path = f"{record.path}/{record.node}" if record.path else record.node
         self._agents[path] = (record.activation, record.node)
+        self._started[record.activation] = record.ts
         yield from self._opened(record.activation, record.node, record.values, None)
 
     def _opened(self, publisher: str, name: str, values: Mapping[str, object], graph: Graph | None) -> _Told:
@@ -116,16 +119,28 @@ class Embedia:
         yield publisher, "ToolStart", {"name": name, "args": given, "kwargs": {} if given else dict(values)}
         yield publisher, "AgentStart", {"question": given[0] if given else dict(values)}
 
-    def _closed(self, publisher: str, name: str, status: str, output: object, error: r.Failure | None) -> _Told:
+    def _closed(
+        self, publisher: str, name: str, ts: float, status: str, output: object, error: r.Failure | None
+    ) -> _Told:
+        steps, started = self._steps.pop(publisher, []), self._started.pop(publisher, ts)
         if status == "completed":
             yield publisher, "AgentEnd", {"answer": output}
-        elif status != "exhausted":
+        elif status == "exhausted":
+            # Told at the end: that steps or visits are spent follows from the journal and is no record of its own.
+            spent = {"step_history": steps, "duration": f"{ts - started:.2f}s", "num_steps": len(steps)}
+            yield publisher, "AgentTimeout", spent
+        else:
             output = str(error) if error is not None else status
             yield publisher, "AgentEnd", {"answer": None, "error": output}
         yield publisher, "ToolEnd", {"name": name, "exit_code": int(status != "completed"), "output": output}
 
     def _ended(self, record: r.Ended) -> _Told:
-        yield from self._closed(self._run_id, self._name, record.status, record.output, record.error)
+        # Agents that the end found at work, such as those in other branches; the innermost ends first.
+        status = "cancelled" if record.status == "completed" else record.status
+        for path in sorted(self._agents, key=len, reverse=True):
+            publisher, name = self._agents.pop(path)
+            yield from self._closed(publisher, name, record.ts, status, None, record.error)
+        yield from self._closed(self._run_id, self._name, record.ts, record.status, record.output, record.error)
 
     def _step_done(self, record: r.StepDone) -> _Told:
         for step in _steps_in(record.update):
@@ -133,7 +148,9 @@ class Embedia:
             self._steps.setdefault(publisher, []).append(step)
             yield publisher, "AgentStep", dict(step)
         status = {"error": "failed", "exhausted": "exhausted"}.get(record.outcome, "completed")
-        yield from self._left(record, status, dict(record.update), record.error)
+        given = list(record.update.values())
+        output = given[0] if len(given) == 1 else dict(record.update)
+        yield from self._left(record, status, output, record.error)
 
     def _step_failed(self, record: r.StepFailed) -> _Told:
         yield from self._left(record, "failed", None, record.error)
@@ -142,13 +159,7 @@ class Embedia:
         path = f"{record.path}/{record.node}" if record.path else record.node
         if self._agents.get(path, ("", ""))[0] == record.activation:
             publisher, name = self._agents.pop(path)
-            yield from self._closed(publisher, name, status, output, error)
-
-    def _limit_spent(self, record: r.LimitSpent) -> _Told:
-        publisher = self._agents[record.frame][0] if record.frame in self._agents else self._run_id
-        steps = self._steps.get(publisher, [])
-        duration = f"{record.ts - self._started:.2f}s"
-        yield publisher, "AgentTimeout", {"step_history": list(steps), "duration": duration, "num_steps": len(steps)}
+            yield from self._closed(publisher, name, record.ts, status, output, error)
 
     def _agent_at(self, path: str) -> str:
         """The innermost agent around a place."""
@@ -230,7 +241,6 @@ _TOLD: Mapping[str, Callable[[Embedia, Any], _Told]] = {
     "graph_opened": Embedia._graph_opened,
     "step_done": Embedia._step_done,
     "step_failed": Embedia._step_failed,
-    "limit_spent": Embedia._limit_spent,
     "effect_intended": Embedia._intended,
     "effect_settled": Embedia._settled,
     "asked": Embedia._asked,

@@ -28,7 +28,7 @@ def loopback(replies: Sequence[str]) -> Iterator[Loopback]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:  # noqa: N802  the name that http.server calls
+        def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             script.requests.append({"path": self.path, **request})
             if not script.replies:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel
 
 from graphs.tool_user import graph, tool_user
-from orchestrator import Approve, Deny, Executor, Graph, OpenAIModel, Tool, tool
-from orchestrator.executor.embedia import EMBEDIA_TYPES, Embedia, EmbediaEvent, embedia
+from orchestrator import Approve, Deny, Executor, Graph, OpenAIModel, Tool, append, tool
+from orchestrator.executor.embedia import EMBEDIA_TYPES, EmbediaEvent, embedia
+from orchestrator.models import ModelRequest
 from orchestrator.nodes import ITEM, Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
 from tests.graphs.loopback import loopback
@@ -29,6 +33,9 @@ class PythonInterpreterTool(Tool):
 
     name = "Python Interpreter"
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
     def call(self, code: str, vars: dict[str, Any], timeout: int = 60) -> str:  # noqa: A002  the seed's own name
         """Runs the provided python code in the current interpreter
 
@@ -37,7 +44,9 @@ class PythonInterpreterTool(Tool):
             vars: A python dictionary containing variables to be passed to the code
             timeout: Timeout in seconds
         """
-        return "34"  # a harmless double: the code is not run
+        command = [sys.executable, "-I", "-c", code]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=timeout, check=True)
+        return done.stdout.strip()
 
 
 class TerminalTool(Tool):
@@ -79,10 +88,11 @@ def names(events: Sequence[EmbediaEvent]) -> list[str]:
     return [event.event for event in events]
 
 
-async def test_s33_the_order_of_a_run_of_one_step_over_a_real_server(store: str) -> None:
+async def test_s33_the_order_of_a_run_of_one_step_over_a_real_server(store: str, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("\n\n".join(f"x = {line}" for line in range(34)))
     with loopback(["Python Interpreter", json.dumps(ARGS), "Final Answer: 34"]) as server:
         model = OpenAIModel("gpt-test", base_url=server.url, api_key="test-key")
-        async with Executor(store, model=model, tools=[PythonInterpreterTool(), TerminalTool()]) as executor:
+        async with Executor(store, model=model, tools=[PythonInterpreterTool(tmp_path), TerminalTool()]) as executor:
             paused = await executor.start(graph, QUESTION)
             assert (paused.status, len(server.requests)) == ("paused", 2)
             assert paused.waiting[0].payload["args"] == ARGS
@@ -104,7 +114,7 @@ async def test_s33_the_order_of_a_run_of_one_step_over_a_real_server(store: str)
     ]  # fmt: skip
     assert set(names(events)) <= set(EMBEDIA_TYPES)
     assert [event.to_json() for event in again] == [event.to_json() for event in events]
-    assert [event.to_json() for event in late] == [event.to_json() for event in events[-7:]]
+    assert [event.to_json() for event in late] == [event.to_json() for event in events[-8:]]
 
     data = [event.data for event in events]
     # S28, S29: the agent is a tool that begins like any other
@@ -193,23 +203,84 @@ async def test_a_model_that_fails_ends_the_agent(store: str) -> None:
         async with Executor(store, model=model, tools=[add, sink]) as executor:
             run = await executor.start(graph, "1 + 2?")
             events = await told(executor, run.run_id)
-    assert names(events) == ["ToolStart", "AgentStart", "ChatLLMInit", "ChatLLMStart", "ChatLLMEnd", "AgentEnd", "ToolEnd"]
+    assert names(events) == [
+        "ToolStart",
+        "AgentStart",
+        "ChatLLMInit",
+        "ChatLLMStart",
+        "ChatLLMEnd",
+        "AgentEnd",
+        "ToolEnd",
+    ]
+
+
+class Many(BaseModel):
+    questions: list[str]
+    answers: Annotated[list[str], append] = []
+
+
+def unasked(max_steps: int = 10) -> Graph:
+    """The agent with nobody to confirm."""
+    return tool_user(max_steps=max_steps).replace(
+        confirm=Confirm(tool="tool", args="args", above="dangerous", on_denied="raise")
+    )
+
+
+def many(agent: Graph) -> Graph:
+    return Graph(
+        name="many",
+        state=Many,
+        input="questions",
+        nodes={"agent": Subgraph(graph=agent, inputs={"question": ITEM}, outputs={"answers": "answer"})},
+        edges="""
+            START -> agent : each questions
+            agent -> END
+        """,
+        output="answers",
+    )
+
+
+def adding(request: ModelRequest) -> str:
+    """Adds 1 to the question, which is a number."""
+    facts = request.messages[-1].data or {}
+    match request.task:
+        case "choose_tool":
+            return "add"
+        case "choose_args":
+            return json.dumps({"a": int(str(facts["question"])), "b": 1})
+        case _:
+            (step,) = facts["steps"]  # type: ignore[misc, union-attr]
+            return f"Final Answer: {step['output']}"  # type: ignore[index, call-overload]
 
 
 async def test_agents_inside_are_told_with_their_own_ids(store: str) -> None:
-    from pydantic import BaseModel
+    async with Executor(store, model=ScriptedModel(adding), tools=[add, sink]) as executor:
+        run = await executor.start(many(unasked()), {"questions": ["1", "5", "7"]})
+        events = await told(executor, run.run_id)
+    assert run.output == ["2", "6", "8"]
+    outer = events[0].id
+    inner = {event.id: event.data["question"] for event in events if event.event == "AgentStart" and event.id != outer}
+    assert sorted(inner.values()) == ["1", "5", "7"]  # type: ignore[type-var]
+    for agent, question in inner.items():
+        own = [event for event in events if event.id == agent]
+        assert names(own) == ["ToolStart", "AgentStart", "AgentStep", "AgentEnd", "ToolEnd"]
+        assert own[2].data["question"] == question
+        assert own[3].data == {"answer": str(int(str(question)) + 1)}
+        assert own[4].data["exit_code"] == 0
+    assert names([event for event in events if event.id == outer]) == ["ToolStart", "AgentStart", "AgentEnd", "ToolEnd"]
+    assert names(events).count("ChatLLMEnd") == 9
 
-    from orchestrator import append
 
-    class Many(BaseModel):
-        questions: list[str]
-        answers: __import__("typing").Annotated[list[str], append] = []  # type: ignore[valid-type]
+async def test_every_agent_that_began_is_told_to_end_also_when_the_run_stops_around_it(store: str) -> None:
+    def stuck(request: ModelRequest) -> str:
+        return "Question: 5" if request.task == "think" else adding(request)
 
-    silent = tool_user().replace(confirm=Confirm(tool="tool", args="args", above="none", on_denied="raise"))
-    many = Graph(
-        name="many",
-        state=Many,
-        nodes={"agent": Subgraph(graph=silent, inputs={"question": ITEM}, outputs={"answers": "answer"}), "all": done},
-        edges="START -> agent : each questions; agent -> all -> END".replace(";", "\n"),
-    )
-    assert many
+    async with Executor(store, model=ScriptedModel(stuck), tools=[add, sink]) as executor:
+        run = await executor.start(many(unasked(max_steps=1)), {"questions": ["1", "5"]})
+        events = await told(executor, run.run_id)
+    assert run.status == "exhausted"
+    begun = [event.id for event in events if event.event == "ToolStart"]
+    ended = [event.id for event in events if event.event == "ToolEnd"]
+    assert sorted(begun) == sorted(ended)
+    assert names(events).count("AgentTimeout") == 3
+    assert ended[-1] == begun[0]
