@@ -50,13 +50,14 @@ class Drive:
 
     async def _watched(self, act: Callable[[], Awaitable[Run]]) -> Run:
         """Await `act` and show the run's events meanwhile, all of them before it returns."""
+        runs: list[Run] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow)
-            run = await act()
+            runs.append(await act())
             tasks.cancel_scope.cancel()
         await self._show(follow=False)
         self._sink.hold()
-        return run
+        return runs[0]
 
     async def _follow(self) -> None:
         await self._show(follow=True)
@@ -116,7 +117,7 @@ def drive(
 def conclude(run: Run, manner: Manner) -> None:
     """Tell a run's result, as the manner wants it."""
     if manner.events:
-        out_line(run.to_json())
+        out_line(report.document(run))
         report.tell_status(run, manner.go_on)
     else:
         report.tell(run, manner.go_on, json=manner.json)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
 
 import typer
 
+from orchestrator.cli.environment import load_dotenv
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
-from orchestrator.cli.output import nobody_reads, warn
+from orchestrator.cli.output import nobody_reads, show_log, warn
 from orchestrator.errors import OrchestratorError
 
-P = ParamSpec("P")
 
-
-def guarded(command: Callable[P, int]) -> Callable[P, None]:
+def guarded(command: Callable[..., int]) -> Callable[..., None]:
     """A command that gives its exit code, as typer wants it."""
 
     @wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-        raise typer.Exit(_code(lambda: command(*args, **kwargs)))
+    def wrapper(*args: object, **kwargs: object) -> None:
+        def work() -> int:
+            load_dotenv()
+            show_log()
+            return command(*args, **kwargs)
+
+        raise typer.Exit(_code(work))
 
     return wrapper
 
@@ -37,16 +40,17 @@ def _code(command: Callable[[], int]) -> int:
         warn(f"error: {error}")
         return of_error(error)
     except ExceptionGroup as group:
-        alone = _alone(group)
-        if isinstance(alone, ExceptionGroup):
+        found = alone(group)
+        if isinstance(found, ExceptionGroup):
             raise
-        return _code(_raiser(alone))
+        return _code(_raiser(found))
     except OSError as error:
         warn(f"error: {error}")
         return of_error(error)
 
 
-def _alone(error: Exception) -> Exception:
+def alone(error: Exception) -> Exception:
+    """The one error that a group of tasks failed with; the group, if there are several."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

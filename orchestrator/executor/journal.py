@@ -27,7 +27,8 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease."""
 
     __slots__ = (
-        "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "on_stored", "run_id", "store", "stored", "wanted",
+        "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "on_stored", "run_id", "store", "stored",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int) -> None:

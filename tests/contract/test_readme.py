@@ -16,6 +16,7 @@ from orchestrator.testing import ScriptedModel
 
 ROOT = Path(__file__).parents[2]
 LONG = "x" * 60
+LINKS = sorted(set(re.findall(r"\]\(((?:docs|notebooks)/[^)#]+)", (ROOT / "README.md").read_text())))
 
 
 def blocks(path: str) -> list[str]:
@@ -81,6 +82,6 @@ def test_the_quickstart_prints_its_greeting(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.strip() == "completed Hello, Ada"
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(((?:docs|notebooks)/[^)#]+)", (ROOT / "README.md").read_text()))))
+@pytest.mark.parametrize("link", LINKS)
 def test_links_of_the_readme_lead_somewhere(link: str) -> None:
     assert (ROOT / link).exists()

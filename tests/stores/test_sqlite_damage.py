@@ -98,16 +98,14 @@ async def test_a_file_cut_short(tmp_path: Path, kept: float) -> None:
     path = await store_file(tmp_path, count=1000, data="x" * 500)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept)])
-    try:
-        store = open_store(f"sqlite:///{path}")
-        records = await store.read("r")
-    except StoreCorrupt as error:
+    with pytest.raises(StoreError) as raised:
+        await open_store(f"sqlite:///{path}").read("r")
+    error = raised.value
+    if isinstance(error, StoreCorrupt):
         assert 0 < error.seq <= 1000
         assert [record.seq for record in vars(error)["records"]] == list(range(1, error.seq))
-    except StoreError as error:
-        assert "damaged" in str(error)  # not even the run's row could be read
     else:
-        raise AssertionError(f"{len(records)} records were read from a part of a file")
+        assert "damaged" in str(error)  # not even the run's row could be read
 
 
 async def test_a_page_of_zeros_in_the_middle(tmp_path: Path) -> None:
@@ -152,7 +150,7 @@ async def test_a_file_of_a_newer_version_is_refused_and_left(tmp_path: Path) -> 
     path = await store_file(tmp_path)
     execute(path, "PRAGMA user_version = 99")
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match="schema version 99, .* knows up to 1; update graph-orchestrator"):
+    with pytest.raises(StoreTooNew, match=r"schema version 99, .* knows up to 1; update graph-orchestrator"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 
