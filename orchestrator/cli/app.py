@@ -11,7 +11,6 @@ import typer
 from typer.main import get_command
 
 from orchestrator.cli import answering, drawing, looking, running
-from orchestrator.cli.environment import load_dotenv
 
 app = typer.Typer(
     name="orchestrator",
@@ -39,7 +38,7 @@ def _common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    load_dotenv()
+    pass
 
 
 for part in (running, answering, looking, drawing):

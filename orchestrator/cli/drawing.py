@@ -120,7 +120,7 @@ def render(
     elif isinstance(made, bytes):
         return _bytes(made)
     else:
-        out(made.rstrip("\n"))
+        out(made.rstrip("\n"), exact=True)
     return COMPLETED
 
 
@@ -210,5 +210,6 @@ def tools(
         out(group)
         width = max((len(tool.name) for tool in found), default=0)
         for tool in found:
-            out(f"  {tool.name:{width}}  risk {tool.risk:9}  {tool.description.splitlines()[0]}".rstrip())
+            said = tool.description.partition("\n")[0]
+            out(f"  {tool.name:{width}}  risk {tool.risk:9}  {said}".rstrip())
     return COMPLETED

@@ -11,6 +11,7 @@ import anyio
 
 from orchestrator.cli import asking, exits, progress, report
 from orchestrator.cli.environment import on_change, on_terminal, user_name
+from orchestrator.cli.guard import alone
 from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Code
 from orchestrator.cli.output import nobody_reads, out_line, warn
@@ -107,10 +108,15 @@ def drive(
         run = run_async(work)
     except Interrupted:
         return _interrupted(url, run_id, manner)
+    except (BrokenPipeError, ExceptionGroup) as error:
+        if not isinstance(error, BrokenPipeError) and not isinstance(alone(error), BrokenPipeError):
+            raise
+        nobody_reads()  # whoever read the events has gone
+        return _interrupted(url, run_id, manner)
+    try:
+        conclude(run, manner)
     except BrokenPipeError:
         nobody_reads()
-        return _interrupted(url, run_id, manner)
-    conclude(run, manner)
     return exits.of_status(run.status)
 
 

@@ -9,15 +9,26 @@ from typing import Literal
 
 from orchestrator.cli.exits import UsageError
 
+WHERE_THE_KEY_IS = ("XDG_STATE_HOME", "HOME", "USERPROFILE")
+"""Never taken from a `.env`: with them a directory from elsewhere could bring a key of its own, see `trust`."""
+
 
 def load_dotenv() -> None:
-    """Take settings that the environment lacks from `.env` in the current directory. The environment wins."""
+    """Take settings that the environment lacks from `.env` in the current directory. The environment wins.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
     if not Path(".env").is_file():
         return
     from dotenv import dotenv_values
 
-    for name, value in dotenv_values(".env").items():
-        if value is not None:
+    try:
+        found = dotenv_values(".env")
+    except (OSError, ValueError) as error:
+        raise UsageError(f".env: {error}") from None
+    for name, value in found.items():
+        if value is not None and name not in WHERE_THE_KEY_IS:
             os.environ.setdefault(name, value)
 
 

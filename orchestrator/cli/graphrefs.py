@@ -14,23 +14,39 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import orchestrator
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.errors import GraphUnknown, OrchestratorError
-from orchestrator.jsontypes import digest
+from orchestrator.graph.refs import attribute, module_of_file
 
 if TYPE_CHECKING:
     from orchestrator.graph import Graph
 
 DATA = (".yaml", ".yml", ".json")
+_HOME = Path(orchestrator.__file__).resolve().parent.with_name("graphs")
+"""Where the shipped graphs are: beside the library."""
 
 
 def shipped() -> tuple[str, ...]:
     """The names of the graphs that come with the library."""
-    import graphs
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(_HOME)]) if module.name[0] != "_"))
 
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(graphs.__path__) if module.name[0] != "_"))
+
+def _shipped_module(name: str) -> ModuleType:
+    """The module of a shipped graph, also where the user has a `graphs` of their own, which hides the package."""
+    package = sys.modules.get("graphs")
+    if package is None or str(_HOME) not in getattr(package, "__path__", ()):
+        hidden = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] == "graphs"}
+        before = sys.path[:]
+        sys.path.insert(0, str(_HOME.parent))
+        try:
+            return _import(f"graphs.{name}")
+        finally:
+            sys.path[:] = before
+            sys.modules.update(hidden)
+    return _import(f"graphs.{name}")
 
 
 def is_file_ref(ref: str) -> bool:
@@ -54,16 +70,16 @@ def graph_from_ref(ref: str) -> Graph:
     """
     if ref.endswith(DATA):
         return _from_data(ref)
-    place, colon, attribute = ref.partition(":")
+    place, colon, name = ref.partition(":")
     if place.endswith(".py"):
-        module = _module_of_file(Path(place), ref)
+        module = _module_of_file(place)
     elif colon:
         module = _module(place, ref)
     elif ref in shipped():
-        module, attribute = _import(f"graphs.{ref}"), "graph"
+        module, name = _shipped_module(ref), "graph"
     else:
         module = _module(place, ref)
-    return _attribute(module, attribute, place) if attribute else _only(module, place)
+    return _attribute(module, name, place) if name else _only(module, place)
 
 
 def _from_data(ref: str) -> Graph:
@@ -75,27 +91,9 @@ def _from_data(ref: str) -> Graph:
     return Graph.load(ref)
 
 
-def _module_of_file(path: Path, ref: str) -> ModuleType:
-    if not path.is_file():
-        raise GraphUnknown(f"{ref!r}: there is no file {str(path)!r}")
-    path = path.resolve()
-    import_from(str(path.parent))
-    for known in list(sys.modules.values()):
-        if getattr(known, "__file__", None) == str(path):
-            return known
-    # Its own name is kept where it is free: references to its functions are written with it.
-    found = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
-    if found is not None and found.origin == str(path):
-        return _import(path.stem)
-    name = path.stem if found is None else f"{path.stem}_{digest(str(path))[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    with importing(str(path)):
-        spec.loader.exec_module(module)
-    return module
+def _module_of_file(place: str) -> ModuleType:
+    with importing(place):
+        return module_of_file(place)
 
 
 def _module(name: str, ref: str) -> ModuleType:
@@ -114,7 +112,7 @@ def _import(name: str) -> ModuleType:
 
 
 @contextmanager
-def importing(name: str) -> Iterator[None]:
+def importing(name: str, verb: str = "imported") -> Iterator[None]:
     """Turns what a user's module raises on import into a usage error, with where it happened.
 
     Raises:
@@ -124,10 +122,13 @@ def importing(name: str) -> Iterator[None]:
         yield
     except OrchestratorError:
         raise
-    except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        warn("".join(traceback.format_list(frames[1:])).rstrip())
-        raise UsageError(f"{name} cannot be imported: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:
+        ours = (str(Path(orchestrator.__file__).parent), "<frozen importlib")
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+        frames = [frame for frame in frames if frame.filename != importlib.__file__]
+        if frames:
+            warn("".join(traceback.format_list(frames)).rstrip())
+        raise UsageError(f"{name} cannot be {verb}: {type(error).__name__}: {error}") from None
 
 
 def _graphs_in(module: ModuleType) -> dict[str, Graph]:
@@ -140,9 +141,7 @@ def _graphs_in(module: ModuleType) -> dict[str, Graph]:
 def _attribute(module: ModuleType, name: str, place: str) -> Graph:
     from orchestrator.graph import Graph
 
-    thing: object = module
-    for part in name.split("."):
-        thing = getattr(thing, part, None)
+    thing = attribute(module, name)
     if isinstance(thing, Graph):
         return thing
     fault = f"{place} has no {name!r}" if thing is None else f"{place}:{name} is no Graph but a {type(thing).__name__}"
@@ -163,7 +162,7 @@ def _only(module: ModuleType, place: str) -> Graph:
 def _unknown(ref: str, fault: str) -> GraphUnknown:
     names = shipped()
     close = get_close_matches(ref, names, 1)
-    guess = f"; did you mean {close[0]!r}?" if close else ""
+    guess = f"; did you mean {close[0]!r}?" if close else "."
     return GraphUnknown(
         f"unknown graph {ref!r}: {fault}{guess} {_listed('Shipped graphs', names)}. "
         "Others are named 'module:attr', 'file.py:attr' or by their YAML or JSON file."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import trust, words
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.tools import Tool
 
 DEFAULT_TOOLS = ("arithmetic",)
+OFFLINE = "offline"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Launch:
     tools: tuple[str, ...]
     model: str
     directory: str
+    by_default: bool = field(default=False, compare=False)
+    """Whether nobody named the model, which is said then."""
 
     def load(self) -> Code:
         """Import what is referred to.
@@ -49,7 +52,10 @@ class Launch:
             UsageError: a module cannot be imported.
         """
         import_from(self.directory)
-        return Code(graph_from_ref(self.graph), load_tools(self.tools), load_model(self.model))
+        code = Code(graph_from_ref(self.graph), load_tools(self.tools), load_model(self.model))
+        if self.by_default:
+            warn(f"model: {self.model}, which only does arithmetic; --model or ORCHESTRATOR_MODEL name another")
+        return code
 
     def refs(self) -> dict[str, Json]:
         """As plain JSON, for the run's first record."""
@@ -86,7 +92,8 @@ class Given:
     def new(self) -> Launch:
         """For a new run, or one that recorded nothing: defaults where nothing was typed."""
         assert self.graph is not None
-        return Launch(self.graph, self.tools or DEFAULT_TOOLS, self.model or default_model(), os.getcwd())
+        model = self.model or default_model()
+        return Launch(self.graph, self.tools or DEFAULT_TOOLS, model or OFFLINE, os.getcwd(), by_default=model is None)
 
     def over(self, stored: Launch) -> Launch:
         """For a run whose own references may be followed: what was typed goes before them."""
@@ -98,13 +105,10 @@ class Given:
         )
 
 
-def default_model() -> str:
-    """`ORCHESTRATOR_MODEL`, else `offline`, which is said. Never chosen because a key is there."""
+def default_model() -> str | None:
+    """`ORCHESTRATOR_MODEL`, if it is set. Never chosen because a key is there."""
     model = os.environ.get("ORCHESTRATOR_MODEL")
-    if model:
-        return absolute(model)
-    warn("model: offline, which only does arithmetic; --model or ORCHESTRATOR_MODEL name another")
-    return "offline"
+    return absolute(model) if model else None
 
 
 def of_run(run_id: str, refs: Mapping[str, object], url: str, given: Given) -> Launch:
@@ -151,7 +155,7 @@ def load_tools(refs: Sequence[str]) -> tuple[Tool, ...]:
 
     found: list[Tool] = []
     for ref in refs:
-        with importing(ref):
+        with importing(f"tools {ref}"):
             found += tools_from_ref(ref)
     return tuple(found)
 
@@ -160,5 +164,5 @@ def load_model(ref: str) -> Model:
     """The model of a reference."""
     from orchestrator.models.refs import model_from_ref
 
-    with importing(ref):
+    with importing(f"model {ref}", "made"):
         return model_from_ref(ref)

@@ -103,6 +103,7 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.reading import loaded, one_run
     from orchestrator.cli.redaction import redacted
+    from orchestrator.cli.report import document
     from orchestrator.cli.storage import store_url
 
     async def look(executor: Executor) -> tuple[Run, list[Point]]:
@@ -124,7 +125,7 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
         }
     )
     assert isinstance(more, dict)
-    out_json({**found.to_json(), "seq": found.seq, "labels": dict(found.labels), **more})
+    out_json({**document(found, output=False), "seq": found.seq, "labels": dict(found.labels), **more})
     return COMPLETED
 
 
@@ -156,10 +157,17 @@ def _told(run: Run, points: Sequence[Point], store: str | None) -> str:
 
 def _step(point: Point) -> str:
     from orchestrator.cli import words
+    from orchestrator.cli.redaction import redacted
 
     place = f"{point.path}/{point.node}" if point.path else point.node
     outcome = "" if point.outcome in ("done", None) else f" -> {point.outcome}"
-    said = f"failed: {point.error}" if point.error is not None else _shown(dict(point.update)) if point.update else ""
+    said = (
+        f"failed: {redacted(str(point.error))}"
+        if point.error is not None
+        else _shown(dict(point.update))
+        if point.update
+        else ""
+    )
     return f"  {point.seq:>5}  {place}{outcome}  {words.short(said)}".rstrip()
 
 
@@ -186,6 +194,7 @@ def events(
     from orchestrator.cli.output import out, out_line
     from orchestrator.cli.progress import JsonLines, Plain
     from orchestrator.cli.reading import one_run
+    from orchestrator.cli.report import document
     from orchestrator.cli.storage import store_url
 
     as_text = sys.stdout.isatty() and not json
@@ -200,5 +209,5 @@ def events(
     if as_text:
         out(f"{run}  {found.graph}  {found.status}")
     else:
-        out_line(found.to_json())
+        out_line(document(found, output=False))
     return COMPLETED

@@ -6,26 +6,39 @@ import json
 import os
 import sys
 
+from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import visible
 
 
-def out(text: str) -> None:
-    """Write lines to stdout at once; on a terminal nothing in them can command it.
+def out(text: str, *, exact: bool = False) -> None:
+    """Write lines to stdout at once.
+
+    Nothing in them can command a terminal, not even behind a pipe; with `exact` they are changed only on a terminal,
+    so that what is read by a program is what was written.
 
     Raises:
         BrokenPipeError: nobody reads any more.
     """
-    print(visible(text) if sys.stdout.isatty() else text, flush=True)
+    print(text if exact and not sys.stdout.isatty() else visible(text), flush=True)
 
 
 def out_json(value: object) -> None:
     """One JSON document on stdout."""
-    print(json.dumps(value, ensure_ascii=False, indent=2), flush=True)
+    print(_json(value, indent=2), flush=True)
 
 
 def out_line(value: object) -> None:
     """One line of JSON Lines on stdout."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(_json(value), flush=True)
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    """JSON in which whatever a terminal, or the encoding of stdout, would not take is written as JSON's own escapes."""
+    narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(value, ensure_ascii=narrow, indent=indent)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 def out_bytes(data: bytes) -> None:
@@ -46,3 +59,17 @@ def warn(text: str) -> None:
         print(visible(text), file=sys.stderr, flush=True)
     except BrokenPipeError:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+
+
+def show_log() -> None:
+    """Show what the library warns of on stderr, like everything else that is said there."""
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warn(f"{record.levelname.lower()}: {redacted(record.getMessage())}")
+
+    log = logging.getLogger("orchestrator")
+    if not log.handlers:
+        log.addHandler(Handler())
+        log.propagate = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli import words
 from orchestrator.cli.output import out, out_json, warn
+from orchestrator.cli.redaction import redacted
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
@@ -42,15 +43,25 @@ class GoOn:
 
 
 def _sample(question: Question) -> str:
-    return "|".join(question.choices) if question.choices else "VALUE"
+    return words.quoted(["|".join(question.choices)]) if question.choices else "VALUE"
+
+
+def document(run: Run, *, output: bool = True) -> dict[str, object]:
+    """The result document, its error blanked as everywhere; `output`: whether the output is given as it is.
+
+    It is where it was asked for: as the result of a command that runs. Whoever looks at a run later sees it blanked.
+    """
+    made = run.to_json()
+    made["error"] = redacted(made["error"])
+    return made if output else {**made, "output": redacted(made["output"])}
 
 
 def tell(run: Run, go_on: GoOn, *, json: bool) -> None:
     """The result on stdout, and on stderr what there is to know or to do beside it."""
     if json:
-        out_json(run.to_json())
+        out_json(document(run))
     elif run.status in ("completed", "exhausted"):
-        out(words.plain(run.output))
+        out(words.plain(run.output), exact=True)
     tell_status(run, go_on)
 
 
@@ -62,9 +73,10 @@ def tell_status(run: Run, go_on: GoOn) -> None:
         warn(f"{run.run_id} was interrupted; go on with:\n  {go_on.resume(run.run_id)}")
     elif run.status == "failed":
         place = f" at {run.error.node}" if run.error is not None and run.error.node else ""
-        warn(f"{run.run_id} failed{place}: {run.error}")
+        warn(f"{run.run_id} failed{place}: {redacted(str(run.error))}")
     elif run.status == "exhausted":
-        warn(f"{run.run_id} is exhausted: {run.error or 'a limit was spent'}; its output is what was made until then")
+        why = redacted(str(run.error)) if run.error else "a limit was spent"
+        warn(f"{run.run_id} is exhausted: {why}; its output is what was made until then")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
     elif run.status == "running":

@@ -29,7 +29,7 @@ def run(
     graph: options.Graph,
     question: Annotated[
         str | None,
-        typer.Argument(metavar="[QUESTION]", help="Fills the graph's input field.", show_default=False),
+        typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False),
     ] = None,
     input: Annotated[  # noqa: A002 - the option's name
         str | None,
@@ -76,7 +76,7 @@ def run(
     given = input_of(code.graph, question, input)
     code.graph.initial(given)  # a fault in the input is told before there is a run
     limits = _limits(code.graph, max_steps, max_seconds)
-    name = run_id if run_id is not None else secrets.token_hex(8)
+    name = _name(run_id)
     refs = launch.refs()
     seal = trust.seal(name, refs, url)
     go_on = GoOn(store, () if seal else launch.options())
@@ -91,6 +91,17 @@ def run(
         return await Drive(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
 
     return drive(url, code, name, begin, Manner(go_on, json=json, events=events))
+
+
+def _name(run_id: str | None) -> str:
+    from orchestrator.executor.beginning import check_run_id
+
+    if run_id is None:
+        return secrets.token_hex(8)
+    try:
+        return check_run_id(run_id)
+    except ValueError as error:
+        raise UsageError(f"--run-id: {error}") from None
 
 
 def _limits(graph: Graph, steps: int | None, seconds: float | None) -> Limits | None:
@@ -147,6 +158,7 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
     from orchestrator.cli.interrupts import Interrupted, run_async
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.recovering import recovered
+    from orchestrator.cli.report import document
     from orchestrator.cli.storage import exists, store_url
 
     url = store_url(store)
@@ -161,7 +173,7 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
             warn("interrupted; what was running can be recovered again")
             return INTERRUPTED
     if json:
-        out_json([one.to_json() for one in runs])
+        out_json([document(one) for one in runs])
     else:
         for one in runs:
             out(f"{one.run_id}  {one.graph}  {one.status}")
@@ -207,6 +219,7 @@ def _stop(kind: str, run_id: str, reason: str, by: str | None, *, json: bool, st
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.reading import one_run
+    from orchestrator.cli.report import document
     from orchestrator.cli.storage import store_url
 
     async def act(executor: Executor) -> Run:
@@ -215,7 +228,7 @@ def _stop(kind: str, run_id: str, reason: str, by: str | None, *, json: bool, st
 
     stopped = one_run(store_url(store), run_id, act)
     if json:
-        out_json(stopped.to_json())
+        out_json(document(stopped))
     else:
         out(f"{run_id}  {stopped.graph}  {stopped.status}")
     return COMPLETED

@@ -5,18 +5,31 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from orchestrator.cli.exits import UsageError
+from orchestrator.errors import StoreError
+from orchestrator.stores import file_of
+
 DEFAULT = "sqlite:///.orchestrator/runs.db"
 
 
 def store_url(given: str | None) -> str:
-    """`--store`, else `ORCHESTRATOR_STORE`, else a file under the current directory."""
-    return given or os.environ.get("ORCHESTRATOR_STORE") or DEFAULT
+    """`--store`, else `ORCHESTRATOR_STORE`, else a file under the current directory.
+
+    Raises:
+        UsageError: it is no URL of a store.
+    """
+    url = given or os.environ.get("ORCHESTRATOR_STORE") or DEFAULT
+    try:
+        file_of(url)
+    except StoreError as error:
+        raise UsageError(str(error)) from None
+    return url
 
 
 def store_file(url: str) -> Path | None:
     """The absolute path of the file that a store URL names; None if it names none."""
-    path = url.removeprefix("sqlite:///")
-    return None if path == url or not path else Path(path).absolute()
+    file = file_of(url)
+    return None if file is None else Path(file).absolute()
 
 
 def exists(url: str) -> bool:

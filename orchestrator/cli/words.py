@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -52,9 +54,20 @@ def lasting(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
-def program() -> str:
-    """How this command line was called."""
-    return "python -m orchestrator" if sys.argv[:1] and sys.argv[0].endswith("__main__.py") else "orchestrator"
+def program() -> tuple[str, ...]:
+    """How this command line was called, as words that find the same one again."""
+    called = sys.argv[0] if sys.argv else ""
+    if called.endswith("__main__.py"):
+        return _found(sys.executable or "python"), "-m", "orchestrator"
+    return (_found(called) if os.path.basename(called).startswith("orchestrator") else "orchestrator",)
+
+
+def _found(path: str) -> str:
+    """A program's name, if the shell finds this very one by it, else its path."""
+    name = os.path.basename(path)
+    found = shutil.which(name)
+    same = not os.path.exists(path) or (found is not None and os.path.abspath(found) == os.path.abspath(path))
+    return name if same else os.path.abspath(path)
 
 
 def quoted(words: Sequence[str]) -> str:
@@ -64,4 +77,4 @@ def quoted(words: Sequence[str]) -> str:
 
 def command(*words: str) -> str:
     """A command of ours that a shell reads back word for word."""
-    return f"{program()} {quoted(words)}"
+    return quoted((*program(), *words))

@@ -31,7 +31,7 @@ async def begin(
 ) -> LiveRun | str:
     """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
     check_risk(approve)
-    name = uuid.uuid4().hex[:16] if run_id is None else _checked(run_id)
+    name = uuid.uuid4().hex[:16] if run_id is None else check_run_id(run_id)
     graph = host.given.graph(graph, name) if isinstance(graph, str) else graph
     host.given.graphs.setdefault(graph.name, graph)
     host.given.check(graph)
@@ -77,7 +77,12 @@ def _refs(given: Given, graph: Graph) -> dict[str, object]:
     }
 
 
-def _checked(run_id: str) -> str:
+def check_run_id(run_id: str) -> str:
+    """The id, if it is one that a run can have.
+
+    Raises:
+        ValueError: it is none.
+    """
     if not 0 < len(run_id) <= 200 or not run_id.isprintable() or any(sign in " @/\\" for sign in run_id):
         raise ValueError(f"run id {run_id!r}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'")
     return run_id

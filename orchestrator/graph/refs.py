@@ -1,16 +1,20 @@
-"""References to code as text: `module:attr`.
+"""References to code as text: `module:attr`, or `file.py` for a module that is named by its file.
 
-Writing one is always safe. `resolve` imports, so it is called only for text that a person named: a graph file
-given to `Graph.load`, an argument of the command line. It is never called for what a store holds.
+Writing one is always safe. `resolve` and `module_of_file` import, so they are called only for text that a person
+named: a graph file given to `Graph.load`, an argument of the command line. They are never called for what a store
+holds.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from orchestrator.errors import GraphUnknown
+from orchestrator.jsontypes import digest
 
 
 def ref_of(thing: object) -> str | None:
@@ -39,7 +43,11 @@ def find(ref: str) -> object | None:
     module_name, _, path = ref.partition(":")
     main = sys.modules.get("__main__")
     module = main if main is not None and _importable("__main__") == module_name else sys.modules.get(module_name)
-    thing: object = module
+    return attribute(module, path)
+
+
+def attribute(thing: object, path: str) -> object | None:
+    """What `path` (`name.name...`) leads to from a module or another thing, else None."""
     for part in path.split("."):
         thing = getattr(thing, part, None)
     return thing
@@ -69,3 +77,40 @@ def resolve(ref: str) -> object:
         except AttributeError:
             raise GraphUnknown(f"{ref!r}: module {module_name!r} has no {path!r}") from None
     return thing
+
+
+def module_of_file(file: str) -> ModuleType:
+    """Import the module that a file holds, once, with its folder on `sys.path` as Python does for a script.
+
+    It keeps its own name where that is free, because references to its functions are written with it.
+
+    Raises:
+        GraphUnknown: there is no such file.
+    """
+    path = Path(file)
+    if not path.is_file():
+        raise GraphUnknown(f"there is no file {file!r}")
+    path = path.resolve()
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    for known in list(sys.modules.values()):
+        if getattr(known, "__file__", None) == str(path):
+            return known
+    name = path.stem
+    taken = "." in name or name in sys.modules
+    found = None if taken else importlib.util.find_spec(name)
+    if found is not None and found.origin == str(path):
+        return importlib.import_module(name)
+    if taken or found is not None:
+        name = f"{name.replace('.', '_')}_{digest(str(path))[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise GraphUnknown(f"{file!r} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

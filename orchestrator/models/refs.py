@@ -1,20 +1,21 @@
-"""Models named by text: `offline`, `openai:NAME` or `module:attr`."""
+"""Models named by text: `offline`, `openai:NAME`, `module:attr` or `file.py:attr`."""
 
 from __future__ import annotations
 
 from typing import cast
 
 from orchestrator.errors import GraphUnknown
-from orchestrator.graph.refs import resolve
+from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.models.base import Model
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.openai import OpenAIModel
 
-_FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini) or module:attr"
+_FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"
 
 
 def model_from_ref(ref: str) -> Model:
-    """The model that a reference names. `module:attr` imports, and may name a model or a function that makes one.
+    """The model that a reference names. `module:attr` and `file.py:attr` import, and may name a model or a function
+    that makes one.
 
     Raises:
         GraphUnknown: there is no such model.
@@ -28,7 +29,9 @@ def model_from_ref(ref: str) -> Model:
         return OpenAIModel(name)
     if not colon:
         raise GraphUnknown(f"model {ref!r} is unknown; {_FORMS}")
-    found = resolve(ref)
+    found = attribute(module_of_file(kind), name) if kind.endswith(".py") else resolve(ref)
+    if found is None:
+        raise GraphUnknown(f"model {ref!r}: {kind} has no {name!r}")
     if not _is_model(found) and callable(found):
         found = found()
     if not _is_model(found):

@@ -25,7 +25,7 @@ _NAMED = re.compile(
     r"""(?ix)
     (\b[\w-]{0,40}(?:api[_-]?key|secret|token|passw(?:or)?d|passwd|credential|private[_-]?key)[\w-]{0,20}
         ["']?\s{0,4}[:=]\s{0,4})
-    (?: "[^"]{4,}" | '[^']{4,}' | (?!(?:none|null|true|false)\b)(?!env:)[^\s"',;})\]]{4,} )
+    (?: "(?!env:)[^"]{4,}" | '(?!env:)[^']{4,}' | (?!(?:none|null|true|false)\b)(?!env:)[^\s"',;})\]]{4,} )
     """
 )
 

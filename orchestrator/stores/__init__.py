@@ -27,19 +27,31 @@ def open_store(url: str) -> Store:
         StoreTooNew: a newer version of this library wrote the file.
         StoreUnavailable: the file cannot be opened.
     """
-    if url == "memory://":
+    file = file_of(url)
+    if file is None:
         from orchestrator.stores.memory import MemoryStore
 
         return MemoryStore()
+    from orchestrator.stores.sqlite import SQLiteStore
+
+    return SQLiteStore(file, url=url)
+
+
+def file_of(url: str) -> str | None:
+    """The file that a store's URL names; None: the store is in memory.
+
+    Raises:
+        StoreError: the URL is none of the known forms.
+    """
+    if url == "memory://":
+        return None
     if url.startswith("sqlite://"):
         path = url.removeprefix("sqlite://")
         if not path.startswith("/") or path == "/":
             raise StoreError(f"store URL {url!r} names no file; write {_FORMS}")
         if path == "/:memory:":
             raise StoreError(f"store URL {url!r} is not kept anywhere; write `memory://` for a store in memory")
-        from orchestrator.stores.sqlite import SQLiteStore
-
-        return SQLiteStore(path[1:], url=url)
+        return path[1:]
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise StoreError(f"store URL {url!r} has no scheme; write `sqlite:///{url}` for a file")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
 import pkgutil
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from types import ModuleType
 from typing import cast
 
 from orchestrator.errors import GraphUnknown
-from orchestrator.graph.refs import resolve
+from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
@@ -35,22 +31,20 @@ def tools_from_ref(ref: str) -> list[Tool]:
     Raises:
         GraphUnknown: there is no such thing, or it is no tool.
     """
-    place, _, attribute = ref.partition(":")
-    if not attribute and place in builtin_groups():
+    place, _, name = ref.partition(":")
+    if not name and place in builtin_groups():
         return _tools_in(importlib.import_module(f"orchestrator.tools.builtin.{place}"), ref)
     if place.endswith(".py"):
-        module = _module_of_file(Path(place), ref)
-    elif attribute:
+        module = _module_of_file(place, ref)
+    elif name:
         return _tools(resolve(ref), ref)
     else:
         module = _module(place)
-    if not attribute:
+    if not name:
         return _tools_in(module, ref)
-    thing: object = module
-    for part in attribute.split("."):
-        thing = getattr(thing, part, None)
+    thing = attribute(module, name)
     if thing is None:
-        raise GraphUnknown(f"tools {ref!r}: {place} has no {attribute!r}; {_there(module)}")
+        raise GraphUnknown(f"tools {ref!r}: {place} has no {name!r}; {_there(module)}")
     return _tools(thing, ref)
 
 
@@ -95,23 +89,8 @@ def _module(name: str) -> ModuleType:
         ) from None
 
 
-def _module_of_file(path: Path, ref: str) -> ModuleType:
-    if not path.is_file():
-        raise GraphUnknown(f"tools {ref!r}: there is no file {str(path)!r}")
-    path = path.resolve()
-    for known in list(sys.modules.values()):
-        if getattr(known, "__file__", None) == str(path):
-            return known
-    taken = path.stem in sys.modules or not path.stem.isidentifier()
-    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}" if taken else path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise GraphUnknown(f"tools {ref!r}: {str(path)!r} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+def _module_of_file(place: str, ref: str) -> ModuleType:
     try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+        return module_of_file(place)
+    except GraphUnknown as error:
+        raise GraphUnknown(f"tools {ref!r}: {error}") from None

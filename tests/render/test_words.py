@@ -57,6 +57,7 @@ def test_lines_keep_their_breaks() -> None:
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "[redacted]"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "[redacted]"),
         ("api_key=env:OPENAI_API_KEY", "api_key=env:OPENAI_API_KEY"),
+        ("api_key='env:OPENAI_API_KEY'", "api_key='env:OPENAI_API_KEY'"),
         ("max_tokens: 12", "max_tokens: 12"),
         ("password: null", "password: null"),
         ("the secret garden", "the secret garden"),
