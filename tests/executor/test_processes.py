@@ -164,7 +164,7 @@ async def test_a_killed_process_whose_parent_has_not_looked_is_dead_too(scene: S
     dead.kill()
     gate.set()
     async with scene.here() as executor:
-        await until(partial(interrupted, executor))
+        assert await until(partial(interrupted, executor)) < SOON
         assert (await scene.to_its_end(executor)).status == "completed"
     two[0].send(signal.SIGCONT)
     dead.end()
@@ -271,6 +271,7 @@ async def test_a_pause_from_another_process_is_seen_soon_and_lets_land_what_runs
             await back.wait()
         assert paused[0].status == "paused"
         assert [question.kind for question in paused[0].waiting] == ["pause"]
+        assert await executor.store.inbox(["r"]) == []
         (told,) = await recorded(executor, "paused")
         assert (told.data["by"], told.data["reason"]) == ("ann", "lunch")
         assert [event.node for event in await recorded(executor, "step_done")] == ["plan"]
