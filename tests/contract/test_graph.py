@@ -125,22 +125,28 @@ class Rated(BaseModel):
 
 
 STRUCTURE = {
-    "nodes": {"nodes": {**essay.nodes, "more": node(lambda: None)}, "edges": [*essay.edges[1:], "START -> more -> write"]},
+    "nodes": {
+        "nodes": {**essay.nodes, "more": node(lambda: None)},
+        "edges": [*essay.edges[1:], "START -> more -> write"],
+    },
     "edges": {"edges": [*essay.edges[:-1], ("publish", "grade", "denied")]},
     "outcomes": {
-        "nodes": {**essay.nodes, "publish": Confirm(on_denied="raise")}, "edges": [e for e in essay.edges if e.outcome != "denied"],
+        "nodes": {**essay.nodes, "publish": Confirm(on_denied="raise")},
+        "edges": [e for e in essay.edges if e.outcome != "denied"],
     },
     "joins": {"nodes": {**essay.nodes, "grade": grade.with_(join="each")}},
     "state schema": {"state": Rated},
-}  # fmt: skip
+}
 CONTENT = {
-    "a prompt": {"nodes": {**essay.nodes, "publish": Confirm(prompt="Out with it?", show=("drafts",), reason="feedback")}},
+    "a prompt": {
+        "nodes": {**essay.nodes, "publish": Confirm(prompt="Out with it?", show=("drafts",), reason="feedback")}
+    },
     "a parameter": {"nodes": {**essay.nodes, "publish": Confirm(prompt="Publish?", reason="feedback")}},
     "@node(version=)": {"nodes": {**essay.nodes, "grade": grade.with_(version="2")}},
     "a retry": {"nodes": {**essay.nodes, "grade": grade.with_(retry=Retry())}},
     "limits": {"limits": Limits(steps=21)},
     "the description": {"description": "writes"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", STRUCTURE)
@@ -201,9 +207,12 @@ def test_a_file_names_functions_and_the_state_class_as_module_attr(tmp_path: Pat
 
 def test_a_graph_of_shipped_kinds_has_no_module_attr_but_the_state_and_that_can_be_inline(tmp_path: Path) -> None:
     shipped = Graph(
-        name="ask", state=Essay, input="topic", nodes={"ask": Ask(prompt="And {topic}?", show=("topic",), answer="feedback")},
+        name="ask",
+        state=Essay,
+        input="topic",
+        nodes={"ask": Ask(prompt="And {topic}?", show=("topic",), answer="feedback")},
         edges="START -> ask -> END",
-    )  # fmt: skip
+    )
     shipped.save(tmp_path / "shipped.yaml")
     text = (tmp_path / "shipped.yaml").read_text()
     assert [line for line in text.splitlines() if "tests.contract" in line] == ["state: tests.contract.essay:Essay"]
