@@ -20,6 +20,7 @@ from orchestrator.models.strict import strict_schema
 
 _OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
 """Fields of an assistant's message that are not a provider's own."""
+_UNREADABLE = object()
 
 
 def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object]) -> dict[str, Any]:
@@ -74,16 +75,15 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
         ModelUnavailable: the answer is cut or holds no reply.
         ModelError: it is something else, such as a web page.
     """
-    try:
-        answer: Any = json.loads(text)
-    except (ValueError, RecursionError):
+    answer = _parsed(text)
+    if answer is _UNREADABLE:
         said = clean(quoted(text)) or "nothing"
         if text.lstrip().startswith("<"):
             raise ModelError(
                 f"model {model!r}: the server answers with a web page; is base_url its API root "
                 f"(it often ends in /v1)? It says: {said}"
-            ) from None
-        raise ModelUnavailable(f"model {model!r}: the server's answer is not JSON: {said}") from None
+            )
+        raise ModelUnavailable(f"model {model!r}: the server's answer is not JSON: {said}")
     if not isinstance(answer, dict):
         raise ModelUnavailable(f"model {model!r}: the server's answer is no JSON object: {clean(quoted(text))}")
     choices = answer.get("choices")
@@ -108,6 +108,14 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
         details={key: value for key, value in answer.items() if key not in ("choices", "object") and value is not None},
         model=str(answer.get("model") or model),
     )
+
+
+def _parsed(text: str) -> Any:
+    """The text as JSON. No error is raised here: it would hold the text, and be the context of ours."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _UNREADABLE
 
 
 def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str], str]) -> NoReturn:

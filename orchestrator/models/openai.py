@@ -62,7 +62,7 @@ class OpenAIModel(RequestModel):
         self._key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._headers = dict(headers or {})
         self._extra_body = dict(extra_body or {})
-        self._clients: WeakKeyDictionary[object, tuple[str, AsyncOpenAI]] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[object, AsyncOpenAI] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
@@ -84,7 +84,7 @@ class OpenAIModel(RequestModel):
         """Close the connections of the running event loop; a later request opens new ones."""
         found = self._clients.pop(anyio.lowlevel.current_token().native_token, None)
         if found is not None:
-            await found[1].close()
+            await found.close()
 
     async def respond(self, request: ModelRequest) -> Reply:
         """Ask the server. See `Model.complete`."""
@@ -101,10 +101,13 @@ class OpenAIModel(RequestModel):
         import openai
 
         try:
-            client = self._client(key)
+            client = self._client()
             with anyio.fail_after(self.timeout):
                 response = await client.chat.completions.with_raw_response.create(
-                    model=self.name, messages=body.pop("messages"), extra_body=body
+                    model=self.name,
+                    messages=body.pop("messages"),
+                    extra_body=body,
+                    extra_headers={"Authorization": f"Bearer {key}", **self._headers},
                 )
                 return response.http_response.text, None
         except (TimeoutError, openai.APITimeoutError):
@@ -122,23 +125,26 @@ class OpenAIModel(RequestModel):
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             return "", ModelError(f"model {self.name!r}: {self._clean(str(error), key)}")
 
-    def _client(self, key: str) -> AsyncOpenAI:
+    def _client(self) -> AsyncOpenAI:
         """The client of the running event loop: connections cannot be shared between loops."""
+        from httpx2 import InvalidURL
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         loop = anyio.lowlevel.current_token().native_token
         known = self._clients.get(loop)
-        if known is not None and known[0] == key:
-            return known[1]
+        if known is not None:
+            return known
         # An HTTP client of our own: the default one, when collected late, starts tasks in whatever loop runs then.
         client = AsyncOpenAI(
-            api_key=key,
+            api_key="unused",  # each request brings its own: a key may change while others are on their way
             base_url=self.base_url,
             max_retries=0,
-            default_headers=self._headers or None,
             http_client=DefaultAsyncHttpxClient(timeout=self.timeout),
         )
-        self._clients[loop] = (key, client)
+        port = client.base_url.port
+        if port is not None and not 0 < port < 1 << 16:  # nobody below looks: asyncio fails with an error of its own
+            raise InvalidURL(f"base_url {self.base_url!r} has no port between 1 and 65535")
+        self._clients[loop] = client
         return client
 
     def _api_key(self) -> str:

@@ -27,6 +27,7 @@ def loopback(replies: Sequence[str]) -> Iterator[Loopback]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = -1  # headers and body in one packet: two would wait for each other's acknowledgement
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

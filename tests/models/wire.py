@@ -1,0 +1,127 @@
+"""A real HTTP server on this machine that answers chat completions byte for byte as a test says, faults included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Lock, Thread
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Raw:
+    """An answer as it goes over the wire."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    missing: int = 0
+    """Bytes that are promised beside the body and never sent: the connection is closed instead."""
+    silent: bool = False
+    """Close the connection without a word."""
+    hangs: bool = False
+    """Say nothing until the server is closed."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request that came."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+    port: int
+    """The client's, so its connection."""
+
+
+@dataclass
+class Wire:
+    """What it says, one answer after the other, and what was asked. A function answers every request."""
+
+    answers: list[Raw | Mapping[str, Any]] | Callable[[Seen], Raw | Mapping[str, Any]]
+    url: str = ""
+    seen: list[Seen] = field(default_factory=list)
+    closed: Event = field(default_factory=Event)
+    lock: Any = field(default_factory=Lock)
+
+    def next(self, seen: Seen) -> Raw:
+        with self.lock:
+            self.seen.append(seen)
+            if callable(self.answers):
+                found = self.answers(seen)
+            elif self.answers:
+                found = self.answers.pop(0)
+            else:
+                found = refused(500, "no answer is left")
+        return found if isinstance(found, Raw) else Raw(json.dumps(found).encode())
+
+
+def said(message: Mapping[str, Any] | str, **fields: Any) -> dict[str, Any]:
+    """A chat completion with this message, or this text."""
+    written = {"role": "assistant", "content": message} if isinstance(message, str) else dict(message)
+    choice = {"index": 0, "finish_reason": "tool_calls" if written.get("tool_calls") else "stop", "message": written}
+    return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **fields}
+
+
+def called(*calls: Mapping[str, Any], content: str | None = None) -> dict[str, Any]:
+    """A chat completion that makes these calls."""
+    return said({"role": "assistant", "content": content, "tool_calls": list(calls)})
+
+
+def refused(status: int, message: str, code: object = None, **headers: str) -> Raw:
+    """An error as OpenAI writes it."""
+    body = json.dumps({"error": {"message": message, "type": "error", "param": None, "code": code}})
+    return Raw(body.encode(), status, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+@contextmanager
+def served(*answers: Raw | Mapping[str, Any] | Callable[[Seen], Raw | Mapping[str, Any]]) -> Iterator[Wire]:
+    """Serve these answers, or those of one function, on a free port of 127.0.0.1."""
+    first = answers[0] if answers else None
+    wire = Wire(first if callable(first) else list(answers))  # type: ignore[arg-type]
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # headers and body in one packet: two would wait for each other's acknowledgement
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
+            answer = wire.next(Seen(self.path, headers, body, self.client_address[1]))
+            if answer.hangs:
+                wire.closed.wait(30)
+            if answer.silent or answer.hangs:
+                self.close_connection = True
+                return
+            self.send_response(answer.status)
+            for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body) + answer.missing))
+            self.end_headers()
+            self.wfile.write(answer.body)
+            self.close_connection = self.close_connection or answer.missing > 0
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name of the base class
+            """Say nothing."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128  # many may come at once
+
+        def handle_error(self, *_: object) -> None:
+            """Clients that go away are part of the tests."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    wire.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    try:
+        yield wire
+    finally:
+        wire.closed.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
