@@ -13,16 +13,16 @@ How a drive ends:
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.lowlevel import checkpoint
 
-from orchestrator.errors import GraphUnknown, InvalidUpdate, OrchestratorError, RunConflict, StoreError
+from orchestrator.errors import GraphUnknown, InvalidUpdate
 from orchestrator.executor.asking import by_policy, policy_answers
 from orchestrator.executor.clock import next_due, ring
+from orchestrator.executor.ownership import give_back
 from orchestrator.executor.signals import found_in
 from orchestrator.executor.stepping import run_step
 from orchestrator.kernel.records import Answered, Asked, EffectSettled, Ended, Failure
@@ -97,7 +97,7 @@ class LiveRun:
         """Wait until everything that happened so far is in the store.
 
         Raises:
-            RunConflict, StoreError: it cannot be; the drive ends.
+            RunConflict, RunUnknown, StoreError: it cannot be; the drive ends.
         """
         if self.journal.stored < self.journal.head:
             await self.journal.durable(self.machine)
@@ -115,7 +115,7 @@ class LiveRun:
     async def _write(self) -> None:
         try:
             await self.durable()
-        except (RunConflict, StoreError) as error:
+        except Exception as error:
             self.fail(error)
 
     def _stored(self, records: Sequence[Record]) -> None:
@@ -134,6 +134,7 @@ class LiveRun:
 
         Raises:
             RunConflict: somebody else moved the run.
+            RunUnknown: somebody removed it, or its store's file.
             StoreError: the journal could not be written.
             GraphUnknown: the executor lacks code, a model or a tool that the run needs.
             ReplayMismatch: changed code would leave an irreversible effect behind.
@@ -158,7 +159,7 @@ class LiveRun:
             self.look_at_the_clock()
             try:
                 await self._until_quiet(look)
-            except OrchestratorError as error:
+            except Exception as error:
                 self.fail(error)
             self.closing = True
             tasks.cancel_scope.cancel()
@@ -307,10 +308,10 @@ class LiveRun:
             try:
                 if self.journal.fault is None:
                     await self.durable()
-            except (RunConflict, StoreError) as error:
+            except Exception as error:
                 self.fault = self.fault or error
-            with contextlib.suppress(StoreError):  # the lease expires by itself
-                await self.journal.store.drop_lease(self.run_id, self.lease.token)
+        with anyio.move_on_after(LAST_FLUSH):
+            await give_back(self.journal.store, self.run_id, self.lease.token)
         for watcher in self.watchers:
             watcher.close()
         self.done.set()

@@ -123,9 +123,12 @@ class Host:
         )  # fmt: skip
         await self.store.create(info, [started])
         lease = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
-        if (await self.store.info(run_id)).head != 1:
-            await self.store.drop_lease(run_id, lease.token)
-            raise RunConflict(run_id, "another executor took it up")
+        try:
+            if (await self.store.info(run_id)).head != 1:
+                raise RunConflict(run_id, "another executor took it up")
+        except BaseException:
+            await self._drop(run_id, lease.token)
+            raise
         return self._add(LiveRun(self.given, machine, Journal(self.store, run_id, 1), lease))
 
     async def open(self, run_id: str, *, wait: float = 0.0, accept: bool = False) -> LiveRun:
@@ -213,8 +216,8 @@ class Host:
         return live
 
     async def _drop(self, run_id: str, token: str) -> None:
-        with anyio.CancelScope(shield=True), contextlib.suppress(StoreError):
-            await self.store.drop_lease(run_id, token)
+        with anyio.CancelScope(shield=True):
+            await ownership.give_back(self.store, run_id, token)
 
     # -- driving -------------------------------------------------------------------------------------------------
 

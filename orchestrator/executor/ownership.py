@@ -4,10 +4,14 @@ A lease names the holder's host, boot, process and start time. A holder on this 
 dead for certain, so its runs are taken over at once; of any other holder only the lease's end says anything. A
 lease is a courtesy, not the fence: whoever lost it without knowing is stopped by the compare-and-set of the
 journal's head.
+
+A store that fails (its disk is full, say) does not take a lease back either. So a process also knows which leases
+it keeps: one that names this process and is not among them holds nothing up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -20,13 +24,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.errors import RunConflict
+from orchestrator.errors import RunConflict, StoreError
 from orchestrator.stores.base import Lease
 
 if TYPE_CHECKING:
     from orchestrator.stores.base import Store
 
 _POLL = 0.1
+
+_kept: set[str] = set()
+"""Tokens of the leases by which executors of this process hold runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,9 @@ class Owner:
         return f"process {self.pid} on {self.host}"
 
 
+_PROCESS = ("host", "boot", "space", "pid", "start")
+
+
 def is_dead(owner: Mapping[str, object]) -> bool:
     """Whether a lease's holder is gone for certain: it ran on this host, and its process is no more."""
     if owner.get("host") != socket.gethostname():
@@ -81,7 +91,14 @@ def is_dead(owner: Mapping[str, object]) -> bool:
 
 def is_held(lease: Lease | None, now: float | None = None) -> bool:
     """Whether somebody who may be alive holds a run by this lease."""
-    return lease is not None and lease.expires > (time.time() if now is None else now) and not is_dead(lease.owner)
+    if lease is None or lease.expires <= (time.time() if now is None else now) or is_dead(lease.owner):
+        return False
+    return lease.token in _kept or not _is_here(lease.owner)
+
+
+def _is_here(owner: Mapping[str, object]) -> bool:
+    here = Owner.here().data()
+    return all(owner.get(part) == here[part] for part in _PROCESS)
 
 
 async def take(store: Store, run_id: str, owner: Owner, *, ttl: float, wait: float = 0.0) -> Lease:
@@ -97,13 +114,29 @@ async def take(store: Store, run_id: str, owner: Owner, *, ttl: float, wait: flo
         now = time.time()
         if held is None or not is_held(held, now):
             lease = Lease(run_id, uuid.uuid4().hex, owner.data(), now + ttl)
-            if await store.take_lease(lease, replaces=None if held is None else held.token, now=now):
+            _kept.add(lease.token)  # before anybody can see it in the store
+            taken = False
+            try:
+                taken = await store.take_lease(lease, replaces=None if held is None else held.token, now=now)
+            finally:
+                if not taken:
+                    _kept.discard(lease.token)
+            if taken:
                 return lease
             continue
         left = until - anyio.current_time()
         if left <= 0:
             raise RunConflict(run_id, _held_by(held, now))
         await anyio.sleep(min(left, _POLL, max(held.expires - now, 0.001)))
+
+
+async def give_back(store: Store, run_id: str, token: str) -> None:
+    """Give a lease back. Where the store cannot note that, other processes wait for the lease's end."""
+    try:
+        with contextlib.suppress(StoreError):
+            await store.drop_lease(run_id, token)
+    finally:
+        _kept.discard(token)
 
 
 def _held_by(lease: Lease, now: float) -> str:
