@@ -10,6 +10,7 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
 from orchestrator.cli.guard import guarded
+from orchestrator.errors import GraphUnknown
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
@@ -161,7 +162,12 @@ def _subject(what: str, at: int | None, store: str | None) -> Graph | Run:
     if at is not None:
         raise UsageError(f"--at is for a run, and there is no run {what!r} in this store")
     import_from_here()
-    return graph_from_ref(what)
+    try:
+        return graph_from_ref(what)
+    except GraphUnknown as error:
+        if is_file_ref(what):
+            raise
+        raise GraphUnknown(f"there is no run {what!r} in this store, and {error}") from None
 
 
 def graphs(json: options.Json = False, store: options.Store = None) -> int:

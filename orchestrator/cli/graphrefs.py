@@ -97,13 +97,23 @@ def _module_of_file(place: str) -> ModuleType:
 
 
 def _module(name: str, ref: str) -> ModuleType:
-    try:
-        found = importlib.util.find_spec(name)
-    except (ModuleNotFoundError, ValueError):
-        found = None
-    if found is None:
+    with importing(name):
+        there = _is_there(name)
+    if not there:
         raise _unknown(ref, f"there is no module {name!r}" if name != ref else "it is neither shipped nor a module")
     return _import(name)
+
+
+def _is_there(name: str) -> bool:
+    """Whether there is a module of this name. Of `a.b` it imports `a`."""
+    if not all(name.split(".")):
+        return False
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        return False
 
 
 def _import(name: str) -> ModuleType:

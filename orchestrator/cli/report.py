@@ -75,7 +75,8 @@ def tell_status(run: Run, go_on: GoOn) -> None:
         place = f" at {run.error.node}" if run.error is not None and run.error.node else ""
         warn(f"{run.run_id} failed{place}: {redacted(str(run.error))}")
     elif run.status == "exhausted":
-        why = redacted(str(run.error)) if run.error else "a limit was spent"
+        spent = f"a limit was spent, after {run.steps} steps, {run.usage.calls} calls and {words.lasting(run.seconds)}"
+        why = redacted(str(run.error)) if run.error else spent
         warn(f"{run.run_id} is exhausted: {why}; its output is what was made until then")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
