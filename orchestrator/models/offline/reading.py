@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from orchestrator.models.offline.expression import Number, Operation, OperationName, Term, negative
 
@@ -23,7 +24,7 @@ _LONGEST = 400
 """Tokens of the longest expression that is read."""
 _DEEPEST = 60
 _LONGEST_NUMBER = 1000
-"""Characters of the longest number that is read."""
+"""Digits of the longest number that is read, written without a power of ten."""
 _SAID = 10_000
 """Characters of a tool's output, its last ones, in which a number is looked for."""
 
@@ -32,7 +33,7 @@ _lone = re.compile(rf"(?<![\w.])-?(?:{_NUMBER})(?!\w|\.\d)")
 _token = re.compile(
     rf"""
     (?P<space>\s+)
-  | (?P<date>\d{{4}}-\d\d?-\d\d?(?![\d-]) | \d+(?:\.\d+){{2,}})
+  | (?P<date>\d{{4}}-(?:0?[1-9]|1[0-2])-(?:0?[1-9]|[12]\d|3[01])(?![\d-]) | \d+(?:\.\d+){{2,}})
   | (?P<times>(?<=[\d)\s])[xX](?=\s*[\d(.+-]))
   | (?P<number>{_NUMBER})(?P<tail>(?![xX]\s*[\d(])[^\W\d_][\w-]*)?
   | (?P<phrase>(?:multiplied\s+by|divided\s+by|(?:raised\s+)?to\s+the\s+power\s+of)\b)
@@ -93,7 +94,7 @@ def read(question: str) -> Term:
     runs = [run for run in map(_trimmed, _runs(tokens)) if any(token.kind == "number" for token in run)]
     sums = [run for run in runs if any(token.kind == "sign" for token in run[1:])]
     loose = len(runs) > len(sums)
-    if any(token.text in _UNKNOWN for token in tokens) and runs:
+    if runs and any(_unknown(token, before) for before, token in pairwise([_Token("word", ""), *tokens])):
         raise NoArithmetic(_unclear(question, "I know + - * / ** and parentheses only"))
     called = next((token.text for token in tokens if token.kind == "call"), None)
     if called is not None and runs:
@@ -106,6 +107,11 @@ def read(question: str) -> Term:
     if words & _VERBS and loose:
         raise NoArithmetic(_unclear(question, "write it with + - * / ** and parentheses"))
     return terms[0]
+
+
+def _unknown(token: _Token, before: _Token) -> bool:
+    """Whether a token is an operation that is not known here; `!` is one only behind a number."""
+    return token.text in _UNKNOWN and (token.text != "!" or before.kind in ("number", ")"))
 
 
 def _spoken(question: str, runs: list[list[_Token]], words: set[str]) -> Term:
@@ -146,7 +152,7 @@ def number_in(value: object) -> Fraction | None:
 def _fraction(text: str) -> Fraction | None:
     """The number that a text is; None if it is none, or one of absurd length."""
     digits, _, power = text.replace(",", "").lower().partition("e")
-    if len(digits) > _LONGEST_NUMBER or len(power) > 4:
+    if len(power) > 5 or len(digits) + abs(int(power or 0)) > _LONGEST_NUMBER:
         return None
     try:
         return Fraction(text.replace(",", ""))
