@@ -119,12 +119,12 @@ class LiveRun:
             self.fail(error)
 
     def _stored(self, records: Sequence[Record]) -> None:
-        for watcher in self.watchers:
+        for watcher in tuple(self.watchers):  # one that nobody reads any more may leave meanwhile
             watcher.stored(records)
 
     def tell(self, kind: str, data: dict[str, object]) -> None:
         """Send a live event to every watcher, behind what is journaled so far."""
-        for watcher in self.watchers:
+        for watcher in tuple(self.watchers):
             watcher.live(self.journal.head, kind, data)
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class LiveRun:
                 self.fault = self.fault or error
         with anyio.move_on_after(LAST_FLUSH):
             await give_back(self.journal.store, self.run_id, self.lease.token)
-        for watcher in self.watchers:
+        for watcher in tuple(self.watchers):
             watcher.close()
         self.done.set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -68,6 +68,7 @@ class Watcher:
         self.run_id, self.seen = run_id, after
         self._read = read
         self._records: deque[Record] = deque(maxlen=2000)
+        self._read_ahead: deque[Record] = deque()
         self._live: deque[tuple[int, Event]] = deque(maxlen=10_000)
         self._wake = anyio.Event()
         self._stored = after
@@ -97,18 +98,22 @@ class Watcher:
         self._closed = True
         self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[Record | Event]:
+    def __aiter__(self) -> Watcher:
+        return self
+
+    async def __anext__(self) -> Record | Event:
         while True:
-            while self._live and self._live[0][0] <= self.seen:
-                yield self._live.popleft()[1]
+            following = self._read_ahead[0].seq if self._read_ahead else self.seen + 1
+            if self._live and self._live[0][0] < following:
+                return self._live.popleft()[1]
+            if self._read_ahead:
+                record = self._read_ahead.popleft()
+                self.seen = record.seq
+                return record
             if self.seen < self._stored:
-                for record in await self._next():
-                    while self._live and self._live[0][0] < record.seq:
-                        yield self._live.popleft()[1]
-                    self.seen = record.seq
-                    yield record
+                self._read_ahead.extend(await self._next())
             elif self._closed:
-                return
+                raise StopAsyncIteration
             else:
                 await self._wake.wait()
                 self._wake = anyio.Event()

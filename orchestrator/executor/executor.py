@@ -12,6 +12,7 @@ from orchestrator.errors import GraphError, RunExists
 from orchestrator.executor import control, reading
 from orchestrator.executor.asking import as_answer
 from orchestrator.executor.beginning import begin, join
+from orchestrator.executor.following import Events
 from orchestrator.executor.hosting import Host
 from orchestrator.executor.resolve import Given
 from orchestrator.executor.streaming import Stream, streamed
@@ -307,7 +308,7 @@ class Executor:
             follow: go on until the run ends, with live events if this executor drives it.
             style: `embedia` tells them by that framework's names and order.
         """
-        return reading.events(self._host, run_id, after=after, follow=follow, style=style)
+        return Events(self._host, run_id, after=after, follow=follow, style=style)
 
     async def runs(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.executor.events import Event, Watcher, event_of
-from orchestrator.executor.reading import watch
+from orchestrator.executor.following import watch
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
@@ -39,12 +39,17 @@ class Stream:
             raise RuntimeError(f"run {self.run_id!r} goes on: read its events to the end first")
         return self._host.run_of(self._live)
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        async for seen in self._watcher:
-            yield seen if isinstance(seen, Event) else event_of(self.run_id, seen)
-        await self._live.done.wait()
-        if self._live.fault is not None:
-            raise self._live.fault
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Event:
+        seen = await anext(self._watcher, None)
+        if seen is None:
+            await self._live.done.wait()
+            if self._live.fault is not None:
+                raise self._live.fault
+            raise StopAsyncIteration
+        return seen if isinstance(seen, Event) else event_of(self.run_id, seen)
 
 
 @asynccontextmanager
