@@ -59,6 +59,9 @@ class FunctionTool(Tool):
         bound._bound = (target,)
         return bound
 
+    def _own_doc(self) -> str:
+        return ""  # this class documents functions as tools, and none of them
+
     def _function(self) -> Callable[..., Any]:
         if self._method and not self._bound:
             raise TypeError(f"tool {self.name!r} is a method: take it from an instance")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NewType, Union, get_args
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
@@ -112,7 +112,7 @@ def spec_of(
         TypeError: pydantic has no schema for a parameter's type.
         SecretInState: a parameter is a secret: what a model writes is journaled.
     """
-    docs = read_docstring(inspect.getdoc(function if not isinstance(function, partial) else function.func))
+    docs = read_docstring(inspect.getdoc(_documented(function)))
     hints = hints_of(function, around)
     adapters: dict[str, TypeAdapter[Any]] = {}
     defaults: dict[str, Callable[[], Any]] = {}
@@ -134,14 +134,26 @@ def spec_of(
         ):
             required.append(parameter.name)
         try:
-            adapters[parameter.name] = TypeAdapter(annotation)
+            adapters[parameter.name] = _adapter(annotation, parameter.default)
         except PydanticUserError as error:
-            raise TypeError(f"{place}: {error.message}; hint a type that JSON can say") from None
+            raise TypeError(f"{place}: {_said(error)}; hint a type that JSON can say") from None
     parameters = _parameters(name, wants, docs, adapters, defaults)
     if required:
         parameters["required"] = required
     parameters["additionalProperties"] = wants.open
     return Spec(docs.text or fallback, parameters, adapters, defaults)
+
+
+def _documented(function: Any) -> Any:
+    """What of a function, or of what stands for one, says what it does."""
+    if isinstance(function, partial):
+        return _documented(function.func)
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _said(error: PydanticUserError) -> str:
+    """What pydantic says is wrong; its first sentence, as the others mend what is not a tool."""
+    return error.message.partition(". ")[0].rstrip(".")
 
 
 def _parameters(
@@ -157,7 +169,7 @@ def _parameters(
             ref_template="#/$defs/{model}",
         )
     except PydanticUserError as error:
-        raise TypeError(f"tool {name!r}: {error.message}; hint types that JSON can say") from None
+        raise TypeError(f"tool {name!r}: {_said(error)}; hint types that JSON can say") from None
     properties: dict[str, Any] = {}
     for parameter in wants.given:
         schema = dict(schemas[(parameter.name, "validation")])
@@ -174,6 +186,17 @@ def _parameters(
     if "$defs" in shared:
         found["$defs"] = shared["$defs"]
     return found
+
+
+def _adapter(annotation: Any, default: object) -> TypeAdapter[Any]:
+    """For values of a type. None, where it is the default, can also be given, whatever the type says."""
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    if default is None:
+        try:
+            adapter.validate_python(None)
+        except ValidationError:
+            return TypeAdapter(Union[annotation, None])  # noqa: UP007  works for every kind of annotation
+    return adapter
 
 
 def _annotation(parameter: inspect.Parameter, hints: Mapping[str, Any], docs: Documented, place: str) -> Any:

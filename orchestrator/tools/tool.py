@@ -112,11 +112,14 @@ class Tool:
             if attribute == "parameters":
                 return self._spec.parameters
             if attribute == "description":
-                doc = type(self).__dict__.get("__doc__") or ""
-                return self._spec.description or inspect.cleandoc(doc)
+                return self._spec.description or inspect.cleandoc(self._own_doc())
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
 
     # -- what it is ------------------------------------------------------------------------------------------------
+
+    def _own_doc(self) -> str:
+        """What the class says of itself."""
+        return type(self).__dict__.get("__doc__") or ""
 
     def _function(self) -> Callable[..., Any]:
         if self._body is None:

@@ -22,9 +22,7 @@ class Toolbox:
         """
         self._tools: dict[str, Tool] = {}
         for one in tools:
-            if not isinstance(one, Tool):
-                raise TypeError(f"{one!r} is no tool: decorate it with @tool, or subclass Tool")
-            if one.name in self._tools:
+            if _tool(one).name in self._tools:
                 raise ValueError(f"two tools are named {one.name!r}: rename one with tool(it, name=...)")
             self._tools[one.name] = one
 
@@ -76,8 +74,12 @@ class Toolbox:
         return [one.to_param() for one in self]
 
     def add_tool(self, tool: Tool) -> Self:
-        """Add a tool and return the toolbox. One whose name is taken is skipped, with a warning."""
-        if tool.name in self._tools:
+        """Add a tool and return the toolbox. One whose name is taken is skipped, with a warning.
+
+        Raises:
+            TypeError: it is no tool.
+        """
+        if _tool(tool).name in self._tools:
             warnings.warn(f"tool {tool.name!r} is skipped: the toolbox has one of that name", stacklevel=2)
             return self
         self._tools[tool.name] = tool
@@ -103,3 +105,9 @@ class Toolbox:
         except Exception as error:
             return found.failure(error)
         return result.model_copy(update={"output": as_text(result.output)})
+
+
+def _tool(thing: object) -> Tool:
+    if not isinstance(thing, Tool):
+        raise TypeError(f"{thing!r} is no tool: decorate it with @tool, or subclass Tool")
+    return thing

@@ -1,0 +1,286 @@
+"""Arguments are checked in full before anybody is asked and anything runs; nothing in them is evaluated."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
+
+from orchestrator import Tool, tool
+from orchestrator.errors import AgentError, SecretInState
+
+
+@tool
+def take(
+    whole: int = 0,
+    number: float = 0,
+    text: str = "",
+    flag: bool = False,
+    words: list[str] | None = None,
+    table: dict[str, int] | None = None,
+    mode: Literal["fast", "slow"] = "fast",
+    level: Literal[1, 2] = 1,
+    either: int | str = 0,
+) -> Any:
+    """Take one of each."""
+
+
+@pytest.mark.parametrize(
+    ("name", "given_", "found"),
+    [
+        ("whole", "60", 60),
+        ("whole", " 7 ", 7),
+        ("whole", 3.0, 3),
+        ("whole", "1e3", 1000),
+        ("number", "2.5", 2.5),
+        ("number", 1, 1),
+        ("flag", "true", True),
+        ("flag", "False", False),
+        ("words", '["a", "b"]', ["a", "b"]),
+        ("words", "['a', 'b']", ["a", "b"]),
+        ("words", "null", None),
+        ("table", '{"a": "1"}', {"a": 1}),
+        ("table", {"a": "1"}, {"a": 1}),
+        ("level", "2", 2),
+        # A text is left alone wherever a text is welcome.
+        ("text", "60", "60"),
+        ("text", "[1]", "[1]"),
+        ("text", "None", "None"),
+        ("either", "60", "60"),
+        ("mode", "slow", "slow"),
+    ],
+)
+def test_texts_become_what_the_schema_wants(name: str, given_: object, found: object) -> None:
+    value = take.validate({name: given_})[name]
+    assert value == found
+    assert type(value) is type(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "given_", "fault"),
+    [
+        ("whole", "many", "'whole' must be a whole number, not \"many\""),
+        ("whole", 1.5, "'whole' must be a whole number, not 1.5"),
+        ("whole", True, "'whole' must be a whole number, not true"),
+        ("whole", None, "'whole' must be a whole number, not null"),
+        ("whole", [1], "'whole' must be a whole number, not "),
+        ("whole", "1 + 1", "'whole' must be a whole number"),
+        ("whole", "True", "'whole' must be a whole number"),
+        ("number", "nan", "'number' must be a number"),
+        ("number", True, "'number' must be a number, not true"),
+        ("text", 5, "'text' must be a text, not 5"),
+        ("text", {"a": 1}, "'text' must be a text"),
+        ("flag", 1, "'flag' must be true or false, not 1"),
+        ("flag", "yes", "'flag' must be true or false"),
+        ("words", "a, b", "'words' fits none of its types"),
+        ("words", [1], "'words' fits none of its types"),
+        ("table", {"a": "x"}, "'table' fits none of its types"),
+        ("mode", "medium", '\'mode\' must be one of "fast", "slow", not "medium"'),
+        ("level", 3, "'level' must be one of 1, 2, not 3"),
+        ("level", True, "'level' must be"),
+        ("either", [], "'either' fits none of its types"),
+        ("other", 1, "'other' is unknown"),
+    ],
+)
+def test_whatever_does_not_fit_is_refused(name: str, given_: object, fault: str) -> None:
+    with pytest.raises(AgentError) as caught:
+        take.validate({name: given_})
+    assert fault in str(caught.value)
+    assert str(caught.value).startswith("tool 'take': wrong arguments: ")
+
+
+def test_all_faults_are_told_at_once_with_what_there_is() -> None:
+    @tool
+    def pair(left: int, right: int, middle: int) -> None:
+        """Pair."""
+
+    with pytest.raises(AgentError) as caught:
+        pair.validate({"left": "x", "other": 1, "middle": 0})
+    assert str(caught.value) == (
+        "tool 'pair': wrong arguments: 'right' is missing; 'left' must be a whole number, not \"x\"; "
+        "'other' is unknown; it takes left, right, middle"
+    )
+
+    @tool
+    def nothing() -> None:
+        """Take nothing."""
+
+    with pytest.raises(AgentError, match="'a' is unknown; it takes none"):
+        nothing.validate({"a": 1})
+    assert nothing.validate({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad", "fault"),
+    [
+        (Annotated[int, Field(ge=1, lt=5)], [1, 4], [0, 5], "must be"),
+        (Annotated[int, Field(multiple_of=5)], [0, 10], [3], "must be a multiple of 5"),
+        (Annotated[float, Field(gt=0)], [0.1], [0, -1], "must be more than 0"),
+        (Annotated[str, Field(min_length=2, max_length=3)], ["ab", "abc"], ["a", "abcd"], "characters"),
+        (Annotated[str, Field(pattern="^a+$")], ["aa"], ["b"], "must match"),
+        (Annotated[list[int], Field(min_length=1, max_length=2)], [[1]], [[], [1, 2, 3]], "items"),
+        (set[int], [[1, 2]], [[1, 1]], "must not have the same item twice"),
+        (tuple[int, str], [[1, "a"]], [[1], ["a", 1], [1, "a", 2]], "'a'"),
+        (datetime, ["2024-01-02T03:04:05Z"], ["yesterday"], "'a'"),
+        (Annotated[str, AfterValidator(str.upper)], ["x"], [1], "must be a text"),
+    ],
+)
+def test_bounds_and_types_of_pydantic_hold(hint: Any, good: list[Any], bad: list[Any], fault: str) -> None:
+    def use(a: Any) -> None:
+        """Use."""
+
+    use.__annotations__["a"] = hint
+    one = tool(use)
+    for value in good:
+        assert one.validate({"a": value}) == {"a": value}
+    for value in bad:
+        with pytest.raises(AgentError, match=fault):
+            one.validate({"a": value})
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Place(BaseModel):
+    name: str
+    height: int = 0
+
+
+@dataclass
+class Trip:
+    to: Place
+    stops: list[Place]
+
+
+def test_a_function_gets_what_it_hints() -> None:
+    seen: list[Any] = []
+
+    @tool
+    def go(
+        trip: Trip, color: Color, on: datetime, both: tuple[int, str], loud: Annotated[str, AfterValidator(str.upper)]
+    ) -> None:
+        """Go."""
+        seen.extend([trip, color, on, both, loud])
+
+    args = go.validate({
+        "trip": {"to": {"name": "Rome", "height": "21"}, "stops": [{"name": "Bern"}]},
+        "color": "red",
+        "on": "2024-01-02T03:04:05Z",
+        "both": [1, "a"],
+        "loud": "hey",
+    })  # fmt: skip
+    assert args["trip"] == {"to": {"name": "Rome", "height": 21}, "stops": [{"name": "Bern"}]}  # plain, for the journal
+    anyio.run(go.perform, args)
+    assert seen[0] == Trip(Place(name="Rome", height=21), [Place(name="Bern")])
+    assert seen[1] is Color.RED
+    assert isinstance(seen[2], datetime)
+    assert seen[3:] == [(1, "a"), "HEY"]
+
+
+def test_faults_inside_of_values_are_placed() -> None:
+    @tool
+    def go(place: Place, trip: Trip) -> None:
+        """Go."""
+
+    with pytest.raises(AgentError) as caught:
+        go.validate({"place": {"height": "high"}, "trip": {"to": {"name": "x"}, "stops": [{"name": 1}]}})
+    for fault in ("'place'.name is missing", "'place'.height must be a whole number", "'trip'.stops[0].name"):
+        assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("secret", [SecretStr("s3cret-value"), [SecretStr("s3cret-value")]])
+def test_a_secret_is_refused_and_not_shown(secret: object) -> None:
+    with pytest.raises(SecretInState, match=r"tool 'take': an argument holds a secret") as caught:
+        take.validate({"text": secret})
+    assert "s3cret-value" not in repr(caught.value)
+
+
+def test_what_json_cannot_say_is_refused() -> None:
+    with pytest.raises(AgentError):
+        take.validate({"number": math.inf})
+    with pytest.raises(AgentError):
+        take.validate({"text": object()})
+
+
+def test_nothing_is_evaluated(tmp_path: Any) -> None:
+    bait = tmp_path / "bait"
+    code = f"open({str(bait)!r}, 'w').write('x')"
+    for name in ("whole", "words", "table", "text", "either", "flag"):
+        with suppress(AgentError):
+            assert take.validate({name: code}) == {name: code}
+    assert not bait.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 50_000, "[" * 50_000, "9" * 50_000, "-" * 50_000 + "1", "{'a':" * 9_000, "1e999"]
+)
+def test_huge_texts_are_not_read(text: str) -> None:
+    for name in ("whole", "words", "table", "number"):
+        with pytest.raises(AgentError) as caught:
+            take.validate({name: text})
+        assert len(str(caught.value)) < 500
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+WRITTEN = st.sampled_from(["1", "[1]", "'a'", '{"a": 1}', "true", "None", "1.0", "['1', 2]", '"60"', "[[1]]"])
+
+
+@given(st.dictionaries(st.sampled_from(sorted(take.parameters["properties"])), JSON | WRITTEN))  # type: ignore[call-overload]
+def test_what_was_validated_is_valid_and_stays_as_it_is(args: dict[str, Any]) -> None:
+    try:
+        found = take.validate(args)
+    except AgentError:
+        return
+    assert take.validate(found) == found
+    assert repr(take.validate(found)) == repr(found)  # 1 and 1.0 and True are equal
+    anyio.run(take.perform, found)
+
+
+class Declared(Tool):
+    """Says its schema itself."""
+
+    name = "declared"
+    parameters = {  # noqa: RUF012  a schema, as other systems write it
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer", "minimum": 1},
+            "kind": {"oneOf": [{"const": "a"}, {"type": "integer"}]},
+            "tree": {"$ref": "#/$defs/tree"},
+        },
+        "required": ["n"],
+        "$defs": {"tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}}},
+    }
+
+    def call(self, **args: Any) -> Any:
+        return args
+
+
+def test_a_declared_schema_is_taken_at_its_word() -> None:
+    one = Declared()
+    args = {"n": "3", "kind": "a", "tree": {"left": {"left": {}}}}
+    assert one.validate(args) == {"n": 3, "kind": "a", "tree": {"left": {"left": {}}}}
+    for bad, fault in [
+        ({}, "'n' is missing"),
+        ({"n": 0}, "'n' must be at least 1, not 0"),
+        ({"n": 1, "kind": "b"}, "'kind' fits none of its types"),
+        ({"n": 1, "tree": {"left": 5}}, "'tree'.left must be an object, not 5"),
+        ({"n": 1, "x": 1}, "'x' is unknown; it takes n, kind, tree"),
+    ]:
+        with pytest.raises(AgentError) as caught:
+            one.validate(bad)
+        assert fault in str(caught.value)
+    assert anyio.run(one.invoke, one.validate(args)).output == one.validate(args)
