@@ -121,6 +121,7 @@ def _answer(
     from orchestrator.cli.driver import Drive, conclude, drive
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.launch import Given
+    from orchestrator.cli.output import warn
     from orchestrator.cli.reading import load, one_run
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.taking import manner_of, take
@@ -137,9 +138,13 @@ def _answer(
 
     if no_resume:
         told = one_run(url, run_id, partial(tell, resume=False))
-        conclude(told, manner_of(told, url, store, json=json))
+        manner = manner_of(told, url, store, json=json)
+        if told.status == "interrupted" and not json:
+            warn(f"{run_id} is answered; go on with:\n  {manner.go_on.resume(run_id)}")
+        else:
+            conclude(told, manner)
         return COMPLETED
-    taken = take(run_id, store, Given.of(*code), json=json)
+    taken = take(run_id, store, Given.of(*code), json=json, seen=seen)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         async def first() -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -45,8 +46,20 @@ for part in (running, answering, looking, drawing):
     part.add_to(app)
 
 
+def _open_streams() -> None:
+    """Where the process was started with a stream closed, let it lead nowhere.
+
+    Else the next file that is opened, such as the store, would take its number, and be written to by whoever means
+    the stream.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the rest of the process
+
+
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
+    _open_streams()
     # A terminal, or a pipe, that knows fewer characters gets escapes for the others.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -28,8 +28,8 @@ class Taken:
     manner: Manner
 
 
-def take(run_id: str, store: str | None, given: Given, *, json: bool) -> Taken:
-    """Look at a run and import what it needs to go on.
+def take(run_id: str, store: str | None, given: Given, *, json: bool, seen: Run | None = None) -> Taken:
+    """Look at a run, if it was not `seen` just now, and import what it needs to go on.
 
     Raises:
         RunUnknown: there is no such run.
@@ -38,7 +38,7 @@ def take(run_id: str, store: str | None, given: Given, *, json: bool) -> Taken:
         GraphUnknown: something that it needs is not there any more.
     """
     url = store_url(store)
-    run = load(url, run_id)
+    run = seen if seen is not None else load(url, run_id)
     if run.status in FINAL:
         raise RunEnded(run_id, run.status)
     launch = of_run(run_id, run.refs, url, given)

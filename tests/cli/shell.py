@@ -1,0 +1,232 @@
+"""The command line as its users have it: real processes in a directory of their own, and a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from orchestrator.stores import open_store
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+"""Seconds after which a process is taken to hang."""
+
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""A new process takes its stdin as its terminal, as a login does, and becomes the command."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its one JSON document."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """Its JSON Lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def command(self) -> str:
+        """The last command that it printed to go on."""
+        return re.findall(r"^ *(\S.* -m orchestrator (?:resume|approve|answer) .*)$", self.err, re.M)[-1]
+
+
+class Shell:
+    """A directory with the trial module in it, and commands that run there."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        shutil.copy(Path(__file__).with_name("trial.py"), place)
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        self._seen: dict[tuple[object, ...], Done] = {}
+        self.env = {"PATH": path, "HOME": str(place / "home"), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+
+    def __call__(self, *words: object, **options: Any) -> Done:
+        """Run a command; nobody is at its stdin."""
+        return self.sh([sys.executable, "-m", "orchestrator", *map(str, words)], **options)
+
+    def sh(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Done:
+        """Run words, or a line of bash."""
+        done = subprocess.run(
+            ["bash", "-c", command] if isinstance(command, str) else command,
+            cwd=cwd or self.place,
+            env={**self.env, **(env or {})},
+            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def all(self, *commands: Sequence[object], **options: Any) -> list[Done]:
+        """Run commands that have nothing to do with each other, several at a time."""
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(lambda words: self(*words, **options), commands))
+
+    def look(self, *commands: tuple[object, ...]) -> list[Done]:
+        """The same, for commands that change nothing: each is run once."""
+        new = [words for words in dict.fromkeys(commands) if words not in self._seen]
+        self._seen.update(zip(new, self.all(*new), strict=True))
+        return [self._seen[words] for words in commands]
+
+    @contextmanager
+    def begin(self, *words: object, env: Mapping[str, str] | None = None) -> Iterator[Process]:
+        """A command that goes on beside; killed at the end of the block if it still runs."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *map(str, words)],
+            cwd=self.place,
+            env={**self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield Process(process)
+            finally:
+                process.kill()
+
+    def wait_for(self, file: str, lines: int = 1) -> None:
+        """Wait until a file has so many lines."""
+        self.until(lambda: (self.place / file).exists() and len(self.read(file)) >= lines)
+
+    def read(self, file: str) -> list[str]:
+        """The lines of a file."""
+        return (self.place / file).read_text().splitlines()
+
+    def journal(self, run_id: str) -> list[str]:
+        """The types of a run's records."""
+
+        async def read() -> list[str]:
+            store = open_store(f"sqlite:///{self.place}/.orchestrator/runs.db")
+            try:
+                return [record.type for record in await store.read(run_id)]
+            finally:
+                await store.close()
+
+        return anyio.run(read)
+
+    @staticmethod
+    def until(condition: Any) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, "it never came"
+            time.sleep(0.01)
+
+    @contextmanager
+    def terminal(self, *words: object, env: Mapping[str, str] | None = None) -> Iterator[Terminal]:
+        """A command on a terminal of its own."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-c", _TAKE_TERMINAL, sys.executable, "-m", "orchestrator", *map(str, words)],
+            cwd=self.place,
+            env={**self.env, **(env or {})},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        terminal = Terminal(process, ours)
+        try:
+            yield terminal
+        finally:
+            terminal.close()
+
+
+class Process:
+    """A command that runs beside."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def end(self) -> Done:
+        """Wait until it ends."""
+        out, err = self._process.communicate(timeout=PATIENCE)
+        assert "Traceback" not in err, err
+        return Done(self._process.returncode, out, err)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        return self._process.poll() is not None
+
+
+class Terminal:
+    """A terminal: what was shown on it, and a keyboard."""
+
+    def __init__(self, process: subprocess.Popen[bytes], file: int) -> None:
+        self._process, self._file = process, file
+        self.shown = ""
+
+    def wait_for(self, text: str) -> str:
+        """Read until a text was shown that was not there before; what was shown until then."""
+        begin = len(self.shown)
+        while text not in self.shown[begin:]:
+            assert self._read(), f"{text!r} never came: {self.shown}"
+        return self.shown[begin:]
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._file, keys.encode())
+
+    def end(self) -> int:
+        """Read until the command ends; its exit code."""
+        while self._read():
+            pass
+        return self._process.wait(PATIENCE)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._process.kill()
+        self._process.wait(PATIENCE)
+        os.close(self._file)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._file], [], [], PATIENCE)
+        assert ready, f"nothing more came: {self.shown}"
+        try:
+            data = os.read(self._file, 65536)
+        except OSError:  # the other end is closed
+            return False
+        self.shown += data.decode(errors="replace")
+        return bool(data)

@@ -1,0 +1,130 @@
+"""Runs that are stopped: by a signal, by another process, by nobody reading."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.cli.shell import Shell
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_interrupts_a_run_which_then_goes_on(shell: Shell, number: signal.Signals) -> None:
+    with shell.begin("run", "trial:waits", "x", "--run-id", "w", "--json") as process:
+        shell.wait_for("slow.txt")
+        process.signal(number)
+        done = process.end()
+    assert (done.code, done.json["status"], done.json["steps"]) == (130, "interrupted", 1)
+    (shell.place / "go").touch()
+    done = shell.sh(done.command)
+    assert (done.code, json.loads(done.out)) == (0, ["one", "slow", "last"])
+    assert len(shell.read("slow.txt")) == 2
+    assert len(shell.read("last.txt")) == 1
+
+
+def test_a_second_signal_ends_at_once(shell: Shell) -> None:
+    with shell.begin("run", "trial:blocks", "x", "--run-id", "b", "--events") as process:
+        shell.wait_for("slow.txt")
+        process.signal(signal.SIGINT)
+        shell.until(lambda: process.ended or process.signal(signal.SIGINT))
+        done = process.end()
+    assert done.code == 130
+    (shell.place / "go").touch()
+    done = shell("resume", "b")
+    assert (done.code, json.loads(done.out)) == (0, ["one", "stuck", "last"])
+
+
+def test_runs_whose_process_died_are_recovered(shell: Shell) -> None:
+    with (
+        shell.begin("run", "trial:waits", "x", "--run-id", "w"),
+        shell.begin("run", "trial:waits", "y", "--run-id", "gone"),
+    ):
+        shell.wait_for("slow.txt", 2)
+    listed = shell("runs", "--status", "interrupted", "--json")
+    assert {row["run_id"] for row in listed.json} == {"w", "gone"}
+    (shell.place / "go").touch()
+    done = shell("recover", "--json")
+    assert done.code == 0
+    assert {run["run_id"]: (run["status"], run["output"]) for run in done.json} == {
+        name: ("completed", ["one", "slow", "last"]) for name in ("w", "gone")
+    }
+    assert len(shell.read("last.txt")) == 2
+
+
+def test_what_cannot_be_recovered_is_told(shell: Shell) -> None:
+    with (
+        shell.begin("run", "trial:waits", "x", "--run-id", "w"),
+        shell.begin("run", "trial.py:waits", "x", "--run-id", "v"),
+    ):
+        shell.wait_for("slow.txt", 2)
+    (shell.place / "go").touch()
+    module = shell.place / "trial.py"
+    module.write_text(
+        module.read_text().replace("START -> one -> slow -> last -> END", "START -> one -> last -> slow -> END")
+    )
+    done = shell("recover")
+    assert (done.code, done.out) == (1, "")
+    assert "error: w: it could not be taken up" in done.err
+    assert "error: v: it could not be taken up" in done.err
+    assert "warning: run w cannot be recovered" in done.err
+
+
+def test_a_run_that_another_process_drives(shell: Shell) -> None:
+    """Is cancelled and paused from outside, refused, and waited for."""
+    with (
+        shell.begin("run", "trial:waits", "x", "--run-id", "c") as cancelled,
+        shell.begin("run", "trial:waits", "x", "--run-id", "p") as paused,
+        shell.begin("run", "trial:waits", "x", "--run-id", "i") as interrupted,
+    ):
+        shell.wait_for("slow.txt", 3)
+        cancel, held = shell.all(("cancel", "c"), ("resume", "i"))
+        assert (cancel.code, cancel.out) == (0, "c  waits  cancelled\n")
+        assert (held.code, held.out) == (7, "")
+        done = cancelled.end()
+        assert (done.code, done.out) == (6, "")
+        assert "cancelled by" in done.err
+
+        with (
+            shell.begin("pause", "p", "--reason", "lunch") as pause,
+            shell.begin("resume", "i", "--wait", 60) as resume,
+        ):
+            # The pause is not there before what runs has landed, and the run not before it is given back.
+            shell.until(lambda: "paused" in shell.journal("p"))
+            assert not pause.ended
+            assert not resume.ended
+            interrupted.signal(signal.SIGINT)
+            assert interrupted.end().code == 130
+            (shell.place / "go").touch()
+            assert pause.end().out == "p  waits  paused\n"
+            done = resume.end()
+            assert (done.code, json.loads(done.out)) == (0, ["one", "slow", "last"])
+        done = paused.end()
+    assert done.code == 3
+    assert "paused by" in done.err
+    assert done.command.endswith("resume p")
+    done = shell.sh(done.command)
+    assert (done.code, json.loads(done.out)) == (0, ["one", "slow", "last"])
+
+
+def test_who_reads_no_further_stops_the_run_and_it_goes_on(shell: Shell) -> None:
+    line = "python -m orchestrator run trial:waits x --run-id w --events"
+    done = shell.sh(f"{line} | head -1; echo ${{PIPESTATUS[0]}}")
+    first, code = done.out.splitlines()
+    assert (json.loads(first)["type"], code) == ("run_started", "130")
+    assert "w was interrupted" in done.err
+    (shell.place / "go").touch()
+    assert shell.sh(done.command).code == 0
+    # The result of a run that has ended is lost with its reader, its exit code is not.
+    done = shell.sh("python -m orchestrator run trial:bad x --json >&- ; echo $?")
+    assert done.out == "1\n"
+
+
+def test_a_stderr_that_nobody_reads_is_no_reason_to_stop(shell: Shell) -> None:
+    (shell.place / "go").touch()
+    done = shell.sh("python -m orchestrator run trial:waits x 2>&1 >out.json | head -1")
+    assert done.out.startswith("model: offline")
+    assert json.loads((shell.place / "out.json").read_text()) == ["one", "slow", "last"]
+    assert os.listdir(shell.place / ".orchestrator")

@@ -1,0 +1,157 @@
+"""Commands that look: at runs, graphs and tools. None of them needs a key, or the code of a run."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.cli.shell import Shell
+from tests.cli.trial import SECRET
+
+ASK = {
+    "name": "hello",
+    "state": {"name": "Hello", "fields": {"who": {"type": "str"}, "reply": {"type": "str", "default": ""}}},
+    "input": "who",
+    "nodes": {"ask": {"kind": "ask", "prompt": "Who are you, {who}?", "show": ["who"]}},
+    "edges": "START -> ask -> END",
+    "output": "reply",
+}
+
+
+@pytest.fixture(scope="module")
+def ran(shared: Shell) -> Shell:
+    """A place with runs in it, whose code is gone."""
+    shared("run", "trial:writer", "x", "--run-id", "writer", "--tools", "trial", "--label", "user=ann")
+    shared.all(
+        ("run", "trial:two", "roses", "--run-id", "two", "--label", "user=ann"),
+        ("run", "trial:bad", "x", "--run-id", "bad", "--label", "user=bob"),
+        ("approve", "writer"),
+    )
+    (shared.place / "trial.py").unlink()
+    return shared
+
+
+def test_runs_are_listed_and_filtered(ran: Shell) -> None:
+    everything, filtered, none, table = ran.look(
+        ("runs", "--json"),
+        ("runs", "--json", "--status", "completed", "--graph", "writer", "--label", "user=ann"),
+        ("runs", "--status", "cancelled"),
+        ("runs", "--limit", 2),
+    )
+    assert [row["run_id"] for row in everything.json][-1] == "writer"
+    assert {row["run_id"] for row in everything.json} == {"two", "bad", "writer"}
+    assert [row["run_id"] for row in filtered.json] == ["writer"]
+    assert set(everything.json[0]) == {
+        "run_id", "graph", "status", "labels", "created", "updated", "head", "waiting",
+    }  # fmt: skip
+    assert (none.code, none.out) == (0, "")
+    assert "no such runs" in none.err
+    assert len(table.out.splitlines()) == 2
+    assert "user=ann" in next(line for line in table.out.splitlines() if line.startswith("two"))
+
+
+def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
+    end, then, text, late, unknown = ran.look(
+        ("show", "writer", "--json"),
+        ("show", "writer", "--json", "--at", 3),
+        ("show", "writer"),
+        ("show", "writer", "--at", 99),
+        ("show", "nosuch"),
+    )
+    keys = {"run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error"}
+    assert set(end.json) == keys | {"seq", "labels", "state", "branches", "history"}
+    assert end.json["status"] == "completed"
+    assert [step["node"] for step in end.json["history"]] == ["nasty", "confirm", "writes"]
+    assert set(end.json["history"][0]) == {"seq", "path", "node", "outcome", "update", "started", "ended"}
+    assert (then.json["status"], then.json["seq"], then.json["output"]) == ("paused", 3, None)
+    assert [step["node"] for step in then.json["history"]] == ["nasty"]
+    assert then.json["waiting"][0]["payload"]["tool"] == "note"
+    assert then.json["branches"][0]["node"] == "confirm"
+    assert "confirm -> approved" in text.out
+    assert (late.code, f"has {end.json['seq']} records" in late.err) == (2, True)
+    assert (unknown.code, unknown.out) == (4, "")
+
+
+@pytest.mark.parametrize(
+    "words", [(c, r, *j) for c, *j in (("show",), ("show", "--json"), ("events",)) for r in ("writer", "bad")]
+)
+def test_secrets_are_blanked_and_a_terminal_is_not_commanded(ran: Shell, words: tuple[str, ...]) -> None:
+    (done,) = ran.look(words)
+    assert done.code == 0
+    assert SECRET not in done.out
+    assert "hunter22" not in done.out
+    assert "pa'ss word" not in done.out
+    assert "[redacted]" in done.out
+    assert done.out.replace("\n", "").isprintable()
+    if words == ("show", "writer", "--json"):
+        assert done.json["state"]["notes"] == {"password": "[redacted]"}
+
+
+def test_events_are_lines_and_the_last_is_the_result(ran: Shell) -> None:
+    all_of_them, rest = ran.look(("events", "writer"), ("events", "writer", "--after", 4))
+    *events, result = all_of_them.lines
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert (result["run_id"], result["status"]) == ("writer", "completed")
+    assert rest.lines == all_of_them.lines[4:]
+
+
+def test_following_ends_with_the_run(ran: Shell) -> None:
+    with ran.begin("events", "two", "--follow", "--after", 2) as following:
+        assert ran("cancel", "two").code == 0
+        *events, result = following.end().lines
+    assert [event["type"] for event in events if event["type"] != "resumed"] == ["asked", "cancelled", "ended"]
+    assert [event["seq"] for event in events] == list(range(3, len(events) + 3))
+    assert result["status"] == "cancelled"
+
+
+def test_who_reads_the_first_line_only_gets_it(ran: Shell) -> None:
+    done = ran.sh("python -m orchestrator events writer | head -1; echo ${PIPESTATUS[0]} >&2")
+    assert json.loads(done.out)["type"] == "run_started"
+    assert done.err == "0\n"
+
+
+def test_a_graph_file_is_checked_with_all_its_problems(shell: Shell) -> None:
+    (shell.place / "good.json").write_text(json.dumps(ASK))
+    (shell.place / "bad.yaml").write_text(json.dumps({**ASK, "edges": "START -> aks -> END"}))
+    (shell.place / "evil.yaml").write_text('!!python/object/apply:os.system ["touch owned"]')
+    good, bad, evil = shell.all(("check", "good.json"), ("check", "bad.yaml", "--json"), ("check", "evil.yaml"))
+    assert (good.code, good.out) == (0, "hello: OK\n")
+    assert (bad.code, bad.json["ok"], bad.json["graph"]) == (1, False, "hello")
+    assert len(bad.json["problems"]) > 1
+    assert set(bad.json["problems"][0]) == {"code", "message", "nodes", "edges"}
+    assert "did you mean 'ask'?" in bad.json["problems"][0]["message"]
+    assert (evil.code, (shell.place / "owned").exists()) == (1, False)
+
+
+def test_graphs_and_runs_are_drawn(ran: Shell) -> None:
+    dot, yaml, svg, then, now, unknown, kind = ran.look(
+        ("render", "tool_user", "--format", "dot"),
+        ("render", "tool_user", "--format", "yaml"),
+        ("render", "bad", "-o", "bad.svg"),
+        ("render", "writer", "--at", 3),
+        ("render", "writer"),
+        ("render", "nosuch"),
+        ("render", "tool_user", "-o", "x.pdf"),
+    )
+    assert "digraph" in dot.out
+    assert "name: tool_user" in yaml.out
+    assert (svg.out, svg.err) == ("", "wrote bad.svg\n")
+    assert ET.parse(ran.place / "bad.svg").getroot().tag.endswith("svg")
+    assert "broken" in (ran.place / "bad.svg").read_text()
+    assert (then.code, now.code) == (0, 0)
+    assert then.out != now.out
+    assert (unknown.code, "there is no run 'nosuch' in this store" in unknown.err) == (2, True)
+    assert (kind.code, "svg, png, dot, mermaid, text, yaml" in kind.err) == (2, True)
+
+
+def test_graphs_and_tools_are_listed(shell: Shell) -> None:
+    graphs, ours, one = shell.all(("graphs", "--json"), ("tools", "trial"), ("tools", "trial.py:note", "--json"))
+    assert {"name", "description"} == set(graphs.json[0])
+    assert "tool_user" in [graph["name"] for graph in graphs.json]
+    assert set(one.json[0]) == {"group", "name", "description", "parameters", "risk", "effect"}
+    rows = [line.split()[:3] for line in ours.out.splitlines()]
+    assert rows == [["trial"], ["note", "risk", "write"], ["mute", "risk", "dangerous"]]
+    assert one.json[0]["parameters"]["properties"]["text"]["description"] == "the line."
+    assert not (shell.place / ".orchestrator").exists()

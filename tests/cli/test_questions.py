@@ -1,0 +1,68 @@
+"""Answering what a run waits for."""
+
+from __future__ import annotations
+
+from tests.cli.shell import Shell
+
+
+def test_of_several_questions_one_is_named(shell: Shell) -> None:
+    begun = shell("run", "trial:two", "roses", "--run-id", "two")
+    assert begun.code == 3
+    unnamed, unknown, show = shell.all(
+        ("approve", "two"),
+        ("answer", "two", "x", "--question", "nosuch"),
+        ("show", "two", "--json"),
+    )
+    left, right = (question["id"] for question in show.json["waiting"])
+    assert (unnamed.code, unnamed.out) == (2, "")
+    assert all(text in unnamed.err for text in (left, right, "Left of roses?", "Right?", "choices  up, down"))
+    assert (unknown.code, "nosuch" in unknown.err) == (4, True)
+    assert all(f"--question {name}" in begun.err for name in (left, right))
+
+    refused = shell("answer", "two", "sideways", "--question", right)
+    assert (refused.code, "up, down" in refused.err) == (1, True)
+    recorded = shell("answer", "two", "up", "--question", right, "--no-resume", "--by", "ann", "--json")
+    assert (recorded.code, recorded.json["waiting"][0]["id"], len(recorded.json["waiting"])) == (0, left, 1)
+    stale = shell("answer", "two", "down", "--question", right)
+    assert stale.code == 1
+    assert "an answer counts once" in stale.err
+    last = shell("answer", "two", "a thorn")  # one is left: it needs no name
+    assert (last.code, last.out) == (0, "a thorn\n")
+    late, events = shell.all(("answer", "two", "x"), ("events", "two"))
+    assert (late.code, "waits for no answer" in late.err) == (1, True)
+    answered = [one for one in events.lines if one.get("type") == "answered"]
+    assert [one["by"] == "ann" for one in answered] == [True, False]
+
+
+def test_a_value_is_json_where_the_question_wants_it(shell: Shell) -> None:
+    assert shell("run", "trial:number", "--run-id", "n").code == 3
+    text = shell("answer", "n", "four")
+    assert (text.code, "integer" in text.err) == (1, True)
+    assert shell("answer", "n", "4").out == "4\n"
+
+
+def test_what_is_approved_can_be_changed_first(shell: Shell) -> None:
+    assert shell("run", "tool_user", "What is 3+4?", "--run-id", "sum").code == 3
+    unfit, text, value = shell.all(
+        ("approve", "sum", "--args", '{"a": "many", "b": 4}'),
+        ("approve", "sum", "--args", "[1]"),
+        ("answer", "sum", "yes"),
+    )
+    assert (unfit.code, text.code, value.code) == (1, 2, 2)
+    assert "wants approve or deny" in value.err
+    done = shell("approve", "sum", "--args", '{"a": 30, "b": 4}')
+    assert done.code == 0
+    assert "add(a=30, b=4) = 34" in done.err
+
+
+def test_a_pause_is_lifted_by_resume_only(shell: Shell) -> None:
+    shell("run", "trial:two", "roses", "--run-id", "two")
+    paused = shell("pause", "two", "--reason", "lunch", "--by", "ann")
+    assert (paused.code, paused.out) == (0, "two  two  paused\n")
+    done = shell("resume", "two", "--json")
+    assert [question["kind"] for question in done.json["waiting"]] == ["input", "input"]
+    assert done.code == 3
+    cancelled = shell("cancel", "two", "--reason", "enough", "--json")
+    assert (cancelled.code, cancelled.json["status"]) == (0, "cancelled")
+    ended = shell("resume", "two")
+    assert (ended.code, "has ended (cancelled)" in ended.err) == (1, True)

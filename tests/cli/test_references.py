@@ -1,0 +1,122 @@
+"""Where code comes from: what the user named, what a run recorded, and what is not followed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+from tests.cli.shell import Shell
+
+LIBRARY = """
+import asyncio, trial
+from orchestrator import Executor
+
+async def main():
+    async with Executor(store="sqlite:///library.db", graphs=[trial.two]) as executor:
+        refs = {"graph": "evil:graph", "tools": [], "model": None}
+        await executor.start(trial.two, {"topic": "roses"}, run_id="lib", refs=refs)
+
+asyncio.run(main())
+"""
+
+
+def test_a_run_goes_on_from_another_directory(shell: Shell) -> None:
+    """Its references are followed where they were written, by the file that they are in."""
+    elsewhere = shell.place / "elsewhere"
+    elsewhere.mkdir()
+    assert shell("run", "trial.py:number", "--run-id", "n").code == 3
+    store = f"sqlite:///{shell.place}/.orchestrator/runs.db"
+    done = shell("answer", "n", "4", "--store", store, cwd=elsewhere)
+    assert (done.code, done.out) == (0, "4\n")
+
+
+def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
+    shell("run", "trial:number", "--run-id", "n")
+    (shell.place / "evil.py").write_text("open('owned', 'w')")
+    shutil.copy(shell.place / ".orchestrator/runs.db", shell.place / "copy.db")
+    shell.sh([sys.executable, "-c", LIBRARY])
+    copied, library, shown = shell.all(
+        ("answer", "n", "4", "--store", "sqlite:///copy.db"),
+        ("resume", "lib", "--store", "sqlite:///library.db"),
+        ("show", "n", "--store", "sqlite:///copy.db"),
+    )
+    assert (copied.code, copied.out) == (2, "")
+    assert "give --graph, --tools, --model" in copied.err
+    assert "--graph trial:number --tools arithmetic --model offline" in copied.err
+    assert (library.code, "give --graph." in library.err) == (2, True)
+    assert not (shell.place / "owned").exists()
+    assert (shown.code, "How many?" in shown.out) == (0, True)
+
+    named = ("--graph", "trial.py:number", "--tools", "arithmetic", "--model", "offline")
+    done, paused = shell.all(
+        ("answer", "n", "4", "--store", "sqlite:///copy.db", *named),
+        ("resume", "lib", "--store", "sqlite:///library.db", "--graph", "trial:two"),
+    )
+    assert (done.code, done.out) == (0, "4\n")
+    assert paused.code == 3
+    last = shell.sh(paused.command.replace("VALUE", "up").replace("'up|down'", "up"))  # it names the graph again
+    assert "resumed" in last.err
+    assert last.code == 3
+
+
+def test_a_seal_is_for_one_run_and_one_key(shell: Shell) -> None:
+    shell("run", "trial:number", "--run-id", "n")
+    (shell.place / ".env").write_text(f"XDG_STATE_HOME={shell.place}/brought\nORCHESTRATOR_MODEL=offline\n")
+    key = shell.place / "home/.local/state/orchestrator/key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    brought = shell.place / "brought/orchestrator/key"
+    brought.parent.mkdir(parents=True)
+    key.rename(brought)
+    done = shell("answer", "n", "4")
+    assert (done.code, "give --graph" in done.err) == (2, True)
+
+
+def test_dotenv_is_read_by_the_command_line_only(shell: Shell) -> None:
+    (shell.place / ".env").write_text(
+        "ORCHESTRATOR_STORE=sqlite:///from-env.db\nORCHESTRATOR_MODEL=trial:model\nORCHESTRATOR_ON_CHANGE=maybe\n"
+    )
+    words = ("run", "tool_user", "What is 1+1?", "--approve", "none")
+    code = (
+        "import os, orchestrator; from orchestrator import Graph, Executor; print(os.environ.get('ORCHESTRATOR_STORE'))"
+    )
+    assert shell.sh([sys.executable, "-c", code]).out == "None\n"
+    wrong = shell(*words)
+    assert (wrong.code, "write continue or strict" in wrong.err) == (2, True)
+    done = shell(*words, env={"ORCHESTRATOR_ON_CHANGE": "strict", "ORCHESTRATOR_STORE": "sqlite:///mine.db"})
+    assert (done.out, "model: offline" in done.err) == ("2\n", False)
+    assert (shell.place / "mine.db").exists()
+    assert not (shell.place / "from-env.db").exists()
+
+
+def test_a_graph_of_the_users_own_hides_no_shipped_one(shell: Shell) -> None:
+    (shell.place / "graphs.py").write_text("from trial import number as mine")
+    shipped, own = shell.all(("run", "tool_user", "What is 1+1?", "--approve", "none"), ("check", "graphs:mine"))
+    assert (shipped.code, shipped.out) == (0, "2\n")
+    assert own.out == "number: OK\n"
+
+
+def test_a_changed_graph_is_refused_where_that_was_asked_for(shell: Shell) -> None:
+    graph = {
+        "name": "hello",
+        "state": {"name": "Hello", "fields": {"who": {"type": "str"}, "reply": {"type": "str", "default": ""}}},
+        "input": "who",
+        "nodes": {
+            "ask": {"kind": "ask", "prompt": "Who are you?"},
+            "again": {"kind": "ask", "prompt": "Are you sure, {reply}?", "show": ["reply"]},
+        },
+        "edges": "START -> ask -> again -> END",
+        "output": "reply",
+    }
+    file, strict = shell.place / "hello.yaml", {"ORCHESTRATOR_ON_CHANGE": "strict"}
+    file.write_text(json.dumps(graph))
+    assert shell("run", "hello.yaml", "ann", "--run-id", "h").code == 3
+    assert shell("answer", "h", "Ann", "--no-resume").code == 0
+    graph["nodes"]["again"]["prompt"] = "Really, {reply}?"  # type: ignore[index]
+    file.write_text(json.dumps(graph))
+    refused = shell("resume", "h", env=strict)
+    assert refused.code == 1
+    assert "changed since it was last driven" in refused.err
+    accepted = shell("resume", "h", "--accept-changes", env=strict)
+    assert accepted.code == 3
+    assert "Really, Ann?" in accepted.err

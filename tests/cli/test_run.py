@@ -1,0 +1,148 @@
+"""Runs from beginning to end: what `run` takes, what it prints, and with which code it exits."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.cli.shell import Shell
+
+SUM = "What is (3+4)*(10-2)/7?"
+RESULT = {"run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error"}
+
+
+def test_each_printed_command_goes_on_until_the_answer(shell: Shell) -> None:
+    done = shell("run", "tool_user", SUM, "--json", "--run-id", "sum")
+    asked = done.json
+    assert (done.code, asked["status"], asked["run_id"], asked["graph"]) == (3, "paused", "sum", "tool_user")
+    assert set(asked) == RESULT
+    assert [(q["kind"], q["payload"]["tool"], q["payload"]["args"]) for q in asked["waiting"]] == [
+        ("approval", "add", {"a": 3, "b": 4})
+    ]
+    assert "tool  add" in done.err
+    assert 'args  {"a": 3, "b": 4}' in done.err
+    for tool in ("subtract", "multiply", "divide"):
+        done = shell.sh(done.command)
+        assert (done.code, done.out) == (3, "")
+        assert f"tool  {tool}" in done.err
+    done = shell.sh(done.command)
+    assert (done.code, done.out) == (0, "8\n")
+
+
+def test_a_denial_fails_the_run(shell: Shell) -> None:
+    assert shell("run", "tool_user", SUM, "--run-id", "sum").code == 3
+    done = shell("deny", "sum", "--reason", "not today", "--json", "--by", "ann")
+    error = done.json["error"]
+    assert (done.code, done.json["status"], error["type"], error["node"]) == (1, "failed", "UserDenied", "confirm")
+    assert "not today" in error["message"]
+    assert "sum failed at confirm: UserDenied" in done.err
+
+
+def test_the_result_and_nothing_else_is_on_stdout(shell: Shell) -> None:
+    plain, lines, short, late = shell.all(
+        ("run", "tool_user", "What is 20+(2*4)?", "--approve", "none"),
+        ("run", "tool_user", "What is 20+(2*4)?", "--approve", "none", "--events", "--run-id", "lines"),
+        ("run", "tool_user", "What is 20+(2*4)?", "--approve", "none", "--max-steps", 4, "--json"),
+        ("run", "trial:waits", "x", "--max-seconds", 0.1, "--json"),
+    )
+    assert (plain.code, plain.out) == (0, "28\n")
+    assert plain.err.startswith("model: offline")
+
+    *events, result = lines.lines
+    journaled = [event["seq"] for event in events if event["seq"] is not None]
+    assert journaled == list(range(1, len(journaled) + 1))
+    assert [events[0]["type"], events[-1]["type"]] == ["run_started", "ended"]
+    assert "step_started" in {event["type"] for event in events if event["seq"] is None}
+    assert all({"type", "seq", "ts", "run_id"} <= set(event) for event in events)
+    assert (set(result), result["output"], lines.code) == (RESULT, "28", 0)
+
+    assert (short.code, short.json["status"], short.json["steps"]) == (5, "exhausted", 5)
+    assert "is exhausted: a limit was spent, after 5 steps" in short.err
+    assert (late.code, late.json["status"], late.json["output"]) == (5, "exhausted", ["one"])
+
+
+def test_input_is_taken_from_everywhere(shell: Shell) -> None:
+    given = json.dumps({"topic": "roses", "count": 3})
+    (shell.place / "given.json").write_text(given)
+    words = ("run", "trial:two", "--events")
+    file, both = shell.all(
+        (*words, "--input", "@given.json"),
+        (*words, "roses", "--input", '{"count": 3}'),
+    )
+    for done in (file, both, shell(*words, "--input", "-", stdin=given)):
+        assert done.code == 3
+        assert {name: done.lines[0]["values"][name] for name in ("topic", "count")} == {"topic": "roses", "count": 3}
+
+
+def test_a_run_id_runs_once(shell: Shell) -> None:
+    (shell.place / "go").touch()
+    words = ("run", "trial:waits", "x", "--run-id", "once", "--label", "user=ann", "--label", "eq=a=b")
+    first, second = shell.all(words, words)  # at the same time
+    assert first.code == second.code == 0
+    assert first.out == second.out
+    again, other = shell.all((*words, "--events"), ("run", "trial:waits", "y", "--run-id", "once"))
+    assert again.lines[-1]["output"] == ["one", "slow", "last"]
+    assert again.lines[0]["labels"] == {"user": "ann", "eq": "a=b"}
+    assert (other.code, "another input" in other.err) == (1, True)
+    assert len(shell.read("last.txt")) == 1
+
+
+def test_calls_up_to_a_risk_are_approved_at_once(shell: Shell) -> None:
+    words = ("run", "trial:writer", "x", "--tools", "trial", "--tools", "arithmetic", "--run-id")
+    low, high = shell.all((*words, "low", "--approve", "read"), (*words, "high", "--approve", "write"))
+    assert (low.code, high.code) == (3, 0)
+    assert shell.read("notes.txt") == ["hello"]
+    assert "approved by policy" in high.err
+    assert shell("resume", "low", "--approve", "write").code == 0
+    assert len(shell.read("notes.txt")) == 2
+
+
+BAD = [
+    (("run", "tool_usr", "x"), "did you mean 'tool_user'?"),
+    (("run", "tool_user", "x", "--tools", "arithmetc"), "a shipped group (arithmetic)"),
+    (("run", "tool_user", "x", "--model", "json:loads"), "TypeError"),
+    (("run", "tool_user"), "question: field required"),
+    (("run", "tool_user", "x", "--run-id", "a b"), "printable characters without spaces"),
+    (("run", "tool_user", "x", "--store", "runs.db"), "write `sqlite:///runs.db` for a file"),
+    (("run", "boom:graph", "x"), "boom cannot be imported: ZeroDivisionError"),
+]
+
+
+@pytest.fixture(scope="module")
+def refused(shared: Shell) -> Shell:
+    (shared.place / "boom.py").write_text("1 / 0")
+    shared.look(*(words for words, _ in BAD))
+    return shared
+
+
+@pytest.mark.parametrize(("words", "says"), BAD)
+def test_what_cannot_be_is_refused_with_what_could(refused: Shell, words: tuple[str, ...], says: str) -> None:
+    (done,) = refused.look(words)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert not (refused.place / ".orchestrator").exists()
+
+
+def test_where_a_module_failed_is_said(refused: Shell) -> None:
+    (done,) = refused.look(BAD[-1][0])
+    assert done.err.count("File ") == 1
+    assert 'boom.py", line 1' in done.err
+
+
+def test_no_model_is_chosen_because_a_key_exists(shell: Shell) -> None:
+    named = {"ORCHESTRATOR_MODEL": "trial.py:model", "OPENAI_API_KEY": "sk-none"}
+    words = ("run", "tool_user", "What is 1+1?", "--approve", "none")
+    for env, said in (({"OPENAI_API_KEY": "sk-none"}, True), (named, False)):
+        done = shell(*words, env=env)
+        assert (done.out, "model: offline" in done.err) == ("2\n", said)
+    keyless = shell(*words, "--model", "openai:gpt-4o-mini")
+    assert (keyless.code, "OPENAI_API_KEY" in keyless.err) == (1, True)
+
+
+def test_a_command_line_that_no_shell_finds_is_printed_with_its_path(shell: Shell) -> None:
+    done = shell("run", "trial:number", "--store", "sqlite:///my runs.db", env={"PATH": "/usr/bin:/bin"})
+    assert done.command.startswith(sys.executable)
+    assert done.command.endswith("--store 'sqlite:///my runs.db'")
+    assert shell.sh(done.command.replace("VALUE", "4"), env={"PATH": "/usr/bin:/bin"}).out == "4\n"
