@@ -28,8 +28,8 @@ class Diff:
     """How two versions of a graph differ in structure."""
 
     lines: list[str] = field(default_factory=list)
-    touched: dict[str, str] = field(default_factory=dict)
-    """Node -> the line that is about it."""
+    touched: dict[str, list[str]] = field(default_factory=dict)
+    """Node -> the lines that are about it."""
     everywhere: list[str] = field(default_factory=list)
     """Lines that are about the whole graph."""
 
@@ -39,7 +39,7 @@ class Diff:
         if node is None or node == ANY:
             self.everywhere.append(line)
         else:
-            self.touched.setdefault(node, line)
+            self.touched.setdefault(node, []).append(line)
 
 
 def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def graph_to_go_on_in(run_id: str, old: Graph, new: Graph, machine: Machine) -> 
     ahead = old.topology.reachable(at)
     if old.topology.exhausted_target is not None:
         ahead |= old.topology.reachable([old.topology.exhausted_target])
-    blocking = [*diff.everywhere, *(line for node, line in diff.touched.items() if node in ahead)]
+    blocking = {*diff.everywhere, *(line for node in ahead for line in diff.touched.get(node, ()))}
     if blocking or not diff.lines:
         lines = "\n".join(f"  - {line}{' (in its way)' if line in blocking else ''}" for line in diff.lines)
         raise GraphChanged(
