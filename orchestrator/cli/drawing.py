@@ -37,9 +37,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def check(graph: options.Graph, json: options.Json = False, store: options.Store = None) -> int:
-    """Check a graph: every problem at once, and notes on what is legal and often not meant.
+    """Check a graph and tell every problem.
 
-    Exit code 1 if there is a problem.
+    Beside problems there are notes, on what is legal and often not meant. Exit code 1 if there is a problem.
 
     Example: orchestrator check essay.py:essay
     """
@@ -197,7 +197,9 @@ def tools(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """List tools with their risk: those of REF, else all built-in ones.
+    """List tools and their risk.
+
+    Those of REF, else all built-in ones.
 
     Example: orchestrator tools arithmetic
     """

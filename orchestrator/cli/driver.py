@@ -41,11 +41,12 @@ class Drive:
     def __init__(self, executor: Executor, run_id: str, sink: progress.Sink, *, seen: int) -> None:
         self._executor, self._run_id, self._sink = executor, run_id, sink
         self._seen = seen
+        self._left = False
 
     async def go(self, first: Callable[[], Awaitable[Run]], again: Callable[[], Awaitable[Run]]) -> Run:
         """Await `first`, then, as long as the person at the terminal answers, `again`."""
         run = await self._watched(first)
-        while run.status == "paused" and on_terminal() and await self._ask(run):
+        while run.status == "paused" and on_terminal() and not self._left and await self._ask(run):
             run = await self._watched(again)
         return run
 
@@ -85,6 +86,7 @@ class Drive:
                 except StaleAnswer as error:
                     warn(f"error: {error}")  # somebody else was faster
                 except asking.NoAnswer:
+                    self._left = True
                     return answered
                 answered = True
                 break

@@ -96,7 +96,9 @@ def _table(found: Sequence[RunInfo]) -> str:
 
 
 def show(run: options.Run, at: options.At = None, json: options.Json = False, store: options.Store = None) -> int:
-    """Show a run: where it stands, its state, what it waits for, and every step that it took.
+    """Show where a run stands and what it did.
+
+    Its state, its branches, every step that it took, its output, and what it waits for.
 
     Example: orchestrator show 3f2a9c1d --at 12
     """
@@ -185,7 +187,9 @@ def events(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Print the events of a run: lines of JSON, the last one its result; on a terminal, and without --json, text.
+    """Print the events of a run.
+
+    They are lines of JSON, the last one its result; on a terminal, and without --json, lines of text.
 
     Example: orchestrator events 3f2a9c1d --json
     """

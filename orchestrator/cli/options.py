@@ -42,7 +42,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="REF",
-        help="openai:NAME, offline or module:attr. Default: ORCHESTRATOR_MODEL, else offline.",
+        help="openai:NAME, offline, module:attr or file.py:attr. Default: ORCHESTRATOR_MODEL, else offline.",
     ),
 ]
 RunGraph = Annotated[
@@ -73,7 +73,9 @@ Question = Annotated[
     str | None,
     typer.Option("--question", metavar="ID", help="Which question. Needed when several are open."),
 ]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who answers. Default: your user name.")]
+By = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Who says so; kept in the journal. Default: your user name.")
+]
 NoResume = Annotated[bool, typer.Option("--no-resume", help="Only record the answer, do not go on.")]
 At = Annotated[
     int | None, typer.Option("--at", metavar="SEQ", min=1, help="As it was after record SEQ. Default: as it is.")

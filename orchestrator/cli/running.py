@@ -57,7 +57,9 @@ def run(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Run a graph. Asks on a terminal; where nobody is there to ask it pauses, with exit code 3.
+    """Run a graph until it ends or pauses.
+
+    On a terminal it asks what it has to; where nobody is there to ask it pauses, with exit code 3.
 
     Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
     """
@@ -130,7 +132,9 @@ def resume(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Go on with a run that was interrupted or paused, until it ends or pauses again.
+    """Go on with a run until it ends or pauses.
+
+    It was interrupted, or somebody paused it. What it asks is answered with `answer`, `approve` or `deny`.
 
     Example: orchestrator resume 3f2a9c1d
     """
@@ -149,8 +153,9 @@ def resume(
 
 
 def recover(json: options.Json = False, store: options.Store = None) -> int:
-    """Go on with every run that your command line started and that was interrupted, answered, or is overdue.
+    """Go on with all runs that were left behind.
 
+    These are the runs that your command line started and that were interrupted, answered meanwhile, or are overdue.
     Exit code 1 if one of them could not be taken up; 0 otherwise, whatever they came to.
 
     Example: orchestrator recover
@@ -194,7 +199,9 @@ def pause(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Pause a run, whoever drives it: what runs lands, nothing new starts. `resume` lifts it.
+    """Pause a run, whoever drives it.
+
+    What runs lands, nothing new starts; then this command ends. `resume` goes on.
 
     Example: orchestrator pause 3f2a9c1d
     """
@@ -208,7 +215,9 @@ def cancel(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Cancel a run, whoever drives it. What was finished stays in its journal.
+    """Cancel a run, whoever drives it.
+
+    What was finished stays in its journal.
 
     Example: orchestrator cancel 3f2a9c1d
     """

@@ -1,0 +1,76 @@
+"""Help, and what a command costs before it does anything."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from typer.main import get_command
+
+from orchestrator.cli.app import app
+from tests.cli.shell import Done, Shell
+
+COMMANDS = (
+    "run", "resume", "recover", "pause", "cancel", "answer", "approve", "deny",
+    "runs", "show", "events", "check", "render", "graphs", "tools",
+)  # fmt: skip
+
+ALL = """
+import io, json, sys
+from contextlib import redirect_stdout
+from orchestrator.cli.app import run
+
+told = {}
+for name in sys.argv[1:]:
+    with redirect_stdout(io.StringIO()) as out:
+        try:
+            run([name, "--help"])
+        except SystemExit as end:
+            assert not end.code
+    told[name] = out.getvalue()
+heavy = ("networkx", "openai", "anyio", "asyncio", "sqlite3", "yaml", "graphviz", "rich")
+ours = [name for name in sys.modules if name.split(".")[0] in ("orchestrator", "graphs")]
+print(json.dumps([told, [name for name in heavy if name in sys.modules], ours]))
+"""
+
+
+@pytest.fixture(scope="module")
+def told(shared: Shell) -> tuple[dict[str, str], list[str], list[str]]:
+    told, heavy, ours = json.loads(shared.sh([sys.executable, "-c", ALL, *COMMANDS]).out)
+    return told, heavy, ours
+
+
+@pytest.fixture(scope="module")
+def top(shared: Shell) -> Done:
+    return shared("--help")
+
+
+def test_help_loads_nothing_heavy(told: tuple[dict[str, str], list[str], list[str]]) -> None:
+    """Nothing that runs, draws or stores: only the command line itself."""
+    _, heavy, ours = told
+    assert heavy == []
+    assert {name.split(".")[1] for name in ours if "." in name} <= {"cli", "errors"}
+    assert "graphs" not in ours
+
+
+def test_the_list_of_commands_is_whole(top: Done) -> None:
+    rows = [line.split()[0] for line in top.out.partition("Commands:")[2].splitlines() if line.startswith("  ")]
+    assert [row for row in rows if row in COMMANDS] == list(COMMANDS)
+    assert "..." not in top.out.partition("Commands:")[2], "a summary is cut off"
+    assert "130 interrupted" in top.out
+    assert (top.code, top.err) == (0, "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_an_example(told: tuple[dict[str, str], list[str], list[str]], name: str) -> None:
+    text = told[0][name]
+    assert f"Example: orchestrator {name}" in text
+    assert "--json" in text or name == "render"
+    assert "--store URL" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_something_is_said_of_every_option(name: str) -> None:
+    for parameter in get_command(app).commands[name].params:  # type: ignore[attr-defined]
+        assert parameter.help, f"nothing is said of {parameter.name}"

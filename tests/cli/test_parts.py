@@ -1,0 +1,281 @@
+"""What the command line is made of, where no process is needed to see it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import options, output, words
+from orchestrator.cli.asking import value_of
+from orchestrator.cli.environment import import_from_here
+from orchestrator.cli.exits import UsageError
+from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
+from orchestrator.cli.redaction import redacted
+from orchestrator.cli.report import question_text
+from orchestrator.cli.values import input_of
+from orchestrator.errors import GraphUnknown
+from orchestrator.graph.refs import module_of_file
+from orchestrator.kernel.question import Question, Value
+from orchestrator.models import model_from_ref
+from orchestrator.tools import tools_from_ref
+from tests.cli import trial
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current directory with modules in it, of which nothing is left behind."""
+    modules, path = dict(sys.modules), sys.path[:]
+    (tmp_path / "mine.py").write_text(Path(trial.__file__).read_text())
+    monkeypatch.chdir(tmp_path)
+    import_from_here()
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - set(modules):
+        del sys.modules[name]
+
+
+# -- modules in files -------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_imported_once_under_its_own_name(place: Path) -> None:
+    module = module_of_file("mine.py")
+    assert module.__name__ == "mine"
+    assert module_of_file(str(place / "mine.py")) is module
+    assert sys.path[0] == str(place)
+    from_graph = graph_from_ref("mine.py:number")
+    assert from_graph is module.number
+    assert tools_from_ref("mine.py:note") == [module.note]
+    assert model_from_ref("mine.py:model").name == "offline"
+
+
+@pytest.mark.parametrize("name", ["json.py", "orchestrator.py", "two.words.py", "my-agent.py"])
+def test_a_name_that_is_taken_hides_nothing(place: Path, name: str) -> None:
+    (place / name).write_text("from mine import number")
+    before = sys.modules["json"]
+    module = module_of_file(name)
+    assert module.number.name == "number"
+    assert sys.modules["json"] is before
+    assert sys.modules[module.__name__] is module
+    assert (module.__name__ == "my-agent") == (name == "my-agent.py")
+
+
+def test_a_file_that_fails_is_not_half_there(place: Path) -> None:
+    (place / "torn.py").write_text("from mine import number\n1 / 0")
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            module_of_file("torn.py")
+    assert "torn" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("ref", "says"),
+    [
+        ("mine", "mine has several graphs; say which: mine:waits, mine:blocks"),
+        ("mine:tow", "mine has no 'tow'; graphs there: waits"),
+        ("mine.py:tow", "mine.py has no 'tow'; graphs there: waits"),
+        ("mine:model", "mine:model is no Graph but a function"),
+        ("nosuch.py:x", "there is no file 'nosuch.py'"),
+        ("nosuch.yaml", "there is no file 'nosuch.yaml'"),
+        ("nosuch:x", "there is no module 'nosuch'. Shipped graphs: "),
+        ("nosuch.sub:x", "there is no module 'nosuch.sub'"),
+        ("json.nosuch", "it is neither shipped nor a module"),
+        ("json", "module json has no graph in it"),
+        ("tool-user", "did you mean 'tool_user'?"),
+        ("", "unknown graph ''"),
+        (":", "there is no module ''"),
+        (".mine:x", "there is no module '.mine'"),
+    ],
+)
+def test_graphs_that_are_not_there(place: Path, ref: str, says: str) -> None:
+    with pytest.raises(GraphUnknown) as raised:
+        graph_from_ref(ref)
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("ref", "says"),
+    [
+        ("arithmetc", "a shipped group (arithmetic)"),
+        ("json", "there is no tool in json"),
+        ("mine.py:nte", "mine.py has no 'nte'; the tools there: note, mute"),
+        ("mine.py:waits", "Graph is no tool, toolbox or list of tools; decorate with @tool"),
+        ("nosuch.py", "there is no file 'nosuch.py'"),
+    ],
+)
+def test_tools_that_are_not_there(place: Path, ref: str, says: str) -> None:
+    with pytest.raises(GraphUnknown) as raised:
+        tools_from_ref(ref)
+    assert str(raised.value).startswith(f"tools {ref!r}: ")
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("ref", "says"),
+    [
+        ("gpt-4", "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"),
+        ("openai", "does not say which model"),
+        ("openai:", "does not say which model"),
+        ("nosuch:x", "there is no module 'nosuch'"),
+        ("mine.py:nosuch", "mine.py has no 'nosuch'"),
+        ("mine:SECRET", "is no model but a str"),
+    ],
+)
+def test_models_that_are_not_there(place: Path, ref: str, says: str) -> None:
+    with pytest.raises(GraphUnknown) as raised:
+        model_from_ref(ref)
+    assert says in str(raised.value)
+
+
+def test_a_module_that_cannot_be_imported_says_where(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "leaves.py").write_text("import sys\nsys.exit(3)")
+    (place / "needs.py").write_text("import nosuch_at_all")
+    for ref, says in (("leaves.py:x", "leaves.py cannot be imported: SystemExit: 3"), ("needs:x", "No module named")):
+        with pytest.raises(UsageError, match=says):
+            graph_from_ref(ref)
+        assert capsys.readouterr().err.count("File ") == 1
+    with pytest.raises(GraphUnknown), importing("mine"):  # an error of ours says it all
+        graph_from_ref("mine:nosuch")
+
+
+def test_a_reference_means_the_same_in_another_directory(place: Path) -> None:
+    assert absolute("mine.py:number") == f"{place}/mine.py:number"
+    assert absolute("a/b.yaml") == f"{place}/a/b.yaml"
+    assert absolute("mine:number") == "mine:number"
+
+
+# -- input and answers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "given", "found"),
+    [
+        ("q", None, {"topic": "q"}),
+        ("q", '{"count": 1}', {"topic": "q", "count": 1}),
+        (None, '{"topic": "t"}', {"topic": "t"}),
+        (None, '"t"', "t"),
+        (None, None, {}),
+    ],
+)
+def test_input(question: str | None, given: str | None, found: object) -> None:
+    assert input_of(trial.waits, question, given) == found
+
+
+@pytest.mark.parametrize(
+    ("question", "given", "says"),
+    [
+        ("q", '{"topic": "t"}', "give it once"),
+        ("q", "[1]", "a JSON object of state fields"),
+        (None, "{", "--input is not JSON"),
+        (None, "@nosuch.json", "--input @nosuch.json: "),
+    ],
+)
+def test_input_that_cannot_be(place: Path, question: str | None, given: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        input_of(trial.waits, question, given)
+
+
+def test_a_question_needs_a_field_to_fill() -> None:
+    with pytest.raises(UsageError, match=r"give --input with state fields \(topic, said"):
+        input_of(trial.number, "q", None)
+
+
+def test_options_that_are_not_what_they_should_be() -> None:
+    with pytest.raises(UsageError, match="write none, read, write or dangerous"):
+        options.risk("all")
+    with pytest.raises(UsageError, match="write K=V"):
+        options.pairs(["a"])
+    with pytest.raises(UsageError, match="--args is not JSON"):
+        options.parse_json("{", "--args")
+    assert options.pairs(["a=1", "b=c=d", "e="]) == {"a": "1", "b": "c=d", "e": ""}
+
+
+@pytest.mark.parametrize(
+    ("schema", "choices", "text", "value"),
+    [
+        (None, (), "4", "4"),
+        ({"type": "integer"}, (), "4", 4),
+        ({"type": "integer"}, (), "four", "four"),
+        ({"type": "string"}, (), "4", "4"),
+        ({"type": "integer"}, ("4",), "4", "4"),
+        ({"type": "object"}, (), '{"a": 1}', {"a": 1}),
+    ],
+)
+def test_what_was_typed_is_read_as_the_question_wants_it(
+    schema: dict[str, object] | None, choices: tuple[str, ...], text: str, value: object
+) -> None:
+    question = Question(id="q", kind="input", node="n", schema=schema, choices=choices)
+    assert value_of(question, text) == Value(value=value)
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------
+
+
+def test_a_tool_call_is_shown_exactly() -> None:
+    payload = {"tool": "rm", "args": {"path": "a\n  tool  ls\x1b[2K\u202e"}, "risk": "write", "call_id": "c"}
+    shown = question_text(Question(id="q", kind="approval", node="n", path="a.1", prompt="Call rm?", payload=payload))
+    assert shown.splitlines() == [
+        "approval at a.1/n: Call rm?",
+        "  tool  rm",
+        '  args  {"path": "a\\n  tool  ls\\u001b[2K\\u202e"}',
+        '  risk  "write"',
+    ]
+
+
+def test_nothing_unprintable_is_left() -> None:
+    assert words.visible("a\tb\nc") == "a\tb\nc"
+    assert words.visible("\x1b[1m\x9b\r\u202e\u2066\x7f") == r"\u001b[1m\u009b\u000d\u202e\u2066\u007f"
+    assert words.visible("\U000e0041") == r"\U000e0041"
+    assert words.visible("Grüße, 世界 👋") == "Grüße, 世界 👋"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_json_on_stdout_says_the_same_and_commands_nothing(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {"a": "\x1b\x9b\u202e\U000e0041 Grüße 👋", "b": ["\ud800", 1, None]}
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+    monkeypatch.setattr(sys, "stdout", file)
+    output.out_json(value)
+    output.out_line(value)
+    text = file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert text.replace("\n", "").isprintable()
+    *document, line = text.splitlines()
+    assert json.loads("\n".join(document)) == json.loads(line) == value
+    assert ("Grüße" in line) == (encoding == "utf-8")
+
+
+def test_secrets_are_blanked_by_their_looks_and_by_their_names() -> None:
+    assert redacted(
+        {
+            "password": "pa'ss \"word",
+            "key": trial.SECRET,
+            "deep": [{"api_key": "abcdef"}, "token=abcdef", 1, None],
+            "token": "env:TOKEN",
+            "input_tokens": 12,
+            "pin": "1234",
+        }
+    ) == {
+        "password": "[redacted]",
+        "key": "[redacted]",
+        "deep": [{"api_key": "[redacted]"}, "token=[redacted]", 1, None],
+        "token": "env:TOKEN",
+        "input_tokens": 12,
+        "pin": "1234",
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.2, "just now"), (5, "5 s ago"), (300, "5 min ago"), (7300, "2 h ago"), (2e5, "2 d ago")]
+)
+def test_ago(seconds: float, shown: str) -> None:
+    assert words.ago(1e9, now=1e9 + seconds) == shown
+
+
+def test_words_come_back_from_a_shell_as_they_were(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["orchestrator"])
+    made = words.command("resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME")
+    assert shlex.split(made) == ["orchestrator", "resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME"]
