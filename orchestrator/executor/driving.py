@@ -247,6 +247,12 @@ class LiveRun:
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
 
+    def stop(self) -> None:
+        """End the drive as a cancelled one ends: what landed is made durable, the run can be resumed."""
+        self.closing = True
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+
     # -- ends ----------------------------------------------------------------------------------------------------
 
     def end_if_over(self) -> None:

@@ -16,6 +16,7 @@ from orchestrator.executor.following import Events
 from orchestrator.executor.hosting import Host
 from orchestrator.executor.resolve import Given
 from orchestrator.executor.streaming import Stream, streamed
+from orchestrator.executor.terminating import guard
 from orchestrator.stores import open_store
 from orchestrator.tools.toolbox import Toolbox
 
@@ -37,7 +38,8 @@ class Executor:
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
             run = await executor.start(graph, {"question": "..."})
 
-    Leaving the block interrupts what still runs: it is checkpointed, and can be resumed.
+    Leaving the block interrupts what still runs: it is checkpointed, and can be resumed. So do Ctrl-C and SIGTERM
+    (see `orchestrator.executor.terminating`).
 
     Args:
         store: a URL (see `open_store`), or a store. One that was given as a URL is closed with the executor.
@@ -100,6 +102,7 @@ class Executor:
         tasks = self._host.tasks = await anyio.create_task_group().__aenter__()
         tasks.start_soon(self._host.beat)
         tasks.start_soon(self._host.poll)
+        tasks.start_soon(guard, self._host.stop)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

@@ -12,7 +12,7 @@ import anyio
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, StoreError
 from orchestrator.executor import ownership
-from orchestrator.executor.driving import LiveRun
+from orchestrator.executor.driving import LAST_FLUSH, LiveRun
 from orchestrator.executor.inbox import POLL, handle, look
 from orchestrator.executor.journal import Journal
 from orchestrator.executor.run import Run
@@ -45,6 +45,8 @@ class Host:
         self.faults: dict[str, BaseException] = {}
         """Why runs that nobody awaits were given up."""
         self.tasks: TaskGroup | None = None
+        self.stopping = False
+        """Whether the process is about to end."""
         self._some = anyio.Event()
 
     # -- beside all runs -----------------------------------------------------------------------------------------
@@ -68,6 +70,16 @@ class Host:
             with contextlib.suppress(StoreError):
                 if self.live:
                     await handle(self.store, self.live, await self.store.inbox(list(self.live)))
+
+    async def stop(self) -> None:
+        """Interrupt every run, and wait until all are given back. Who awaits one is not woken any more."""
+        self.stopping = True
+        lives = list(self.live.values())
+        for live in lives:
+            live.stop()
+        with anyio.move_on_after(LAST_FLUSH + 1):
+            for live in lives:
+                await live.done.wait()
 
     def background(self) -> TaskGroup:
         """The executor's task group.
@@ -255,6 +267,8 @@ class Host:
                 del self.live[live.run_id]
             if not self.live:
                 self._some = anyio.Event()
+        if self.stopping:
+            await anyio.sleep_forever()
         return self.run_of(live)
 
     async def release(self, live: LiveRun) -> None:

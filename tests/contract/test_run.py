@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import signal
-import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -411,46 +407,6 @@ async def test_cancelling_the_awaiting_task_interrupts_and_gives_the_lease_back(
         run = await ex.load("r")
         assert (run.status, run.values["log"]) == ("interrupted", [1])  # checkpointed
         assert await ex.store.lease("r") is None
-
-
-PROGRAM = """
-import sys, anyio
-from orchestrator import Executor
-from tests.contract.test_run import hang, logs, single
-
-async def main():
-    graph = single(logs(1), "START -> work -> b -> END", b=hang)
-    async with Executor(sys.argv[1], graphs=[graph]) as ex:
-        async with ex.stream(graph, run_id="r") as live:
-            async for event in live:
-                if event.node == "b":
-                    print("at b", flush=True)
-
-anyio.run(main, backend=sys.argv[2])
-"""
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("name", ["SIGINT"])
-def test_signals_interrupt_a_run(name: str, backend: str, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/runs.db"
-    arguments = [sys.executable, "-c", PROGRAM, url, backend]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "at b\n"
-        process.send_signal(getattr(signal, name))
-        process.communicate(timeout=20)
-    with sqlite3.connect(tmp_path / "runs.db") as db:
-        leases = db.execute("select count(*) from leases").fetchone()
-
-    async def look() -> Run:
-        async with Executor(url) as ex:
-            assert [info.status for info in (await ex.runs(status="interrupted")).runs] == ["interrupted"]
-            return await ex.load("r")
-
-    run = anyio.run(look)
-    assert (run.status, run.values["log"]) == ("interrupted", [1])  # checkpointed
-    assert (name, leases) == (name, (0,))  # and its lease given back
 
 
 async def test_resume_of_an_ended_run_is_run_ended() -> None:
