@@ -12,6 +12,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Approve, Deny, Question, QuestionKind, Value
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.kernel.token import mix
+from orchestrator.tools.validation import faults
 
 if TYPE_CHECKING:
     from orchestrator.executor.stepping import StepContext
@@ -159,49 +160,6 @@ def _fits(question: Question, value: object) -> None:
     if question.choices and value not in question.choices:
         raise InvalidAnswer(f"question {question.id!r} wants one of {', '.join(question.choices)}, not {value!r}")
     schema = question.schema_
-    fault = _fault(schema, value) if schema is not None else None
-    if fault is not None:
-        raise InvalidAnswer(f"question {question.id!r}: the answer {fault}")
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "array": (list, tuple),
-    "object": (dict,), "null": (type(None),),
-}  # fmt: skip
-
-
-def _fault(schema: Mapping[str, object], value: object) -> str | None:
-    """What does not fit, of the plain part of JSON Schema: type, enum, const, required, properties, items."""
-    kinds = schema.get("type")
-    names = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
-    if names and not any(_is(value, str(name)) for name in names):
-        return f"is no {' or '.join(map(str, names))}: {value!r}"
-    options = schema.get("enum")
-    if isinstance(options, list) and value not in options:
-        return f"is none of {', '.join(map(repr, options))}: {value!r}"
-    if "const" in schema and value != schema["const"]:
-        return f"is not {schema['const']!r}"
-    if isinstance(value, Mapping):
-        required, inner = schema.get("required"), schema.get("properties")
-        for name in required if isinstance(required, list) else ():
-            if name not in value:
-                return f"lacks {name!r}"
-        for name, part in inner.items() if isinstance(inner, Mapping) else ():
-            fault = _fault(part, value[name]) if name in value and isinstance(part, Mapping) else None
-            if fault is not None:
-                return f"has a {name!r} that {fault}"
-    parts = schema.get("items")
-    if isinstance(value, list | tuple) and isinstance(parts, Mapping):
-        for number, item in enumerate(value):
-            fault = _fault(parts, item)
-            if fault is not None:
-                return f"has an item {number} that {fault}"
-    return None
-
-
-def _is(value: object, name: str) -> bool:
-    if isinstance(value, bool):
-        return name == "boolean"
-    if name == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, _TYPES.get(name, (object,)))
+    found = faults(value, schema, schema, "the answer") if schema is not None else []
+    if found:
+        raise InvalidAnswer(f"question {question.id!r}: {'; '.join(found)}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
-import anyio.to_thread
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -18,6 +18,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, calling_node
 from orchestrator.models.messages import Message, Reply
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
+from orchestrator.tools.running import run_function
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
@@ -311,12 +312,7 @@ async def call_function(
 
     async def run(key: str) -> T:
         given: dict[str, Any] = {"idempotency_key": key} if wants_key else {}
-        if inspect.iscoroutinefunction(fn):
-            return cast(T, await fn(*args, **given))
-        found = await anyio.to_thread.run_sync(
-            lambda: fn(*args, **given), abandon_on_cancel=True, limiter=context.live.given.threads
-        )
-        return cast(T, await found if inspect.isawaitable(found) else found)
+        return cast(T, await run_function(partial(fn, *args, **given), limiter=context.live.given.threads))
 
     def encode(value: T) -> object:
         try:

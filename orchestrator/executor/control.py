@@ -142,6 +142,9 @@ async def answer(
             continue
         try:
             held = await (host.open(run_id) if resume else host.borrow(run_id))
+        except RunEnded:
+            run = await load(host, run_id)
+            raise stale_or_unknown(run.machine, question, await host.store.read(run_id)) from None
         except RunConflict:
             if await _tell_holder(host, run_id, question, given, by, digest):
                 return await wait_for(host, run_id, None) if resume else await load(host, run_id)

@@ -75,7 +75,7 @@ def _parameters(graph: Graph) -> Mapping[str, Any]:
     found: dict[str, Any] = {
         "type": "object",
         "properties": {name: dict(properties.get(name, {})) for name in names},
-        "required": names,
+        "required": names if cls is None else [name for name in names if name in schema.get("required", ())],
         "additionalProperties": False,
     }
     if "$defs" in schema:

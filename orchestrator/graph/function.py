@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from types import CoroutineType
 from typing import Any, Literal, Protocol, cast, overload
 
@@ -16,7 +16,7 @@ from orchestrator.graph.limits import Retry
 from orchestrator.graph.node import Effect, Node
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.refs import find, ref_of
-from orchestrator.graph.signatures import Wanted, declared_outcomes, wanted_arguments
+from orchestrator.graph.signatures import Wanted, declared_outcomes, is_async, wanted_arguments
 from orchestrator.graph.topology import Join
 
 
@@ -39,8 +39,7 @@ class FunctionNode(Node, kind="function"):
     @cached_property
     def is_async(self) -> bool:
         """Whether calling the function gives an awaitable."""
-        fn: object = self.fn.func if isinstance(self.fn, partial) else self.fn
-        return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+        return is_async(self.fn)
 
     @property
     def ref(self) -> str | None:

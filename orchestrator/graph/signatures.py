@@ -1,4 +1,4 @@
-"""What the signatures of nodes say: their outcomes, and which arguments they want."""
+"""What the signatures of functions say: their outcomes, and which arguments they want."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -32,6 +33,13 @@ class _Holder:
 
     def __init__(self, name: str, annotation: object) -> None:
         self.__annotations__ = {name: annotation}
+
+
+def is_async(function: object) -> bool:
+    """Whether calling a function, or an object that can be called, gives a coroutine."""
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def hints_of(function: Callable[..., object], names: Mapping[str, object] | None = None) -> dict[str, Any]:

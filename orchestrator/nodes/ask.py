@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, JsonValue, model_validator
 
-from orchestrator.errors import UserDenied
+from orchestrator.errors import InvalidUpdate, UserDenied
 from orchestrator.graph.node import Node, Port
+from orchestrator.graph.state import StateSchema
 from orchestrator.nodes.shown import plain
 from orchestrator.nodes.templates import check, fill
 
@@ -74,13 +74,10 @@ class Ask(Node, kind="ask"):
     def _refused(self, value: object, state: object) -> str | None:
         if self.choices and value not in self.choices:
             return f"choose one of: {', '.join(self.choices)}"
-        fields: Mapping[str, Any] = getattr(type(state), "model_fields", {})
-        info = fields.get(self.answer)
-        if info is None or info.metadata:
-            return None  # a reducer or a constraint: the update's own check says what it takes
-        adapter: TypeAdapter[object] = TypeAdapter(info.annotation)
+        if not isinstance(state, BaseModel):
+            return None
         try:
-            adapter.validate_python(value)
-        except ValidationError as error:
-            return error.errors()[0]["msg"]
+            StateSchema.of(type(state)).encode_update({self.answer: value})
+        except InvalidUpdate as error:
+            return str(error)
         return None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio.to_thread
 from pydantic import field_validator
 
 from orchestrator.errors import GraphUnknown, InvalidUpdate
 from orchestrator.graph.node import ITEM, Node, Port
 from orchestrator.graph.refs import resolve
+from orchestrator.tools.running import run_function
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
@@ -45,8 +44,7 @@ class Call(Node, kind="call"):
         return ref
 
     def ports(self) -> dict[str, str]:
-        filled = {f"args[{parameter}]": field for parameter, field in self.args.items() if field != ITEM}
-        return filled | super().ports()
+        return {port: field for port, field in super().ports().items() if field != ITEM}
 
     @classmethod
     def port_types(cls) -> dict[str, Port]:
@@ -58,12 +56,7 @@ class Call(Node, kind="call"):
             parameter: ctx.item if field == ITEM else getattr(state, field) for parameter, field in self.args.items()
         }
         call = partial(function, **arguments)
-        if inspect.iscoroutinefunction(function) or self.effect == "pure":
-            found = call()
-        else:
-            found = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-        if inspect.isawaitable(found):
-            found = await cast(Awaitable[object], found)
+        found = await run_function(call, inline=self.effect == "pure")
         if self.result is not None:
             return {self.result: found}
         if found is not None and not isinstance(found, Mapping):

@@ -19,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import anyio
-import anyio.to_thread
 from pydantic import ValidationError
 from pydantic_core import to_json
 
@@ -28,6 +27,7 @@ from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
+from orchestrator.tools.running import run_function
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
 from orchestrator.tools.validation import coerced, faults
 
@@ -295,9 +295,9 @@ class Tool:
     async def _call(self, args: Mapping[str, object], key: str | None, ctx: object) -> object:
         call = self._bind(args, key, ctx)
         if self.timeout is None:
-            return await _run(call)
+            return await run_function(call)
         with anyio.move_on_after(self.timeout) as scope:
-            return await _run(call)
+            return await run_function(call)
         assert scope.cancelled_caught
         raise TimeoutError(f"tool {self.name!r} took longer than {self.timeout:g} s")
 
@@ -313,17 +313,3 @@ class Tool:
         given |= dict.fromkeys(wants.key, key) | dict.fromkeys(wants.ctx, ctx)
         first = [given.pop(name) for name in wants.positional if name in given]
         return partial(function, *first, **given)
-
-
-async def _run(call: Callable[[], Any]) -> Any:
-    """Run a sync function in a thread, which goes on by itself if the caller is cancelled; await an async one."""
-    if _is_async(call):
-        return await call()
-    found = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-    return await found if inspect.isawaitable(found) else found
-
-
-def _is_async(function: Any) -> bool:
-    while isinstance(function, partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -257,7 +257,9 @@ def _is(value: Any, kind: str) -> bool:
         case "string":
             return isinstance(value, str)
         case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
+            return (isinstance(value, int) and not isinstance(value, bool)) or (
+                isinstance(value, float) and value.is_integer()
+            )
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "boolean":

@@ -60,6 +60,24 @@ async def test_sync_tools_run_at_the_same_time_and_leave_the_loop_free() -> None
     assert [result.output for result in results] == ["met", "met"]
 
 
+async def test_a_sync_function_may_give_what_has_to_be_awaited() -> None:
+    async def later(a: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        return a + 1
+
+    @tool
+    def hidden(a: int) -> Any:
+        """Hide it."""
+        return later(a)
+
+    async def body(state: Told, ctx: Context[Any]) -> dict[str, object]:
+        found = await ctx.effect("hidden", lambda a: later(a), 2, returns=int)
+        return {"told": [found, (await ctx.tool("hidden", a=3)).output]}
+
+    assert await hidden(a=1) == 2
+    assert (await run(body, hidden))[0].output == [3, 4]
+
+
 async def test_a_tool_that_takes_too_long_is_a_failure() -> None:
     cancelled: list[bool] = []
     free = threading.Event()

@@ -1,0 +1,112 @@
+"""`ChooseArgs`: a model gives the arguments of the chosen tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, JsonValue
+
+from orchestrator import tool
+from orchestrator.nodes import ChooseArgs
+from tests.nodes.build import error_of, executing, of_one, run
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+def send(text: str, times: int = 1) -> str:
+    """Send a text.
+
+    As often as you like.
+
+    Args:
+        text: what to send.
+        times: how often.
+    """
+    return text * times
+
+
+@tool
+def now() -> str:
+    """Tell the time."""
+    return "noon"
+
+
+class Ports(BaseModel):
+    main: str = "The main question"
+    later: str = ""
+    name: str = "send"
+    given: dict[str, JsonValue] = {}
+
+
+PORTS = ChooseArgs(question="main", current="later", tool="name", args="given")
+
+
+async def args_of(reply: str) -> Any:
+    found = await run(ChooseArgs(), ChooseArgs.State, {"question": "?", "tool": "send"}, [reply], (send, now))
+    return found.values["args"] if found.status == "completed" else error_of(found)
+
+
+async def test_arguments_are_written_as_the_tool_will_get_them() -> None:
+    assert await args_of('{"text": "60", "times": "2"}') == {"text": "60", "times": 2}
+    assert (await run(PORTS, Ports, None, ['{"text": "x"}'], (send,))).values["given"] == {"text": "x"}
+
+
+async def test_the_model_is_told_the_question_and_all_of_the_tool() -> None:
+    async with executing(['{"text": "x"}'], (now, send)) as (executor, model):
+        await executor.start(of_one(PORTS, Ports), {"later": "A later one"})
+    (request,) = model.requests
+    assert request.messages[0].content == PORTS.system
+    assert request.messages[1].content == (
+        "Question: A later one\n\nFunction: send\nSend a text.\n\nAs often as you like.\n\nParameters:\n"
+        "text (string, required): what to send.\ntimes (integer, optional, default 1): how often."
+    )
+    assert request.messages[1].data == {
+        "question": "A later one",
+        "tool": "send",
+        "description": send.description,
+        "parameters": send.parameters,
+    }
+    assert request.task == "choose_args"
+
+
+async def test_what_a_tool_says_is_no_template() -> None:
+    odd = send.with_(description="Use {question} and {0}.")
+    async with executing(['{"text": "x"}'], (odd,)) as (executor, model):
+        await executor.start(of_one(PORTS, Ports), {"main": "{description}"})
+    assert "Question: {description}\n\nFunction: send\nUse {question} and {0}." in model.requests[0].messages[1].content
+
+
+async def test_a_tool_without_parameters_needs_no_model() -> None:
+    given = {"question": "?", "tool": "now", "args": {"left": "over"}}
+    assert (await run(ChooseArgs(), ChooseArgs.State, given, [], (send, now))).values["args"] == {}
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [
+        ("text=x", "is not JSON"),
+        ("[]", "is JSON but not an object"),
+        ('{"text": "x"} {"text": "y"}', "is not JSON"),
+        ('{"text": "x", "text": "y"}', "'text' stands in it twice"),
+        ("{}", "'text' is missing"),
+        ('{"text": "x", "loud": true}', "'loud' is unknown; it takes text, times"),
+        ('{"text": "x", "times": "many"}', "'times' must be a whole number"),
+        ('{"text": null}', "'text' must be a text"),
+    ],
+)
+async def test_what_does_not_fit_is_an_agent_error(reply: str, fault: str) -> None:
+    kind, message = await args_of(reply)
+    assert kind == "AgentError"
+    assert fault in message
+
+
+async def test_a_tool_that_is_not_there() -> None:
+    found = await run(ChooseArgs(), ChooseArgs.State, {"question": "?", "tool": "sned"}, [], (send, now))
+    assert error_of(found) == (
+        "AgentError", "choose_args: 'sned' is not an available tool; choose one of: send, now",
+    )  # fmt: skip
+    only = ChooseArgs(tools=("now",))
+    found = await run(only, ChooseArgs.State, {"question": "?", "tool": "send"}, [], (send, now))
+    assert error_of(found)[1].endswith("choose one of: now")
