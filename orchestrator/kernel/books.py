@@ -193,10 +193,10 @@ class Books:
         self._remove(token)
         self.hooks.dropped(token)
 
-    def merged(self, versions: Sequence[Version], key: str, place: Path, fork: Version) -> Version:
-        """The merge of versions with local fields as they were at `fork`."""
-        local = {name: fork.values[name] for name in self.plan.local if name in fork.values}
-        return merge(self.plan.schema, versions, key=key, path=place, local=local)
+    def merged(self, versions: Sequence[Version], key: str, place: Path, fork: Version | None = None) -> Version:
+        """The merge of versions with local fields as they were at `fork`, or where their ways parted."""
+        local = fork and {name: fork.values[name] for name in self.plan.local if name in fork.values}
+        return merge(self.plan.schema, versions, key=key, path=place, local=local, own=self.plan.local)
 
     def trunk(self) -> Version:
         """The state at the outermost open fork plus what its joins merged; of a single token, its own."""

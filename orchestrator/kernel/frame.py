@@ -221,7 +221,7 @@ class Frame(Joins):
         target = None if self.after else self.plan.topology.exhausted_target
         self.exhausting = None
         try:
-            version = self.merged(versions, mix(self.key, "exhausted"), ROOT, self.root)
+            version = self.merged(versions, mix(self.key, "exhausted"), ROOT)
         except ConflictingUpdate as conflict:
             self.finish(
                 FrameResult("failed", self.root.values, Failure(type="ConflictingUpdate", message=str(conflict)))
@@ -247,7 +247,7 @@ class Frame(Joins):
         status = "exhausted" if self.after else "completed"
         versions = self.ended_versions or [self.root]
         try:
-            version = self.merged(versions, mix(self.key, "END"), ROOT, self.root)
+            version = self.merged(versions, mix(self.key, "END"), ROOT)
         except ConflictingUpdate as conflict:
             failure = Failure(type="ConflictingUpdate", message=str(conflict), node=END)
             self.finish(FrameResult("failed", self.root.values, failure))

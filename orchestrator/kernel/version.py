@@ -6,7 +6,7 @@ Versions are immutable. Those that no token and no other version points to are s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import ConflictingUpdate
@@ -122,11 +122,12 @@ def merge(
     key: str = "",
     path: Path = ROOT,
     local: Mapping[str, object] | None = None,
+    own: Collection[str] = (),
 ) -> Version:
     """The merge of versions: their nearest common one, plus every later update once.
 
     Causes come before effects, then the lowest branch first. `local` holds the values to give back to the
-    fields that are a branch's own.
+    fields that are a branch's own; without it those that are named in `own` get what the nearest common version has.
 
     Raises:
         ConflictingUpdate: two updates of one plain field know nothing of each other.
@@ -135,6 +136,8 @@ def merge(
     if len(tips) == 1 and not local:
         return arrivals[0]
     common, later = _since_common(list(tips.values()))
+    if local is None:
+        local = {name: common.values[name] for name in own if name in common.values}
     values = dict(common.values)
     writers: dict[str, Version] = {}
     fields = schema.fields

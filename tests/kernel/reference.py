@@ -79,7 +79,8 @@ class Shape:
     def dominators(self, vertex: str) -> list[str]:
         """Nearest first."""
         found = [d for d in self.after if d != vertex and vertex not in self.reach(["START"], [d])]
-        return sorted(found, key=lambda d: sum(d not in self.reach(["START"], [other]) for other in found), reverse=True)
+        nearest = {d: sum(d not in self.reach(["START"], [other]) for other in found) for d in found}
+        return sorted(found, key=nearest.__getitem__, reverse=True)
 
     @cached_property
     def match(self) -> dict[str, str | None]:
@@ -115,7 +116,7 @@ class Shape:
         distance, ring = {mapped: 0}, [mapped]
         while ring:
             nearby = [v for vertex in ring for v in self.after[vertex] if v not in distance and v != fork]
-            distance.update({v: distance[ring[0]] + 1 for v in nearby})
+            distance.update(dict.fromkeys(nearby, distance[ring[0]] + 1))
             ring = list(dict.fromkeys(nearby))
         joins = [j for j in self.joins if j in distance and (self.match[j] == fork or self.match[j] in outer)]
         fit = [
@@ -188,6 +189,8 @@ class Told:
     status: str
     values: dict[str, Any]
     seen: list[tuple[str, str, str]]
+    several: bool = False
+    """Whether several ways ended: then what a branch's own fields come to is not told."""
 
 
 class Reference:
@@ -198,7 +201,7 @@ class Reference:
         self.shape: Shape = plan.__dict__.setdefault("_reference", Shape(plan))
         self.first = plan.schema.decode(plan.schema.initial(values))
         self.own = {name for name, entry in plan.schema.fields.items() if entry.local}
-        self.plain = {name for name, entry in plan.schema.fields.items() if entry.plain}
+        self.plain = {name for name, entry in plan.schema.fields.items() if entry.plain and not entry.local}
         self.events: list[Event] = []
         self.live: list[Token] = []
         self.ended: list[Token] = []
@@ -228,9 +231,9 @@ class Reference:
         wrote = [(i, self.events[i]) for i in sorted(past)]
         for i, one in wrote:
             for k, other in wrote:
-                if i < k and i not in other.past and k not in one.past:
-                    if self.plain & one.update.keys() & other.update.keys():
-                        return True
+                apart = i < k and i not in other.past and k not in one.past
+                if apart and self.plain & one.update.keys() & other.update.keys():
+                    return True
         return False
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -293,7 +296,7 @@ class Reference:
 
     def finish(self, status: str, values: Mapping[str, Any]) -> None:
         if self.told is None:
-            self.told = Told(status, dict(self.plan.schema.dump(values)), self.seen)
+            self.told = Told(status, dict(self.plan.schema.dump(values)), self.seen, len(self.ended) > 1)
             self.live.clear()
 
     # -- sending (R1, R3, R9 to R12) ----------------------------------------------------------------------------
@@ -326,7 +329,8 @@ class Reference:
             return
         stack = tuple(pair for pair in token.stack if pair[0] != fork)
         branches = [
-            replace(token, node=edge.target, path=(*path, i), stack=(*stack, (fork, item))) for i, item in enumerate(items)
+            replace(token, node=edge.target, path=(*path, i), stack=(*stack, (fork, item)))
+            for i, item in enumerate(items)
         ]
         if not any(isinstance(item, dict) and "needs" in item for item in items):
             for branch in branches:
@@ -383,7 +387,8 @@ class Reference:
             if self.conflicting(past):
                 self.finish("failed", self.first)
             else:
-                own = self.ended[0].own if len({t.past for t in self.ended}) == 1 else {n: self.first[n] for n in self.own}
+                one = len({token.past for token in self.ended}) == 1
+                own = self.ended[0].own if one else {name: self.first[name] for name in self.own}
                 self.finish("completed", self.state(past, own))
 
     def fire_one(self) -> bool:

@@ -1,0 +1,279 @@
+"""The laws, on generated graphs under many interleavings.
+
+Confluence; an independent reading of the rules; any prefix of a journal can be folded and gone on from, in any order;
+a snapshot and the tail are the whole; no update is lost or comes in twice; nothing waits for ever; every run has one
+end record, the last. `harness.Simulation` checks on the way what must hold after every single record.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import InvalidGraph
+from orchestrator.graph.limits import Limits
+from orchestrator.jsontypes import canonical
+from orchestrator.kernel import records as r
+from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.plan import Plan
+
+from .behave import Seeded
+from .harness import Simulation, TooLongError, Trace, agree, many, observe
+from .orders import Order, orders
+from .reference import Reference, TieError
+from .sketches import Sketch, mutated, settle, structured, unstructured, values_for
+
+KINDS: dict[str, Callable[[int], Sketch]] = {
+    "structured": structured,
+    "unstructured": unstructured,
+    "mutated": mutated,
+}
+MOST = 150
+"""Records of a run. Longer ones say no more and take their time."""
+drawn = settings(
+    deadline=None, derandomize=True, max_examples=30, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+seeds = st.integers(0, 1_000_000)
+kinds = st.sampled_from(sorted(KINDS))
+
+
+@dataclass
+class Trial:
+    """A graph, what its nodes do, and what they start from."""
+
+    name: str
+    plan: Plan
+    behaviour: Seeded
+    values: dict[str, Any]
+    races: bool
+
+    @classmethod
+    def draw(cls, kind: str, seed: int, **behaviour: float) -> Trial | None:
+        """One that the checks accept, or None."""
+        sketch = settle(KINDS[kind](seed))
+        try:
+            plan = sketch.plan()
+        except InvalidGraph:
+            return None
+        values = values_for(random.Random(f"{kind} {seed}"))
+        return cls(sketch.text, plan, Seeded(seed, **behaviour), values, sketch.races)
+
+    def run(self, order: Order, seed: int = 0, **options: Any) -> Trace:
+        """One interleaving."""
+        options.setdefault("most_steps", MOST)
+        return Simulation(self.plan, self.behaviour, order=order, seed=seed, values=self.values, **options).run()
+
+    def many(self, count: int, seed: int = 0, **options: Any) -> list[Trace]:
+        """Several."""
+        options.setdefault("most_steps", MOST)
+        return many(self.plan, self.behaviour, values=self.values, count=count, seed=seed, **options)
+
+
+def trial_of(kind: str, seed: int, *, races: bool = False, **behaviour: float) -> Trial:
+    """One that the checks accept, and in which nothing, or something, is a race."""
+    trial = Trial.draw(kind, seed, **behaviour)
+    assume(trial is not None and trial.races == races)
+    assert trial is not None
+    return trial
+
+
+def ends_once(trace: Trace) -> None:
+    """One end record, and it is the last."""
+    assert [record.seq for record in trace.records if isinstance(record, r.Ended)] == [len(trace.records)]
+    assert trace.machine.status in ("completed", "failed", "exhausted")
+
+
+def confluent(trial: Trial, count: int, seed: int = 0) -> Trace:
+    """Every interleaving tells the same, copied, dumped and loaded on its way, paused or not."""
+    trial.run(Order("first"))  # one that is too long says so at once
+    traces = trial.many(count, seed, pauses=0.02, late=0.5)
+    for trace in traces:
+        ends_once(trace)
+    return agree(traces)
+
+
+def as_read(trial: Trial, trace: Trace, seed: int = 0) -> None:
+    """The machine came to what a second implementation of the rules comes to."""
+    told = Reference(trial.plan, trial.behaviour, trial.values, most=100).run(random.Random(seed))
+    assert trace.status == told.status
+    if told.status == "failed":
+        return
+    ours, theirs = dict(trace.values), dict(told.values)
+    assert len(ours.pop("trail")) == len(theirs.pop("trail"))
+    if told.several:
+        del ours["mine"], theirs["mine"]
+    assert ours == theirs
+    if not trial.plan.sub:
+        assert Counter(map(seen_of, trace.seen.values())) == Counter(told.seen)
+
+
+def seen_of(seen: Any) -> tuple[str, str, str]:
+    state = {name: value for name, value in seen.state.items() if name != "trail"}
+    return seen.node, seen.items, canonical(state)
+
+
+def gone_on(trial: Trial, trace: Trace, at: int, order: Order) -> Trace:
+    """The run from record `at` on, in a process that knows the journal only, and in another order."""
+    simulation = Simulation(trial.plan, trial.behaviour, order=order, seed=at, values=trial.values, most_steps=2 * MOST)
+    for record in trace.records[:at]:
+        simulation.machine.apply(r.decode(r.encode(record)))
+        simulation.trace.records.append(record)
+        if isinstance(record, r.Asked):
+            simulation.asked[record.activation] += 1
+    for activation in simulation.machine.running.values():
+        simulation._see(activation)
+    while simulation.machine.result is None or simulation.machine.ended is None:
+        simulation.advance()
+    simulation.trace.seen = {**trace.seen, **simulation.trace.seen}
+    return simulation.trace
+
+
+@drawn
+@given(kind=kinds, seed=seeds)
+def test_results_do_not_depend_on_timing(kind: str, seed: int) -> None:
+    trial = trial_of(kind, seed, writes=0.05)
+    try:
+        trace = confluent(trial, 8)
+        as_read(trial, trace)
+    except (TooLongError, TieError):
+        assume(False)
+
+
+@drawn
+@given(kind=kinds, seed=seeds)
+def test_nor_do_they_where_steps_fail_ask_and_are_retried(kind: str, seed: int) -> None:
+    trial = trial_of(kind, seed, writes=0.1, asks=0.15, retries=0.15, fails=0.02)
+    try:
+        confluent(trial, 6)
+    except TooLongError:
+        assume(False)
+
+
+@drawn
+@given(kind=kinds, seed=seeds, where=st.floats(0, 1))
+def test_any_prefix_of_a_journal_can_be_gone_on_from(kind: str, seed: int, where: float) -> None:
+    trial = trial_of(kind, seed, asks=0.1, retries=0.1)
+    try:
+        whole = trial.run(Order("random", 1))
+        for order in (Order("first"), Order("last"), Order("random", 7)):
+            rest = gone_on(trial, whole, 1 + round(where * (len(whole.records) - 2)), order)
+            ends_once(rest)
+            assert (rest.status, rest.values) == (whole.status, whole.values)
+    except TooLongError:
+        assume(False)
+
+
+@drawn
+@given(kind=kinds, seed=seeds)
+def test_a_snapshot_at_any_record_and_the_tail_are_the_whole(kind: str, seed: int) -> None:
+    trial = trial_of(kind, seed, asks=0.1, retries=0.1)
+    try:
+        trace = trial.run(Order("random", 3), probability=1.0, most_steps=120)
+    except TooLongError:
+        assume(False)
+        return
+    folded = Machine(trial.plan)
+    for record in trace.records:
+        folded.apply(record)
+    assert observe(folded) == observe(trace.machine)
+
+
+@drawn
+@given(kind=kinds, seed=seeds)
+def test_races_end_too_and_their_journal_decides(kind: str, seed: int) -> None:
+    trial = trial_of(kind, seed, races=True, writes=0.05, asks=0.1, retries=0.1)
+    try:
+        for order in orders(trial.plan, 6):
+            trace = trial.run(order, probability=0.1, late=0.5)
+            ends_once(trace)
+            again = Machine(trial.plan)
+            for record in trace.records:
+                again.apply(record)
+            assert observe(again) == observe(trace.machine)
+    except TooLongError:
+        assume(False)
+
+
+@drawn
+@given(kind=kinds, seed=seeds, steps=st.integers(1, 12), concurrency=st.none() | st.integers(1, 3))
+def test_limits_end_every_run(kind: str, seed: int, steps: int, concurrency: int | None) -> None:
+    sketch = settle(KINDS[kind](seed))
+    sketch.limits = Limits(steps=steps, concurrency=concurrency)
+    try:
+        plan = sketch.plan()
+    except InvalidGraph:
+        assume(False)
+        return
+    for order in orders(plan, 5):
+        trace = Simulation(
+            plan, Seeded(seed), order=order, values=values_for(random.Random(seed)), probability=0.1
+        ).run()
+        ends_once(trace)
+        assert trace.machine.usage.steps <= steps
+        assert concurrency is None or trace.most <= concurrency
+
+
+def test_the_generators_draw_what_they_are_for() -> None:
+    """Else the laws above would hold of nothing."""
+    accepted = Counter[str]()
+    met = Counter[str]()
+    for kind in KINDS:
+        for seed in range(100):
+            trial = Trial.draw(kind, seed)
+            if trial is None:
+                continue
+            accepted[kind] += 1
+            plan = trial.plan
+            met["join"] += any(shape.join == "all" for shape in plan.nodes.values())
+            met["map"] += any(edge.each for edge in plan.edges)
+            met["needs"] += any(edge.each == "tasks" for edge in plan.edges)
+            met["labels"] += any(edge.outcome for edge in plan.edges)
+            met["graphs inside"] += bool(plan.sub)
+            met["races"] += trial.races
+    assert min(accepted[kind] for kind in KINDS) > 50, accepted
+    assert min(met.values()) > 5, met
+    assert len(met) == 6
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_storm_of_graphs(kind: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--storm-scale N`: N times 150 graphs of each kind, eight interleavings each."""
+    told = Counter[str]()
+    for seed in range(150 * scale):
+        asks = 0.1 if seed % 2 else 0.0
+        trial = Trial.draw(kind, seed, writes=0.05 * (seed % 3 == 0), asks=asks)
+        if trial is None:
+            told["refused"] += 1
+            continue
+        try:
+            told[storm_on(trial, seed)] += 1
+        except (TooLongError, TieError) as reason:
+            told[type(reason).__name__] += 1
+        except AssertionError as error:
+            raise AssertionError(f"{trial.name}: {error}") from error
+    with capsys.disabled():
+        print(f"\n{kind}: {dict(told)}")
+    assert told["agreed"] > 30 * scale
+
+
+def storm_on(trial: Trial, seed: int) -> str:
+    """All laws on one graph."""
+    if trial.races:
+        for order in orders(trial.plan, 8, seed):
+            ends_once(trial.run(order, probability=0.05, late=0.5))
+        return "ended"
+    trace = confluent(trial, 8, seed)
+    if not trial.behaviour.asks:
+        as_read(trial, trace, seed)
+    at = random.Random(seed).randrange(1, len(trace.records))
+    rest = gone_on(trial, trace, at, Order("random", seed))
+    assert (rest.status, rest.values) == (trace.status, trace.values)
+    return "agreed"
