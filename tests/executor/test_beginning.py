@@ -264,7 +264,7 @@ async def test_closing_an_executor_interrupts_what_it_still_runs(store: Store) -
 @pytest.mark.parametrize("how", ["start", "resume"])
 async def test_cancelled_at_any_moment_a_run_is_held_by_nobody_and_goes_on(store: Store, how: str) -> None:
     undisturbed = 0
-    for moment in (*range(0, 160, 4), *(200 * 2**power for power in range(16))):
+    for moment in (*range(0, 160, 5), *(200 * 2**power for power in range(16))):
         work = Gated(is_open=how == "start")
         run_id = f"r{moment}"
         async with Executor(store) as executor:

@@ -116,7 +116,7 @@ async def test_of_two_that_resume_a_run_one_ends_it_and_the_other_is_told(scene:
 
 async def test_of_two_that_race_at_most_one_does_anything_twice(scene: Scene) -> None:
     async with scene.here() as executor:
-        for number in range(4):
+        for number in range(3):
             dead = scene.begin(0, "start", graph="trip")
             scene.world.arrived("model", 1)
             dead.kill()
