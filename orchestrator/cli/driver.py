@@ -17,6 +17,7 @@ from orchestrator.cli.launch import Code
 from orchestrator.cli.output import nobody_reads, out_line, warn
 from orchestrator.cli.reading import load
 from orchestrator.errors import InvalidAnswer, RunUnknown, StaleAnswer
+from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor, Run
@@ -133,12 +134,15 @@ def conclude(run: Run, manner: Manner) -> None:
 
 def _interrupted(url: str, run_id: str, manner: Manner) -> int:
     try:
-        conclude(load(url, run_id), manner)
+        run = load(url, run_id)
     except RunUnknown:
-        warn("interrupted before the run began")
+        warn("interrupted; the store was in memory" if manner.go_on.gone else "interrupted before the run began")
+        return exits.INTERRUPTED
+    try:
+        conclude(run, manner)
     except BrokenPipeError:
         nobody_reads()
-    return exits.INTERRUPTED
+    return exits.of_status(run.status) if run.status in FINAL else exits.INTERRUPTED
 
 
 @asynccontextmanager

@@ -23,6 +23,8 @@ class GoOn:
     """As given by `--store`; None if the next command finds the same one by itself."""
     code: tuple[str, ...] = ()
     """`--graph`, `--tools` and `--model` where the run's own references will not be followed."""
+    gone: bool = False
+    """Whether the store ends with this command, so that there is nothing to go on with."""
 
     def resume(self, run_id: str) -> str:
         """The command that takes a run up again."""
@@ -67,7 +69,10 @@ def tell(run: Run, go_on: GoOn, *, json: bool) -> None:
 
 def tell_status(run: Run, go_on: GoOn) -> None:
     """On stderr: why the run stopped, and the exact command that goes on."""
-    if run.status == "paused":
+    if run.status in ("paused", "interrupted") and go_on.gone:
+        asked = "".join(f"\n{question_text(question)}" for question in run.waiting)
+        warn(f"{run.run_id} was {run.status}, and is gone: its store was in memory. Name a file with --store{asked}")
+    elif run.status == "paused":
         warn(waiting_text(run.run_id, run.waiting, go_on))
     elif run.status == "interrupted":
         warn(f"{run.run_id} was interrupted; go on with:\n  {go_on.resume(run.run_id)}")

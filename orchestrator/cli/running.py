@@ -68,7 +68,7 @@ def run(
     from orchestrator.cli.environment import import_from_here
     from orchestrator.cli.launch import Given
     from orchestrator.cli.report import GoOn
-    from orchestrator.cli.storage import store_url
+    from orchestrator.cli.storage import store_file, store_url
     from orchestrator.cli.values import input_of
 
     risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
@@ -81,7 +81,7 @@ def run(
     name = _name(run_id)
     refs = launch.refs()
     seal = trust.seal(name, refs, url)
-    go_on = GoOn(store, () if seal else launch.options())
+    go_on = GoOn(store, () if seal else launch.options(), gone=store_file(url) is None)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         start = partial(

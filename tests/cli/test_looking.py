@@ -34,10 +34,9 @@ def ran(shared: Shell) -> Shell:
 
 
 def test_runs_are_listed_and_filtered(ran: Shell) -> None:
-    everything, filtered, none, table = ran.look(
+    everything, filtered, table = ran.look(
         ("runs", "--json"),
         ("runs", "--json", "--status", "completed", "--graph", "writer", "--label", "user=ann"),
-        ("runs", "--status", "cancelled"),
         ("runs", "--limit", 2),
     )
     assert [row["run_id"] for row in everything.json][-1] == "writer"
@@ -46,18 +45,15 @@ def test_runs_are_listed_and_filtered(ran: Shell) -> None:
     assert set(everything.json[0]) == {
         "run_id", "graph", "status", "labels", "created", "updated", "head", "waiting",
     }  # fmt: skip
-    assert (none.code, none.out) == (0, "")
-    assert "no such runs" in none.err
     assert len(table.out.splitlines()) == 2
     assert "user=ann" in next(line for line in table.out.splitlines() if line.startswith("two"))
 
 
 def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
-    end, then, text, late, unknown = ran.look(
+    end, then, text, unknown = ran.look(
         ("show", "writer", "--json"),
         ("show", "writer", "--json", "--at", 3),
         ("show", "writer"),
-        ("show", "writer", "--at", 99),
         ("show", "nosuch"),
     )
     keys = {"run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error"}
@@ -70,12 +66,12 @@ def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
     assert then.json["waiting"][0]["payload"]["tool"] == "note"
     assert then.json["branches"][0]["node"] == "confirm"
     assert "confirm -> approved" in text.out
-    assert (late.code, f"has {end.json['seq']} records" in late.err) == (2, True)
     assert (unknown.code, unknown.out) == (4, "")
 
 
 @pytest.mark.parametrize(
-    "words", [(c, r, *j) for c, *j in (("show",), ("show", "--json"), ("events",)) for r in ("writer", "bad")]
+    "words",
+    [("show", "writer"), ("show", "writer", "--json"), ("events", "writer"), ("show", "bad"), ("events", "bad")],
 )
 def test_secrets_are_blanked_and_a_terminal_is_not_commanded(ran: Shell, words: tuple[str, ...]) -> None:
     (done,) = ran.look(words)
@@ -113,11 +109,9 @@ def test_who_reads_the_first_line_only_gets_it(ran: Shell) -> None:
 
 
 def test_a_graph_file_is_checked_with_all_its_problems(shell: Shell) -> None:
-    (shell.place / "good.json").write_text(json.dumps(ASK))
     (shell.place / "bad.yaml").write_text(json.dumps({**ASK, "edges": "START -> aks -> END"}))
     (shell.place / "evil.yaml").write_text('!!python/object/apply:os.system ["touch owned"]')
-    good, bad, evil = shell.all(("check", "good.json"), ("check", "bad.yaml", "--json"), ("check", "evil.yaml"))
-    assert (good.code, good.out) == (0, "hello: OK\n")
+    bad, evil = shell.all(("check", "bad.yaml", "--json"), ("check", "evil.yaml"))
     assert (bad.code, bad.json["ok"], bad.json["graph"]) == (1, False, "hello")
     assert len(bad.json["problems"]) > 1
     assert set(bad.json["problems"][0]) == {"code", "message", "nodes", "edges"}
@@ -126,9 +120,8 @@ def test_a_graph_file_is_checked_with_all_its_problems(shell: Shell) -> None:
 
 
 def test_graphs_and_runs_are_drawn(ran: Shell) -> None:
-    dot, yaml, svg, then, now, unknown, kind = ran.look(
+    dot, svg, then, now, unknown, kind = ran.look(
         ("render", "tool_user", "--format", "dot"),
-        ("render", "tool_user", "--format", "yaml"),
         ("render", "bad", "-o", "bad.svg"),
         ("render", "writer", "--at", 3),
         ("render", "writer"),
@@ -136,7 +129,6 @@ def test_graphs_and_runs_are_drawn(ran: Shell) -> None:
         ("render", "tool_user", "-o", "x.pdf"),
     )
     assert "digraph" in dot.out
-    assert "name: tool_user" in yaml.out
     assert (svg.out, svg.err) == ("", "wrote bad.svg\n")
     assert ET.parse(ran.place / "bad.svg").getroot().tag.endswith("svg")
     assert "broken" in (ran.place / "bad.svg").read_text()
@@ -147,11 +139,9 @@ def test_graphs_and_runs_are_drawn(ran: Shell) -> None:
 
 
 def test_graphs_and_tools_are_listed(shell: Shell) -> None:
-    graphs, ours, one = shell.all(("graphs", "--json"), ("tools", "trial"), ("tools", "trial.py:note", "--json"))
+    graphs, one = shell.all(("graphs", "--json"), ("tools", "trial.py:note", "--json"))
     assert {"name", "description"} == set(graphs.json[0])
     assert "tool_user" in [graph["name"] for graph in graphs.json]
     assert set(one.json[0]) == {"group", "name", "description", "parameters", "risk", "effect"}
-    rows = [line.split()[:3] for line in ours.out.splitlines()]
-    assert rows == [["trial"], ["note", "risk", "write"], ["mute", "risk", "dangerous"]]
     assert one.json[0]["parameters"]["properties"]["text"]["description"] == "the line."
     assert not (shell.place / ".orchestrator").exists()

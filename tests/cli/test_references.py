@@ -36,17 +36,15 @@ def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
     (shell.place / "evil.py").write_text("open('owned', 'w')")
     shutil.copy(shell.place / ".orchestrator/runs.db", shell.place / "copy.db")
     shell.sh([sys.executable, "-c", LIBRARY])
-    copied, library, shown = shell.all(
+    copied, library = shell.all(
         ("answer", "n", "4", "--store", "sqlite:///copy.db"),
         ("resume", "lib", "--store", "sqlite:///library.db"),
-        ("show", "n", "--store", "sqlite:///copy.db"),
     )
     assert (copied.code, copied.out) == (2, "")
     assert "give --graph, --tools, --model" in copied.err
     assert "--graph trial:number --tools arithmetic --model offline" in copied.err
     assert (library.code, "give --graph." in library.err) == (2, True)
     assert not (shell.place / "owned").exists()
-    assert (shown.code, "How many?" in shown.out) == (0, True)
 
     named = ("--graph", "trial.py:number", "--tools", "arithmetic", "--model", "offline")
     done, paused = shell.all(

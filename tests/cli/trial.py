@@ -67,6 +67,14 @@ async def slow(state: Words) -> Update:
 
 
 @node
+async def second(state: Words) -> Update:
+    """Waits for the file `go on`."""
+    while not Path("go on").exists():  # noqa: ASYNC110 - another process makes it
+        await anyio.sleep(0.01)
+    return {"said": "second"}
+
+
+@node
 def stuck(state: Words) -> Update:
     """The same, and no cancelling reaches it."""
     count("slow.txt")
@@ -108,6 +116,7 @@ waits = Graph(
     output="said",
 )
 blocks = waits.replace(slow=stuck)
+halves = waits.replace(last=second)
 two = Graph(
     name="two",
     state=Words,
