@@ -1,0 +1,407 @@
+"""The contract of effects and replay, of fan-outs and cancels."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import pytest
+from pydantic import BaseModel, JsonValue
+
+from orchestrator import Context, Executor, Graph, Node, Retry, Tool, Toolbox, Update, append, node, tool
+from orchestrator.errors import EffectFailed, ReplayMismatch
+from orchestrator.nodes import Ask, Execute
+from orchestrator.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+class State(BaseModel):
+    items: list[int] = []
+    log: Annotated[list[JsonValue], append] = []
+    reply: str = ""
+
+
+def single(work: Any, edges: str = "START -> work -> END", name: str = "g", **nodes: Any) -> Graph:
+    return Graph(name=name, state=State, nodes={"work": work, **nodes}, edges=edges, output="log")
+
+
+def logs(word: JsonValue) -> Node:
+    return node(effect="pure")(lambda state: {"log": word})
+
+
+class World:
+    """What is outside: it counts what is done in it, and can be slow once."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.slow = True
+        self.hangs = anyio.Event()
+
+    async def do(self, key: str) -> str:
+        self.done.append(key)
+        if self.slow:
+            self.slow = False
+            self.hangs.set()
+            await anyio.sleep(30)
+        return f"done {len(self.done)}"
+
+
+async def interrupted(ex: Executor, graph: Graph, world: World) -> str:
+    """Start a run, and stop it where it hangs."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(ex.start, graph, run_id="r"))
+        await world.hangs.wait()
+        tasks.cancel_scope.cancel()
+    assert (await ex.load("r")).status == "interrupted"
+    return "r"
+
+
+async def kinds(ex: Executor, run_id: str = "r") -> list[str]:
+    return [event.type async for event in ex.events(run_id)]
+
+
+def tool_of(world: World, effect: Any, **options: Any) -> Tool:
+    @tool(effect=effect, **options)
+    async def outside(idempotency_key: str) -> str:
+        """Do something outside."""
+        return await world.do(idempotency_key)
+
+    return outside
+
+
+@node
+async def use(ctx: Context) -> Update:
+    return {"log": (await ctx.tool("outside")).output}
+
+
+# -- the ledger -----------------------------------------------------------------------------------------------------
+
+
+async def test_every_model_and_tool_call_and_effect_is_intended_before_and_settled_after() -> None:
+    @tool(risk="none", effect="read")
+    def look(n: int) -> int:
+        """Look."""
+        return n
+
+    @node
+    async def work(ctx: Context) -> Update:
+        said = (await ctx.model.complete("?")).text
+        seen = (await ctx.tool("look", n=3)).output
+        made = await ctx.effect("add", lambda a, b: a + b, 1, 2, returns=int)
+        return {"log": [said, seen, made]}
+
+    async with Executor(model=ScriptedModel(["!"]), tools=[look]) as ex:
+        run = await ex.start(single(work))
+        assert run.output == [["!", 3, 3]]
+        events = [event async for event in ex.events(run.run_id)]
+    pairs = ["effect_intended", "effect_settled"] * 3
+    assert [event.type for event in events] == ["run_started", *pairs, "step_done", "ended"]
+    intended = [event.data for event in events if event.type == "effect_intended"]
+    assert [(data["kind"], data["name"]) for data in intended] == [
+        ("model", "scripted"),
+        ("tool", "look"),
+        ("effect", "add"),
+    ]
+    assert [data["effect"] for data in intended] == ["idempotent", "read", "idempotent"]  # model calls are idempotent
+    settled = [event.data["key"] for event in events if event.type == "effect_settled"]
+    assert settled == [data["key"] for data in intended]
+
+
+async def test_a_step_without_effects_costs_one_record() -> None:
+    async with Executor() as ex:
+        run = await ex.start(single(logs(1), "START -> work -> b -> c -> END", b=logs(2), c=logs(3)))
+        assert await kinds(ex, run.run_id) == ["run_started", "step_done", "step_done", "step_done", "ended"]
+
+
+async def test_an_effects_key_depends_on_activation_attempt_name_request_and_occurrence() -> None:
+    keys: list[str] = []
+
+    def touch(*args: int, idempotency_key: str) -> None:
+        keys.append(idempotency_key)
+
+    @node(retry=Retry(attempts=2, wait=0, on=("ValueError",)))
+    async def work(ctx: Context) -> None:
+        await ctx.effect("a", touch, 1, returns=type(None))
+        await ctx.effect("a", touch, 1, returns=type(None))  # another occurrence
+        await ctx.effect("a", touch, 2, returns=type(None))  # another request
+        await ctx.effect("b", touch, 1, returns=type(None))  # another name
+        if ctx.attempt == 1:
+            raise ValueError  # another attempt
+
+    graph = single(work, "START -> work -> again -> END", again=work)  # another activation
+    assert (await graph.run()).status == "completed"
+    assert len(keys) == 16
+    assert len(set(keys)) == 16
+
+
+async def test_after_a_crash_settled_effects_are_reused_and_a_reply_is_never_paid_for_again() -> None:
+    world = World()
+
+    @node
+    async def work(ctx: Context) -> Update:
+        said = (await ctx.model.complete("?")).text
+        made = await ctx.effect("add", lambda: 3, returns=int)
+        await world.do("hang")
+        return {"log": [said, made]}
+
+    graph = single(work)
+    with ScriptedModel(["once"]) as model:
+        async with Executor(graphs=[graph], model=model) as ex:
+            run = await ex.resume(await interrupted(ex, graph, world))
+    assert run.output == [["once", 3]]
+
+
+@pytest.mark.parametrize("effect", ["pure", "read", "idempotent"])
+async def test_unsettled_effects_that_may_run_again_do_so_with_the_same_key(effect: str) -> None:
+    world = World()
+    graph = single(use)
+    async with Executor(graphs=[graph], tools=[tool_of(world, effect)]) as ex:
+        run = await ex.resume(await interrupted(ex, graph, world))
+    assert run.output == ["done 2"]
+    assert len(world.done) == 2
+    assert len(set(world.done)) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "times"),
+    [
+        ("retry", ["done 2"], 2),
+        ({"choice": "happened", "result": "it was"}, ["it was"], 1),
+        ("failed", None, 1),
+    ],
+)
+async def test_an_unsettled_irreversible_effect_becomes_a_question(answer: Any, output: Any, times: int) -> None:
+    world = World()
+    graph = single(use)
+    async with Executor(graphs=[graph], tools=[tool_of(world, "irreversible")]) as ex:
+        run = await ex.resume(await interrupted(ex, graph, world))
+        assert run.status == "paused"
+        (question,) = run.waiting
+        assert (question.kind, question.node) == ("unknown_outcome", "work")
+        assert question.choices == ("retry", "happened", "failed")
+        run = await ex.answer(run.run_id, question.id, answer)
+    assert (run.status, run.output) == ("completed" if output else "failed", output)
+    assert len(world.done) == times
+
+
+@pytest.mark.parametrize(("found", "output", "times"), [("it did", ["it did"], 1), (None, ["done 2"], 2)])
+async def test_reconcile_is_asked_instead_if_the_tool_has_one(found: Any, output: Any, times: int) -> None:
+    world = World()
+    asked: list[str] = []
+
+    def reconcile(key: str) -> Any:
+        asked.append(key)
+        return found
+
+    graph = single(use)
+    async with Executor(graphs=[graph], tools=[tool_of(world, "irreversible", reconcile=reconcile)]) as ex:
+        run = await ex.resume(await interrupted(ex, graph, world))
+    assert (run.output, len(world.done)) == (output, times)
+    assert asked == world.done[:1]
+
+
+async def test_changed_code_gives_a_new_call(tmp_path: Path) -> None:
+    world = World()
+    calls: list[int] = []
+
+    def code(n: int) -> Graph:
+        @node
+        async def work(ctx: Context) -> Update:
+            made = await ctx.effect("call", calls.append, n, returns=type(None))
+            await world.do("hang")
+            return {"log": made}
+
+        return single(work)
+
+    store = f"sqlite:///{tmp_path}/runs.db"
+    old, new = code(1), code(2)
+    async with Executor(store, graphs=[old]) as ex:
+        await interrupted(ex, old, world)
+    async with Executor(store, graphs=[new]) as ex:
+        assert (await ex.resume("r")).status == "completed"
+    assert calls == [1, 2]
+
+
+async def test_or_a_replay_mismatch_if_a_settled_irreversible_effect_would_be_left_behind(
+    tmp_path: Path,
+) -> None:
+    world = World()
+    calls: list[int] = []
+
+    def code(n: int | None) -> Graph:
+        @node
+        async def work(ctx: Context) -> Update:
+            if n is not None:
+                await ctx.effect("call", calls.append, n, returns=type(None), effect="irreversible")
+            await world.do("hang")
+            return {"log": "end"}
+
+        return single(work)
+
+    store = f"sqlite:///{tmp_path}/runs.db"
+    old = code(1)
+    async with Executor(store, graphs=[old]) as ex:
+        await interrupted(ex, old, world)
+    for changed in (code(2), code(None)):
+        async with Executor(store, graphs=[changed]) as ex:
+            with pytest.raises(ReplayMismatch, match="call"):
+                await ex.resume("r")
+            assert (await ex.load("r")).status == "interrupted"
+    async with Executor(store, graphs=[old]) as ex:
+        assert (await ex.resume("r")).output == ["end"]
+    assert calls == [1]
+
+
+async def test_a_retry_makes_fresh_calls_but_reuses_settled_irreversible_ones() -> None:
+    calls: list[str] = []
+
+    @node(retry=Retry(attempts=3, wait=0, on=("ValueError",)))
+    async def work(ctx: Context) -> Update:
+        await ctx.effect("may", calls.append, "may", returns=type(None))
+        await ctx.effect("once", calls.append, "once", returns=type(None), effect="irreversible")
+        if ctx.attempt < 3:
+            raise ValueError
+        return {"log": "ok"}
+
+    assert (await single(work).run()).output == ["ok"]
+    assert sorted(calls) == ["may", "may", "may", "once"]
+
+
+async def test_a_settled_failure_is_the_same_failure_on_replay() -> None:
+    world = World()
+    calls: list[int] = []
+    seen: list[str] = []
+
+    def breaks() -> None:
+        calls.append(1)
+        raise LookupError("not there")
+
+    @node
+    async def work(ctx: Context) -> None:
+        try:
+            await ctx.effect("look", breaks, returns=type(None))
+        except (LookupError, EffectFailed) as error:
+            seen.append(str(error))
+        await world.do("hang")
+
+    graph = single(work)
+    async with Executor(graphs=[graph]) as ex:
+        assert (await ex.resume(await interrupted(ex, graph, world))).status == "completed"
+    assert calls == [1]
+    assert len(seen) == 2
+    assert all("not there" in words for words in seen)
+
+
+async def test_an_irreversible_node_is_treated_like_an_irreversible_call() -> None:
+    world = World()
+
+    @node(effect="irreversible")
+    async def work() -> Update:
+        return {"log": await world.do("node")}
+
+    graph = single(work)
+    async with Executor(graphs=[graph]) as ex:
+        run = await ex.resume(await interrupted(ex, graph, world))
+        assert (run.status, [question.kind for question in run.waiting]) == ("paused", ["unknown_outcome"])
+        run = await ex.answer("r", run.waiting[0].id, "retry")
+    assert (run.output, len(world.done)) == (["done 2"], 2)
+
+
+# -- fan-outs and cancels -------------------------------------------------------------------------------------------
+
+
+async def test_siblings_that_landed_never_run_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    world = World()
+    ran: list[int] = []
+
+    @node
+    async def work(item: int) -> Update:
+        ran.append(item)
+        if item == 2:
+            await world.do("2")
+        return {"log": item}
+
+    graph = single(
+        work, "START -> plan -> work : each items\nwork -> j -> END", plan=logs("plan"), j=logs("j").with_(join="all")
+    )
+    async with Executor(url, graphs=[graph]) as ex, ex.stream(graph, {"items": [1, 2, 3, 4]}, run_id="r") as live:
+        landed = 0
+        async for event in live:
+            landed += event.type == "step_done"
+            if landed == 4:  # plan and three of the four
+                break
+    async with Executor(url, graphs=[graph]) as ex:
+        loaded = await ex.load("r")
+        assert loaded.status == "interrupted"
+        run = await ex.resume("r")
+    assert run.output == ["plan", 1, 2, 3, 4, "j"]
+    assert sorted(ran) == [1, 2, 2, 3, 4]
+
+
+async def test_a_failing_sibling_discards_nothing_that_was_finished() -> None:
+    @node
+    async def work(item: int) -> Update:
+        if item == 2:
+            await anyio.sleep(0.05)
+            raise ValueError("broken")
+        return {"log": item}
+
+    graph = single(
+        work, "START -> plan -> work : each items\nwork -> j -> END", plan=logs("plan"), j=logs("j").with_(join="all")
+    )
+    async with Executor(graphs=[graph]) as ex:
+        run = await ex.start(graph, {"items": [1, 2, 3]})
+        assert (run.status, run.error.message) == ("failed", "broken")
+        landed = {point.update["log"] for point in await ex.history(run.run_id) if point.outcome}
+    assert landed == {"plan", 1, 3}
+
+
+async def test_cancel_always_cancels_and_never_discards_finished_work() -> None:
+    @node
+    async def stubborn() -> Update:
+        try:
+            await anyio.sleep(30)
+        except BaseException:
+            return {"log": "no"}
+        return {"log": "no"}
+
+    graph = single(logs("finished"), "START -> work -> b -> END", b=stubborn)
+    async with Executor(graphs=[graph]) as ex:
+        run_id = await ex.submit(graph)
+        await anyio.sleep(0.1)
+        run = await ex.cancel(run_id, by="ann", reason="enough")
+        assert run.status == "cancelled"
+        assert run.values["log"][0] == "finished"
+        again = await ex.load(run_id)
+        assert (again.status, again.values) == ("cancelled", run.values)
+        paused = await ex.start(single(Ask(prompt="?"), name="asks"))
+        assert (await ex.cancel(paused.run_id)).status == "cancelled"
+
+
+async def test_every_call_of_a_transcript_has_exactly_one_result_also_after_errors_and_unknown_tools() -> None:
+    @tool(risk="none", effect="pure")
+    def ok(n: int) -> int:
+        """Works."""
+        return n
+
+    @tool(risk="none", effect="pure")
+    def bad() -> None:
+        """Breaks."""
+        raise RuntimeError("broken")
+
+    calls = [
+        {"id": "1", "name": "ok", "arguments": {"n": 1}}, {"id": "2", "name": "bad", "arguments": {}},
+        {"id": "3", "name": "nobody", "arguments": {}}, {"id": "4", "name": "ok", "arguments": {"n": "many"}},
+        {"id": "5", "name": "ok", "arguments": None, "raw": "{n: 1"}, {"id": "6", "name": "ok", "arguments": {"n": 6}},
+    ]  # fmt: skip
+    graph = Graph(
+        name="g", state=Execute.ListState, nodes={"x": Execute(calls="pending", results="observations")},
+        edges="START -> x -> END", output="observations",
+    )  # fmt: skip
+    run = await graph.run({"pending": calls}, tools=Toolbox(ok, bad))
+    assert [message["tool_call_id"] for message in run.output] == ["1", "2", "3", "4", "5", "6"]  # in call order
+    assert [message["content"].startswith("Error:") for message in run.output] == [False, True, True, True, True, False]
