@@ -405,3 +405,27 @@ async def test_every_call_of_a_transcript_has_exactly_one_result_also_after_erro
     run = await graph.run({"pending": calls}, tools=Toolbox(ok, bad))
     assert [message["tool_call_id"] for message in run.output] == ["1", "2", "3", "4", "5", "6"]  # in call order
     assert [message["content"].startswith("Error:") for message in run.output] == [False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "irreversible"])
+async def test_a_loser_of_a_race_and_a_cancelled_run_have_their_calls_settled_and_shown_not_asked(effect: Any) -> None:
+    world = World()
+
+    @node(effect="pure")
+    async def waits() -> Update:
+        await world.hangs.wait()
+        return {"log": "quick"}
+
+    graph = single(waits, "START -> work, use -> j -> END", use=use, j=logs("j").with_(join=1))
+    async with Executor(graphs=[graph], tools=[tool_of(world, effect)]) as ex:
+        run = await ex.start(graph)
+        assert (run.status, run.output) == ("completed", ["quick", "j"])
+        (settled,) = [event.data async for event in ex.events(run.run_id) if event.type == "effect_settled"]
+        assert (settled["ok"], settled.get("unknown", False)) == (False, effect == "irreversible")
+    world = World()
+    async with Executor(tools=[tool_of(world, effect)]) as ex:
+        run_id = await ex.submit(single(use))
+        await world.hangs.wait()
+        assert (await ex.cancel(run_id)).waiting == ()
+        (settled,) = [event.data async for event in ex.events(run_id) if event.type == "effect_settled"]
+        assert (settled["ok"], settled.get("unknown", False)) == (False, effect == "irreversible")
