@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import AgentError, InvalidAnswer, QuestionUnknown, StaleAnswer
 from orchestrator.executor.signals import Suspend
+from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Approve, Deny, Question, QuestionKind, Value
 from orchestrator.kernel.records import Answered, Asked
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.token import Activation
     from orchestrator.tools.tool import Tool
 
+_anything = Codec(Any)
 RISKS = ("none", "read", "write", "dangerous")
 LATE = Deny(reason="deadline passed")
 
@@ -68,8 +70,18 @@ def answer_to(activation: Activation, question: Question) -> Answer:
 
 
 def as_answer(given: object) -> Answer:
-    """What `Executor.answer` was given: an answer, or any other plain JSON value as a `Value`."""
-    return given if isinstance(given, Approve | Deny | Value) else Value(value=given)
+    """What `Executor.answer` was given: an answer, or any other value as a `Value`, as plain JSON.
+
+    Raises:
+        InvalidAnswer: JSON cannot say it.
+        SecretInState: it holds a secret.
+    """
+    if isinstance(given, Approve | Deny):
+        return given
+    try:
+        return Value(value=_anything.encode(given.value if isinstance(given, Value) else given))
+    except Unfit as error:
+        raise InvalidAnswer(f"an answer is plain JSON: {error}") from None
 
 
 def check_answer(

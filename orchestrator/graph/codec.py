@@ -79,7 +79,7 @@ class Codec:
             refuse_secrets(value)
             raise Unfit(explain(error)) from None
         if self._opaque:
-            refuse_secrets(checked)
+            refuse_secrets(checked, finite=True)  # where the type is open, pydantic would write NaN as null
         return self.dump(checked)
 
     def dump(self, value: Any) -> object:
@@ -168,27 +168,34 @@ def _refuse_surrogates(text: str) -> None:
         raise Unfit("the text holds half a surrogate pair, which cannot be stored") from None
 
 
-def refuse_secrets(value: Any) -> None:
-    """Raise `SecretInState` if a value holds a secret anywhere, `Unfit` if it has no end."""
+def refuse_secrets(value: Any, *, finite: bool = False) -> None:
+    """Raise `SecretInState` if a value holds a secret anywhere, `Unfit` if it has no end.
+
+    Args:
+        finite: refuse numbers that JSON cannot say, too.
+    """
     try:
-        _look_for_secrets(value)
+        _look_for_secrets(value, finite)
     except RecursionError:
         raise Unfit("it is nested too deeply, or holds itself") from None
 
 
-def _look_for_secrets(value: Any) -> None:
+def _look_for_secrets(value: Any, finite: bool) -> None:
     if isinstance(value, SECRETS):
         raise SecretInState("a secret must not enter the state: hand it over by deps, or as an 'env:NAME' reference")
-    if isinstance(value, dict):
+    if isinstance(value, float):
+        if finite and not math.isfinite(value):
+            raise Unfit(f"{value!r} is no number that JSON can say")
+    elif isinstance(value, dict):
         for item in value.values():
-            _look_for_secrets(item)
+            _look_for_secrets(item, finite)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            _look_for_secrets(item)
+            _look_for_secrets(item, finite)
     elif isinstance(value, BaseModel):
-        _look_for_secrets(value.__dict__)
+        _look_for_secrets(value.__dict__, finite)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        _look_for_secrets([getattr(value, field.name) for field in dataclasses.fields(value)])
+        _look_for_secrets([getattr(value, field.name) for field in dataclasses.fields(value)], finite)
 
 
 def _ordered(value: Any, dumped: Any) -> Any:

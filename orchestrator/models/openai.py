@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakKeyDictionary
@@ -19,9 +20,19 @@ from orchestrator.models.faults import refusal
 from orchestrator.models.messages import Reply
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from openai import AsyncOpenAI
 
 _ENV = "env:"
+
+
+@cache
+def _trusted() -> SSLContext:
+    """Whom TLS connections trust. Reading the certificates takes as long as a short request, so it is done once."""
+    from httpx2 import create_ssl_context
+
+    return create_ssl_context()
 
 
 class OpenAIModel(RequestModel):
@@ -139,7 +150,7 @@ class OpenAIModel(RequestModel):
             api_key="unused",  # each request brings its own: a key may change while others are on their way
             base_url=self.base_url,
             max_retries=0,
-            http_client=DefaultAsyncHttpxClient(timeout=self.timeout),
+            http_client=DefaultAsyncHttpxClient(timeout=self.timeout, verify=_trusted()),
         )
         port = client.base_url.port
         if port is not None and not 0 < port < 1 << 16:  # nobody below looks: asyncio fails with an error of its own

@@ -128,7 +128,7 @@ def test_none_is_an_update_of_nothing() -> None:
         ({"topic": "\ud800"}, "field 'topic': the text holds half a surrogate pair"),
         ({"notes": [Note(text="a")]}, "field 'notes': input should be a valid dictionary or instance of Note"),
         ({"score": extend([1])}, "field 'score': extend() is for fields with the reducer append or extend"),
-        ({"anything": math.inf}, "field 'anything': it cannot be written as JSON"),
+        ({"anything": math.inf}, "field 'anything': inf is no number that JSON can say"),
         ({"facts": {"a": "x"}}, "field 'facts': a: input should be a valid integer"),
     ],
 )
@@ -136,6 +136,15 @@ def test_an_update_that_does_not_fit_is_refused(update: dict[str, object], messa
     with pytest.raises(InvalidUpdate) as raised:
         schema.encode_update(update)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, {"a": [math.inf]}, [(-math.inf,)], Note.model_construct(text=math.nan)])
+def test_a_number_that_json_cannot_say_is_refused_also_where_any_type_goes(value: object) -> None:
+    class Loose(BaseModel):
+        any: Any = None
+
+    with pytest.raises(InvalidUpdate, match="is no number that JSON can say"):
+        StateSchema.of(Loose).encode_update({"any": value})
 
 
 def test_a_value_without_an_end_is_refused() -> None:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import anyio
 import pytest
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, SecretStr, ValidationError
 
 from orchestrator import Approve, Deny, Executor, Graph, Question, Run, append, node
-from orchestrator.errors import InvalidAnswer, InvalidGraph, QuestionUnknown, StaleAnswer
+from orchestrator.errors import InvalidAnswer, InvalidGraph, QuestionUnknown, SecretInState, StaleAnswer
 from orchestrator.nodes import Ask
 from tests.nodes.build import error_of, executing, of_one
 
@@ -91,6 +91,20 @@ async def test_only_choices_are_taken_and_a_refused_answer_changes_nothing(store
             await executor.answer(run.run_id, question.id, "new")
         with pytest.raises(QuestionUnknown):
             await executor.answer(run.run_id, "nobody", "new")
+
+
+async def test_an_answer_is_plain_json() -> None:
+    for accepts in (None, {"type": "array"}):
+        async with executing() as (executor, _):
+            run, question = await asked(executor, Ask(prompt="?", answer="tags", accepts=accepts))
+            for wrong in (object(), float("nan"), {"a": object()}):
+                with pytest.raises(InvalidAnswer):
+                    await executor.answer(run.run_id, question.id, wrong)
+            with pytest.raises(SecretInState):
+                await executor.answer(run.run_id, question.id, SecretStr("s3cret-value"))
+            assert (await executor.load(run.run_id)).seq == run.seq
+            run = await executor.answer(run.run_id, question.id, ("x", "y"))
+        assert (run.status, run.values["tags"]) == ("completed", ["x", "y"])
 
 
 @pytest.mark.parametrize(
