@@ -1,0 +1,68 @@
+"""The contract of records: their types, that they are frozen, versioned data, and what is documented of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from orchestrator import Executor, Graph, append, node
+from orchestrator.executor import EVENT_TYPES
+from orchestrator.kernel.records import Record, decode, encode
+
+TYPES = (
+    "run_started", "step_done", "effect_intended", "effect_settled", "asked", "answered", "event_received",
+    "timer_set", "timer_fired", "step_failed", "step_retried", "paused", "resumed", "cancelled", "forked", "migrated",
+    "limits_changed", "ended",
+)  # fmt: skip
+LIVE = ("step_started", "token", "progress", "emitted")
+
+
+class State(BaseModel):
+    log: Annotated[list[str], append] = []
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_listed_record_is_frozen_versioned_and_told_by_its_type(name: str) -> None:
+    (kind,) = [kind for kind in get_args(Record) if kind.model_fields["type"].default == name]
+    assert kind.model_config["frozen"]
+    assert "v" in kind.model_fields
+    assert name in EVENT_TYPES
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_every_live_type_is_an_event_and_no_record(name: str) -> None:
+    assert name in EVENT_TYPES
+    assert name not in [kind.model_fields["type"].default for kind in get_args(Record)]
+
+
+def test_every_type_is_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs/events.md").read_text()
+    for name in EVENT_TYPES:
+        assert f"`{name}`" in text
+
+
+@pytest.mark.anyio
+async def test_a_record_of_a_step_says_activation_node_outcome_update_and_times() -> None:
+    graph = Graph(
+        name="g", state=State, nodes={"a": node(lambda: {"log": "x"})}, edges="START -> a -> END", output="log"
+    )
+    async with Executor() as ex:
+        run = await ex.start(graph)
+        records: list[Any] = list(await ex.store.read(run.run_id))
+    assert [record.type for record in records] == ["run_started", "step_done", "ended"]
+    step = records[1]
+    assert (step.node, step.outcome, step.update) == ("a", "done", {"log": "x"})
+    assert step.activation
+    assert 0 < step.started <= step.ended
+    for record in records:
+        assert decode(encode(record)) == record
+        with pytest.raises(ValidationError, match="frozen"):
+            record.seq = 9
+    with pytest.raises(ValueError, match="type"):
+        decode(b'{"type": "unheard_of", "seq": 1, "ts": 0}')
+    newer = encode(step)[:-1] + b',"v":99}'
+    with pytest.raises(ValueError, match="newer"):
+        decode(newer)
