@@ -167,16 +167,11 @@ class Books:
                     self.touched[id(entry), join] = (entry, join)
 
     def _settled(self, token: Activation, cell: Cell) -> bool:
-        """Whether the token waits at a join of the cell's map, or of a fork around it."""
+        """Whether the token waits at a join of the cell's map, or of a fork that was open when it opened."""
         if token.phase is not Phase.WAITING:
             return False
         fork = self.plan.topology.match[token.node]
-        for entry in token.forks:
-            if entry.fork == fork:
-                return True
-            if entry is cell.fork:
-                return False
-        return False
+        return any(entry.fork == fork and entry in cell.group.forks for entry in token.forks)
 
     def drop(self, token: Activation) -> None:
         """Take a live token out, with whatever it does."""
@@ -195,7 +190,9 @@ class Books:
 
     def merged(self, versions: Sequence[Version], key: str, place: Path, fork: Version | None = None) -> Version:
         """The merge of versions with local fields as they were at `fork`, or where their ways parted."""
-        local = fork and {name: fork.values[name] for name in self.plan.local if name in fork.values}
+        local: dict[str, object] | None = None
+        if fork is not None:
+            local = {name: fork.values[name] for name in self.plan.local if name in fork.values}
         return merge(self.plan.schema, versions, key=key, path=place, local=local, own=self.plan.local)
 
     def trunk(self) -> Version:
