@@ -116,6 +116,8 @@ def test_who_reads_no_further_stops_the_run_and_it_goes_on(shell: Shell) -> None
     # The result of a run that has ended is lost with its reader, its exit code is not.
     done = shell.sh("python -m orchestrator run trial:bad x --json >&- ; echo $?")
     assert done.out == "1\n"
+    assert "failed at broken: RuntimeError: no luck with [redacted]" in done.err
+    assert done.err.replace("\n", "").isprintable()
 
 
 def test_a_stderr_that_nobody_reads_is_no_reason_to_stop(shell: Shell) -> None:
