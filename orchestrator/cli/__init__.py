@@ -5,6 +5,7 @@ Only what `--help` needs is imported before a command is known; each command imp
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -13,6 +14,9 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with `arguments` (default: the process's own) and exit with its code."""
-    from orchestrator.cli.app import run
+    try:
+        from orchestrator.cli.app import run
 
-    run(arguments)
+        run(arguments)
+    except KeyboardInterrupt:  # before a command was known, or after it was done
+        sys.exit(130)

@@ -47,6 +47,11 @@ class _Stop:
         if self._loop is not None and self._scope is not None:
             self._loop.call_soon_threadsafe(self._scope.cancel)
 
+    @property
+    def came(self) -> bool:
+        """Whether a signal came."""
+        return self._count > 0
+
     async def guard(self, work: Callable[[], Awaitable[T]]) -> T:
         with anyio.CancelScope() as scope:
             self._scope, self._loop = scope, asyncio.get_running_loop()
@@ -63,5 +68,7 @@ def _handled(stop: _Stop) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        # After a first signal the second one ends the process whenever it comes, also while its end is being told.
+        if not stop.came:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
