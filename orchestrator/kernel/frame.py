@@ -109,9 +109,11 @@ class Frame(Joins):
     def _map(
         self, source: Activation, version: Version, route: Route, place: Path, forks: tuple[OpenFork, ...]
     ) -> None:
-        vertex = route.map_vertex or source.node
+        vertex, origin = source.node, source.key
         if route.map_vertex is not None:
-            forks = self._open(vertex, mix(source.key, vertex), place, version, forks)
+            # A fork of its own: its items must not be named like the edges, or the items, beside it.
+            vertex, origin = route.map_vertex, mix(source.key, route.map_vertex)
+            forks = self._open(vertex, origin, place, version, forks)
         assert route.each is not None
         found = version.values.get(route.each)
         items = list(found) if isinstance(found, (list, tuple)) else []
@@ -119,16 +121,16 @@ class Frame(Joins):
         outer = frozenset(e.fork for e in forks if e is not entry)
         if not items:
             target = self.plan.topology.empty_target(vertex, route.target, outer)
-            key = mix(source.key, route.target, "empty")
+            key = mix(origin, route.target, "empty")
             self._arrive(target or END, key, version, place, forks, source.stack, source.cells, None)
             return
         stack = tuple(pair for pair in source.stack if pair[0] != vertex)
         group: Group | None = None
         if wants_order(items):
-            group = Group(self.plan.topology.empty_target(vertex, route.target, outer))
+            group = Group(self.plan.topology.empty_target(vertex, route.target, outer), forks)
         needs = needs_of(items) if group is not None else ()
         for index, item in enumerate(items):
-            key = mix(source.key, route.target, str(index))
+            key = mix(origin, route.target, str(index))
             path = Path(place, source.node, index)
             full = (*stack, (vertex, item, route.each))
             if group is None:
@@ -276,10 +278,9 @@ class Frame(Joins):
             self.squashable = False
             return
         self.ended_versions.clear()
-        if token.version.parents or token.place is not ROOT:
+        if token.version.parents:
+            # Paths stay: when this happens depends on timing, and what a step is told must not.
             token.version = Version(token.version.values, key=token.version.key)
-            token.place = ROOT
             for entry in token.forks:
-                entry.path = ROOT
                 entry.version = Version(entry.version.values)
                 entry.trunk = Version(entry.trunk.values)

@@ -107,9 +107,9 @@ class Joins(Books):
     def _needed(self, group: Group, cell: Cell, needed: Sequence[Cell]) -> Version:
         known = group.merged.get(cell.needs)
         if known is None:
-            versions: list[Version] = [cell.fork.version]
-            for other in needed:
-                versions += other.versions or other.ended
+            # Not the fork's own version too: all these come from it, and it may have been cut off (R15).
+            versions = [version for other in needed for version in other.versions or other.ended]
+            versions = versions or [cell.fork.version]
             key = mix(cell.fork.key, *(str(index) for index in cell.needs))
             known = self.merged(versions, key, cell.fork.path, cell.fork.version)
             group.merged[cell.needs] = known

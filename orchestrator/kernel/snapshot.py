@@ -25,7 +25,7 @@ from orchestrator.kernel.version import ROOT, Path, Version, merge
 
 Data = dict[str, Any]
 
-FORMAT = 1
+FORMAT = 2
 
 _PLAIN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "_calls",
           "_input_tokens", "_output_tokens", "_cost", "_awake")  # fmt: skip
@@ -166,6 +166,7 @@ class _Writer:
         if id(group) not in self.known:
             self.known[id(group)] = len(self.groups)
             entry: Data = {"target": group.target, "fork": self._fork(cell.fork)}
+            entry["forks"] = [self._fork(fork) for fork in group.forks]
             self.groups.append(entry)
             entry["dependents"] = [[need, users] for need, users in group.dependents.items()]
             entry["merged"] = [[list(needs), self._version(v)] for needs, v in group.merged.items()]
@@ -319,7 +320,7 @@ class _Reader:
         return fork
 
     def _group(self, entry: Data) -> Group:
-        group = Group(entry["target"])
+        group = Group(entry["target"], tuple(self.forks[number] for number in entry["forks"]))
         group.dependents = {need: list(users) for need, users in entry["dependents"]}
         group.merged = {tuple(needs): self.versions[number] for needs, number in entry["merged"]}
         for index, one in enumerate(entry["cells"]):

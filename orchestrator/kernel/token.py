@@ -85,9 +85,11 @@ class Cell:
 class Group:
     """All items of one such map."""
 
-    __slots__ = ("cells", "dependents", "merged", "pending", "target")
+    __slots__ = ("cells", "dependents", "forks", "merged", "pending", "target")
 
-    def __init__(self, target: str | None) -> None:
+    def __init__(self, target: str | None, forks: tuple[OpenFork, ...]) -> None:
+        self.forks = forks
+        """What was open when the map opened, itself too: who waits at a join of these is where it can get to."""
         self.target = target
         """Where an empty map's token would go; without such a join nothing is skipped."""
         self.cells: list[Cell] = []

@@ -137,14 +137,17 @@ def merge(
         return arrivals[0]
     common, later = _since_common(list(tips.values()))
     if local is None:
-        local = {name: common.values[name] for name in own if name in common.values}
+        causing = {id(parent) for version in later for parent in version.parents}
+        last = [version for version in tips.values() if id(version) not in causing]
+        if len(last) == 1:  # the others are among its causes: there is nothing to merge
+            return last[0]
+        parted = common if len(last) == len(tips) else _since_common(last)[0]
+        local = {name: parted.values[name] for name in own if name in parted.values}
     values = dict(common.values)
     writers: dict[str, Version] = {}
     fields = schema.fields
     for version in _in_order(later):
-        if not version.update:
-            continue
-        update = version.update
+        update = version.update or {}
         if local:
             update = {name: value for name, value in update.items() if name not in local}
         for name in update:
@@ -179,25 +182,34 @@ def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
 
 
 def _in_order(versions: list[Version]) -> list[Version]:
-    """Parents before children; among those that are ready, the lowest branch first."""
+    """Those that update: causes before effects; among those that are ready, the lowest branch first.
+
+    A version that updates nothing only hands on what it follows: it never holds up what comes after it.
+    """
     inside = {id(version) for version in versions}
     missing: dict[int, int] = {}
     children: dict[int, list[Version]] = {}
     ready: list[Version] = []
+    silent: list[Version] = []
     for version in versions:
         parents = {id(parent) for parent in version.parents} & inside
         missing[id(version)] = len(parents)
         for parent in parents:
             children.setdefault(parent, []).append(version)
         if not parents:
-            ready.append(version)
+            (ready if version.update else silent).append(version)
     heapq.heapify(ready)
     ordered: list[Version] = []
-    while ready:
-        version = heapq.heappop(ready)
-        ordered.append(version)
+    while ready or silent:
+        version = silent.pop() if silent else heapq.heappop(ready)
+        if version.update:
+            ordered.append(version)
         for child in children.get(id(version), ()):
             missing[id(child)] -= 1
-            if not missing[id(child)]:
+            if missing[id(child)]:
+                continue
+            if child.update:
                 heapq.heappush(ready, child)
+            else:
+                silent.append(child)
     return ordered

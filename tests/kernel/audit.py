@@ -276,7 +276,8 @@ def _recount_cells(live: Iterable[Activation]) -> None:
     for token in live:
         for cell in token.cells:
             _, waiting, moving = found.setdefault(id(cell), (cell, set(), set()))
-            up = [e.fork for e in token.forks[: token.forks.index(cell.fork) + 1]]
+            assert cell.fork in cell.group.forks
+            up = [e.fork for e in token.forks if e in cell.group.forks]
             settled = token.phase is Phase.WAITING and token.frame.plan.topology.match[token.node] in up
             (waiting if settled else moving).add(token.key)
     for cell, waiting, moving in found.values():

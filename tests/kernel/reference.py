@@ -157,6 +157,8 @@ class Item:
     """One of a map whose items need each other."""
 
     fork: Fork
+    forks: tuple[Fork, ...] = ()
+    """What was open when the map opened."""
     needs: list[Item] = field(default_factory=list)
     target: str | None = None
     begun: bool = False
@@ -337,7 +339,7 @@ class Reference:
                 self.arrive(branch)
             return
         target = self.shape.empty_target(fork, edge.target, outer)
-        cells = {item["id"]: Item(entry, target=target) for item in items}
+        cells = {item["id"]: Item(entry, token.forks, target=target) for item in items}
         for item, branch in zip(items, branches, strict=True):
             cell = cells[item["id"]]
             cell.needs = [cells[name] for name in item["needs"]]
@@ -452,8 +454,8 @@ class Reference:
     def is_done(self, cell: Item) -> bool:
         mine = [token for token in self.live if cell in token.cells]
         for token in mine:
-            at = token.forks.index(cell.fork)
-            if token.phase != "wait" or self.shape.match[token.node] not in {f.name for f in token.forks[: at + 1]}:
+            opened = {fork.name for fork in token.forks if fork in cell.forks}
+            if token.phase != "wait" or self.shape.match[token.node] not in opened:
                 return False
         cell.waited = mine
         return True

@@ -1,0 +1,150 @@
+"""A step costs what it touches: counted work per step does not grow with the run's length.
+
+What is counted is lines of the kernel that run, not time: the same on every machine, and a loop over all that is
+live, or all that ended, shows whatever it calls. Each run is made once short and once eight times as long.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from orchestrator.kernel import records as r
+from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.plan import Plan
+
+from .build import Lean, plan
+
+TIMES = 8
+
+
+class Work:
+    """Lines that ran in the orchestrator while it was switched on."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+
+    def _line(self, frame: FrameType, event: str, _: object) -> Any:
+        self.lines += event == "line"
+        return self._line
+
+    def _call(self, frame: FrameType, event: str, _: object) -> Any:
+        name = str(frame.f_globals.get("__name__", ""))
+        return self._line if name.startswith("orchestrator.") else None
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what runs inside."""
+        before = sys.gettrace()
+        sys.settrace(self._call)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+
+Chooses = Callable[[Machine, int], tuple[int, str, Mapping[str, Any]]]
+"""(the machine, number of the step) -> which of what runs lands, its outcome, its update."""
+
+
+def per_step(graph: Plan, chooses: Chooses, steps: int, values: Mapping[str, Any], window: int) -> float:
+    """Lines per step, over the last `window` steps of so many."""
+    machine = Machine(graph)
+    start = graph.schema.initial(values)
+    machine.apply(r.RunStarted(seq=1, ts=1.0, run_id="run", graph="g", structure="s", content="c", values=dict(start)))
+    work = Work()
+    for number in range(steps):
+        running = list(machine.running.values())
+        place, outcome, given = chooses(machine, number)
+        a = running[place]
+        update, ops = graph.schema.encode_update(given)
+        at = {"seq": machine.head + 1, "ts": 1.0, "activation": a.key, "path": a.path, "node": a.node}
+        record = r.StepDone(**at, outcome=outcome, update=dict(update), ops=ops)
+        if number < steps - window:
+            machine.apply(record)
+        else:
+            with work.counted():
+                machine.apply(record)
+    return work.lines / window
+
+
+def node_of(machine: Machine, place: int) -> str:
+    return list(machine.running.values())[place].node
+
+
+def forward(machine: Machine, number: int) -> tuple[int, str, Mapping[str, Any]]:
+    """What runs longest lands first; every node that may goes round again, and counts."""
+    node = node_of(machine, 0)
+    return 0, "again" if "again" in machine.plan.nodes[node].outcomes else "done", {"count": 1}
+
+
+def starving_q(machine: Machine, number: int) -> tuple[int, str, Mapping[str, Any]]:
+    """The same, while the branch of node q stays open for ever."""
+    running = list(machine.running.values())
+    place = next(i for i, a in enumerate(running) if a.node != "q")
+    node = running[place].node
+    return place, "again" if "again" in machine.plan.nodes[node].outcomes else "done", {"count": 1}
+
+
+def silent_q(machine: Machine, number: int) -> tuple[int, str, Mapping[str, Any]]:
+    """The same, and what runs writes nothing."""
+    return (*starving_q(machine, number)[:2], {})
+
+
+K8 = "a -> b, c; b, c -> j; j -> a : again; j -> END : ok"
+LOOPS: dict[str, tuple[str, Chooses, int]] = {
+    "a loop": ("a -> b -> a : again; b -> END : ok", forward, 40),
+    "rounds of a fork and its join": (K8, forward, 40),
+    "rounds inside a branch": (f"z -> a, q; {K8.replace('END', 'k')}; q -> k", starving_q, 40),
+    "rounds inside a branch, silent": (f"z -> a, q; {K8.replace('END', 'k')}; q -> k", silent_q, 40),
+    "rounds that leave a branch that ended": ("z -> a, q; a -> b, c; b -> a : again; b -> k : ok; c -> END; q -> k",
+                                              starving_q, 45),
+    "back before the fork from a branch": ("a -> b, q; b -> a : again; b -> k : ok; q -> k", starving_q, 40),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_step_costs_the_same_after_eight_times_as_many_rounds(name: str) -> None:
+    text, chooses, steps = LOOPS[name]
+    graph = plan(text, schema=Lean)
+    short = per_step(graph, chooses, steps, {}, 20)
+    long = per_step(graph, chooses, steps * TIMES, {}, 20)
+    assert long < 1.25 * short, f"{short:.0f} lines per step, then {long:.0f}"
+
+
+def items(count: int) -> dict[str, list[int]]:
+    return {"xs": list(range(count))}
+
+
+MAPS: dict[str, str] = {
+    "items that wait at a join": "p -> w : each xs; w -> j",
+    "items that ended": "p -> w : each xs; w -> END",
+    "two nodes for each item": "p -> w : each xs; w -> v -> j",
+    "a fork and a join in each item": "p -> w : each xs; w -> b, c; b, c -> k -> j",
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_step_costs_the_same_among_eight_times_as_many_branches(name: str) -> None:
+    """Half of them have finished, and the other half run."""
+    graph = plan(MAPS[name], schema=Lean)
+    found = [per_step(graph, forward, 1 + count // 2, items(count), 10) for count in (40, 40 * TIMES)]
+    assert found[1] < 1.25 * found[0], f"{found[0]:.0f} lines per step, then {found[1]:.0f}"
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_whole_map_costs_no_more_per_item(name: str) -> None:
+    """With the join and the end: sorting what waited adds the logarithm of how much it was, nothing more."""
+    graph = plan(MAPS[name], schema=Lean)
+    each = {"two nodes for each item": 2, "a fork and a join in each item": 4}.get(name, 1)
+    joins = "j" in graph.nodes
+    found = []
+    for count in (40, 40 * TIMES):
+        steps = 1 + count * each + joins
+        found.append(per_step(graph, forward, steps, items(count), steps))
+    assert found[1] < 2.0 * found[0], f"{found[0]:.0f} lines per step, then {found[1]:.0f}"

@@ -1,0 +1,84 @@
+"""Graphs as they are drawn, not mended: the checks refuse one with a code and a place, or it never gets stuck."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.errors import InvalidGraph
+
+from .behave import Seeded
+from .harness import Simulation, TooLongError
+from .orders import orders
+from .sketches import Sketch, mutated, problems_of, settle, structured, unstructured, values_for
+
+KINDS: dict[str, Callable[[int], Sketch]] = {
+    "structured": structured,
+    "unstructured": unstructured,
+    "mutated": mutated,
+}
+
+
+def judged(sketch: Sketch, seed: int, count: int) -> Counter[str]:
+    """What became of a graph: the codes that refuse it, or how it ended."""
+    problems = problems_of(sketch)
+    if problems:
+        for problem in problems:
+            assert re.fullmatch(r"C1\.[a-z]+|C[2-6]", problem.code), (problem, sketch.text)
+            assert problem.message
+        with pytest.raises(InvalidGraph, match=re.escape(problems[0].message)):
+            sketch.graph()
+        return Counter(problem.code[:2] for problem in problems)
+    plan = sketch.plan()
+    found: Counter[str] = Counter(accepted=1)
+    values = values_for(random.Random(seed))
+    for number, order in enumerate(orders(plan, count, seed)):
+        run = Simulation(plan, Seeded(seed, silent=0.2), order=order, seed=seed + number, values=values, most_steps=200)
+        try:
+            found[run.run().status] += 1
+        except TooLongError:  # it goes on: that is not to be stuck
+            found["long"] += 1
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nin {sketch.text}\nvalues {values}, order {order.name}") from error
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_checks_let_pass_never_gets_stuck(kind: str) -> None:
+    found: Counter[str] = Counter()
+    for seed in range(1_000, 1_100):
+        drawn = KINDS[kind](seed)
+        found += judged(drawn, seed, 2)
+        if problems_of(drawn):
+            found += judged(settle(drawn), seed, 2)
+    assert found["accepted"] > 60, found
+    assert found["completed"] > 100, found
+
+
+def test_every_check_refuses_something() -> None:
+    """Else the law above would hold of checks that are never asked."""
+    found: Counter[str] = Counter()
+    for seed in range(400):
+        for sketch in (mutated(seed), unstructured(seed)):
+            codes = {problem.code for problem in problems_of(sketch)} | {p.code for p in problems_of(settle(sketch))}
+            found.update(code[:2] for code in codes)
+    assert all(found[code] >= 3 for code in ("C1", "C2", "C3", "C4", "C5", "C6")), found
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_storm_of_refusals(kind: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--storm-scale N`: N times 300 graphs of each kind, as drawn and as mended."""
+    found: Counter[str] = Counter()
+    for seed in range(2_000, 2_000 + 300 * scale):
+        drawn = KINDS[kind](seed)
+        found += judged(drawn, seed, 4)
+        if problems_of(drawn):
+            found += judged(settle(drawn), seed, 4)
+    with capsys.disabled():
+        print(f"\n{kind}: {dict(found)}")
+    assert found["accepted"] > 150 * scale, found
