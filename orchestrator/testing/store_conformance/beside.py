@@ -130,5 +130,3 @@ async def check_close(store: Store) -> None:
     await store.close()
     await store.close()
     await raises(StoreError, store.append(run_id, events(2), after=1), "append to a closed store")
-
-

@@ -15,9 +15,9 @@ from orchestrator.stores.base import RunInfo, Store
 T = TypeVar("T")
 
 
-def new_run(*, labels: dict[str, str] | None = None, due: float | None = None, waiting: int = 0) -> tuple[
-    RunInfo, list[Record]
-]:
+def new_run(
+    *, labels: dict[str, str] | None = None, due: float | None = None, waiting: int = 0
+) -> tuple[RunInfo, list[Record]]:
     info = RunInfo(
         f"check-{uuid4().hex}", f"graph-{uuid4().hex}", "running", labels or {}, 1.5, 2.5, 1, "s", "c", due, waiting
     )

@@ -96,9 +96,7 @@ async def check_compare_and_set(store: Store) -> None:
     """Of two that append behind one head exactly one wins; the other gets RunConflict and changes nothing."""
     run_id = await created(store)
     for after in range(1, 21):
-        outcomes = await together(
-            *[append(store, run_id, after, data=f"{after} by {writer}") for writer in range(3)]
-        )
+        outcomes = await together(*[append(store, run_id, after, data=f"{after} by {writer}") for writer in range(3)])
         lost = [outcome for outcome in outcomes if isinstance(outcome, RunConflict)]
         equal(len(lost), 2, f"RunConflicts among three that append after {after}")
         winner = next(index for index, outcome in enumerate(outcomes) if outcome == after + 1)
@@ -184,9 +182,7 @@ async def check_unicode(store: Store) -> None:
     await store.create(info, records)
     equal(await store.info(info.run_id), info, "a row of any text")
     equal(await store.read(info.run_id), records, "records of any text")
-    equal(
-        (await store.runs(graph=info.graph, labels={text: text})).runs, (info,), "a run found by a label of any text"
-    )
+    equal((await store.runs(graph=info.graph, labels={text: text})).runs, (info,), "a run found by a label of any text")
     await store.post(info.run_id, {"text": text})
     equal([message.body for message in await store.inbox([info.run_id])], [{"text": text}], "a message of any text")
     name = uuid4().hex
