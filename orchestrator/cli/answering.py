@@ -42,6 +42,8 @@ def answer(
 ) -> int:
     """Answer a question of a run, and go on with it.
 
+    A value that begins with a minus sign comes last, behind two of them: answer 3f2a9c1d -- -4
+
     Example: orchestrator answer 3f2a9c1d "in French, please"
     """
     from orchestrator.cli.asking import value_of

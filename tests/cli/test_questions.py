@@ -40,7 +40,7 @@ def test_a_value_is_json_where_the_question_wants_it(shell: Shell) -> None:
     assert (lifted.code, [question["kind"] for question in lifted.json["waiting"]]) == (3, ["input"])
     text = shell("answer", "n", "four")
     assert (text.code, "the answer" in text.err) == (1, True)
-    assert shell("answer", "n", "4").out == "4\n"
+    assert shell("answer", "n", "--", "-4").out == "-4\n"
     ended = shell("resume", "n")
     assert (ended.code, "has ended (completed)" in ended.err) == (1, True)
 
