@@ -22,7 +22,16 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
     """An error as data, with where it happened."""
     error = alone(error)
     kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
-    return Failure(type=kind, message=str(error), node=activation.node, path=activation.path)
+    return Failure(type=kind, message=message_of(error), node=activation.node, path=activation.path)
+
+
+def message_of(error: BaseException) -> str:
+    """An error's message, as text that can be stored, also of an error that cannot tell it."""
+    try:
+        text = str(error)
+    except Exception as fault:  # a `__str__` of the user's
+        text = f"it has no message: its __str__ raised {type(fault).__name__}"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def ended_badly(live: LiveRun, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:

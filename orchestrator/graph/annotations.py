@@ -32,8 +32,9 @@ def parts_of(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[An
     elif origin is not None:
         yield origin
         for argument in get_args(annotation):
-            if argument is not Ellipsis:
-                yield from parts_of(argument, seen)
+            for part in argument if isinstance(argument, list) else [argument]:  # a list: the arguments of a Callable
+                if part is not Ellipsis:
+                    yield from parts_of(part, seen)
         if origin in (list, dict, set, frozenset, tuple):
             return
         yield from _inner(origin, seen)

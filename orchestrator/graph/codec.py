@@ -10,9 +10,9 @@ import copy
 import dataclasses
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -23,7 +23,7 @@ from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_
 from orchestrator.graph.isolation import isolated, isolation_of
 from orchestrator.jsontypes import canonical
 
-__all__ = ["Codec", "JsonCodec", "Unfit", "explain", "refuse_secrets", "secret_in"]
+__all__ = ["Codec", "JsonCodec", "Unfit", "explain", "refuse_secrets", "secret_in", "shown"]
 
 _NONE = type(None)
 
@@ -33,81 +33,110 @@ class Unfit(ValueError):
 
 
 class Codec:
-    """Check, write and read values of one type."""
+    """Check, write and read values of one type.
 
-    __slots__ = ("_adapter", "_exact", "_native", "_opaque", "_strict_floats", "_unordered", "isolate")
+    Args:
+        annotation: the type.
+        config: what a state class's configuration says of single values.
+        validators: extras of the annotation that check what comes in. What is read back has passed them already.
+    """
+
+    __slots__ = ("_checks", "_exact", "_looked_at", "_native", "_opaque", "_stored", "_unordered", "isolate")
 
     isolate: Callable[[Any], Any] | None
     """Makes a copy that shares nothing mutable; None where values can be shared."""
 
-    def __init__(self, annotation: Any, config: ConfigDict | None = None, *, plain: bool = True) -> None:
+    def __init__(self, annotation: Any, config: ConfigDict | None = None, validators: Sequence[object] = ()) -> None:
         parts = frozenset(parts_of(annotation))
         bare = members_of(annotation)
+        plain = not config and not validators
         self._exact: frozenset[type] = (
             frozenset(bare) if plain and bare and set(bare) <= {*SCALARS, _NONE} else frozenset()
         )
-        self._native = plain and is_native(annotation)
+        self._native = not config and is_native(annotation)
         self._opaque = any(holds_anything(part) for part in parts)
         self._unordered = not parts.isdisjoint((set, frozenset)) or self._opaque
-        self._strict_floats = float in parts or Decimal in parts or self._opaque or not self._native
-        self._adapter: TypeAdapter[Any] = _adapter(annotation, config)
+        self._looked_at = not parts.isdisjoint((float, Decimal, str)) or self._opaque or not self._native
+        self._stored: TypeAdapter[Any] = _adapter(annotation, config)
+        self._checks = _adapter(Annotated[(annotation, *validators)], config) if validators else self._stored
         self.isolate = isolation_of(annotation)
 
-    @property
-    def adapter(self) -> TypeAdapter[Any]:
-        """Pydantic's view of the type."""
-        return self._adapter
+    def encode(self, value: Any, *, validators: bool = True) -> object:
+        """A value as JSON that shares nothing mutable with it, after all checks.
 
-    def encode(self, value: Any) -> object:
-        """A checked value as JSON that shares nothing mutable with it.
+        Args:
+            validators: whether those of the state class check it too; they check no defaults.
 
         Raises:
             Unfit: it does not fit the type, or JSON cannot say it.
             SecretInState: it holds a secret.
         """
-        kind = type(value)
-        if kind in self._exact:
-            if kind is float:
-                if not math.isfinite(value):
-                    raise Unfit(f"{value!r} is no number that JSON can say")
-            elif kind is str and not value.isascii():
-                _refuse_surrogates(value)
-            return value
+        if type(value) in self._exact:
+            return _sayable(value)
         try:
-            checked = self._adapter.validate_python(value, by_alias=True, by_name=True)
+            checks = self._checks if validators else self._stored
+            checked = checks.validate_python(value, by_alias=True, by_name=True)
         except ValidationError as error:
             refuse_secrets(value)
             raise Unfit(explain(error)) from None
+        return self.write(checked)
+
+    def write(self, value: Any) -> object:
+        """A value that was checked as JSON.
+
+        Raises:
+            Unfit: JSON cannot say it, or not so that it can be read back.
+            SecretInState: it holds a secret.
+        """
+        if type(value) in self._exact:
+            return _sayable(value)
         if self._opaque:
-            refuse_secrets(checked, finite=True)  # where the type is open, pydantic would write NaN as null
-        return self.dump(checked)
+            refuse_secrets(value, finite=True)  # where the type is open, pydantic would write NaN as null
+        found = self.dump(value)
+        if not self._native or self._checks is not self._stored:
+            self._come_back(found)
+        return found
 
     def dump(self, value: Any) -> object:
         """A value of this type as JSON, the same for equal values."""
         if type(value) in self._exact:
             return value
         try:
-            found = self._adapter.dump_python(value, mode="json", warnings=False)
+            found = self._stored.dump_python(value, mode="json", warnings=False)
             if self._unordered:
                 found = _ordered(value, found)
-            if self._strict_floats:
+            if self._looked_at:  # for numbers that JSON cannot say, and half surrogate pairs
                 json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
-            raise Unfit(f"it cannot be written as JSON ({error})") from None
+            raise Unfit(f"it cannot be written as JSON ({error}){_mend(value)}") from None
         return found
 
     def load(self, value: object) -> Any:
-        """Read back what `dump` wrote.
+        """Read back what `write` wrote. Values of the state's validators are taken at their word.
 
         Raises:
             Unfit: it is not of this type (any more).
         """
-        if self._native or type(value) in self._exact:
-            return value
+        return value if self._native or type(value) in self._exact else self._read(value)
+
+    def _read(self, value: object) -> Any:
         try:
-            return self._adapter.validate_json(to_json(value), strict=False, by_alias=True, by_name=True)
+            return self._stored.validate_json(to_json(value), strict=False, by_alias=True, by_name=True)
         except ValidationError as error:
             raise Unfit(explain(error)) from None
+
+    def _come_back(self, written: object) -> None:
+        """Refuse JSON that would be read back as something else: a journal that holds it could not be folded."""
+        try:
+            again = self.dump(self._read(written))
+        except Exception as error:
+            why = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
+            raise Unfit(f"its JSON, {shown(written)}, cannot be read back ({why})") from None
+        if again != written:
+            raise Unfit(
+                f"its JSON, {shown(written)}, is read back as {shown(again)}: its validators and serializers do "
+                "not fit each other"
+            )
 
 
 class JsonCodec:
@@ -117,8 +146,12 @@ class JsonCodec:
 
     isolate: Callable[[Any], Any] | None = staticmethod(lambda value: isolated(value))
 
-    def encode(self, value: Any) -> object:
+    def encode(self, value: Any, *, validators: bool = True) -> object:
         """The value, if it is plain JSON. Raises `Unfit` if not."""
+        return self.write(value)
+
+    def write(self, value: Any) -> object:
+        """The same."""
         try:
             return json.loads(canonical(value))
         except (TypeError, ValueError) as error:
@@ -140,7 +173,9 @@ def explain(error: ValidationError) -> str:
     for fault in error.errors(include_url=False, include_context=False):
         place = ".".join(str(part) for part in fault["loc"])
         got = fault["input"]
-        message = fault["msg"][:1].lower() + fault["msg"][1:]
+        message = fault["msg"]
+        if not message[:2].isupper():  # JSON stays JSON
+            message = message[:1].lower() + message[1:]
         if fault["type"] not in ("missing", "value_error", "assertion_error"):  # those say it, or have nothing to say
             message += ", got a secret" if isinstance(got, SECRETS) else f", got {_short(got)}"
         faults.append(f"{place}: {message}" if place else message)
@@ -148,8 +183,32 @@ def explain(error: ValidationError) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    return f"{shown(value)} ({type(value).__name__})"
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: short, and whatever its `__repr__` does."""
+    try:
+        text = repr(value)
+    except Exception:  # a repr of the user's
+        return "something"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _sayable(value: Any) -> Any:
+    """A plain value, if JSON can say it."""
+    if type(value) is float:
+        if not math.isfinite(value):
+            raise Unfit(f"{value!r} is no number that JSON can say")
+    elif type(value) is str and not value.isascii():
+        _refuse_surrogates(value)
+    return value
+
+
+def _mend(value: object) -> str:
+    if isinstance(value, bytes):
+        return ": let the state's model_config say ser_json_bytes='base64' and val_json_bytes='base64'"
+    return ""
 
 
 def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:

@@ -17,7 +17,7 @@ from orchestrator.errors import GraphError, SecretInState
 from orchestrator.graph.annotations import secret_in
 from orchestrator.graph.codec import Codec, JsonCodec, Unfit
 from orchestrator.graph.isolation import isolated
-from orchestrator.graph.reducers import Local, Reducer, ReducerFunction, is_reducer, reducer_name
+from orchestrator.graph.reducers import Local, Reducer, ReducerFunction, is_reducer, reducer_name, takes_two
 
 _VALIDATORS: Mapping[str, Callable[[Any], object]] = {
     "before": BeforeValidator,
@@ -74,16 +74,18 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     if len(reducers) + local > 1:
         names = ", ".join(reducer_name(r) for r in reducers) + (", local" if local else "")
         raise GraphError(f"{place} names more than one reducer ({names}): keep one")
+    for reducer in reducers:
+        if not takes_two(reducer):
+            raise GraphError(f"{place} has the reducer {reducer_name(reducer)}, which cannot be called as f(old, new)")
     extras: list[Any] = [extra for extra in info.metadata if not is_reducer(extra) and not isinstance(extra, Local)]
     if info.discriminator is not None:
         extras.append(PydanticField(discriminator=info.discriminator))
     bare = info.annotation
     config = _config(cls)
     validators = _validators(cls, name)
-    whole = _annotated(bare, [*extras, *validators])
-    codec = Codec(whole, config, plain=not config and not validators)
+    codec = Codec(_annotated(bare, extras), config, validators)
     reducer = reducers[0] if reducers else None
-    taken = codec if reducer is None else Codec(_taken(place, reducer, bare), config, plain=not config)
+    taken = codec if reducer is None else Codec(_taken(place, reducer, bare), config)
     return Field(
         name=name,
         codec=codec,

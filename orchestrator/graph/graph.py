@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, SkipValidation, model_serializer
+from pydantic import BaseModel, ConfigDict, RootModel, SkipValidation, model_serializer
 
 from orchestrator.errors import GraphError, InvalidGraph, InvalidInput
 from orchestrator.graph.arrows import EdgesLike, format_edges, parse_edges
@@ -321,7 +321,11 @@ class Graph(Verbs, BaseModel):
 def _state_of(state: object) -> type[BaseModel] | StateSchema:
     if isinstance(state, Mapping):
         return StateSchema.from_data(state)
-    if isinstance(state, StateSchema) or (isinstance(state, type) and issubclass(state, BaseModel)):
+    if isinstance(state, StateSchema):
+        return state
+    if isinstance(state, type) and issubclass(state, BaseModel):
+        if issubclass(state, RootModel):
+            raise GraphError(f"state {state.__name__} is a RootModel, which has no fields: give a model with fields")
         return state
     raise GraphError(f"state is {state!r}: give a pydantic model, the class itself")
 

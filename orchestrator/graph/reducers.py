@@ -8,6 +8,7 @@ Any function `f(old, new)` can be a reducer too; it must not change `old`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -128,8 +129,24 @@ def replace(value: object) -> Replace:
 
 
 def is_reducer(thing: object) -> bool:
-    """Whether an annotation's extra is a reducer: a built-in one or a function."""
-    return isinstance(thing, Reducer | FunctionType | BuiltinFunctionType | MethodType | partial)
+    """Whether an annotation's extra is a reducer: a built-in one, or anything that can be called like a function."""
+    if isinstance(thing, Reducer | FunctionType | BuiltinFunctionType | MethodType | partial):
+        return True
+    foreign = type(thing).__module__.partition(".")[0] in ("pydantic", "pydantic_core", "annotated_types", "typing")
+    return callable(thing) and not isinstance(thing, type) and not foreign
+
+
+def takes_two(reducer: ReducerFunction) -> bool:
+    """Whether a function can be called as `f(old, new)`; one that does not tell is taken to."""
+    try:
+        signature = inspect.signature(reducer)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def reducer_name(reducer: object) -> str:

@@ -7,7 +7,7 @@ the kernel's values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace, new_class
@@ -133,6 +133,7 @@ class StateSchema:
         """
         faults = [self._unknown(name) for name in given if name not in self._names]
         values: dict[str, object] = {}
+        checked: Collection[str] = ()
         if self.cls is None:
             values = {**{n: f.default() for n, f in self._fields.items() if not f.required}, **given}
             faults += [f"field {n!r} is missing" for n in self._fields if n not in values]
@@ -142,6 +143,7 @@ class StateSchema:
                     {name: value for name, value in given.items() if name in self._names}, by_alias=True, by_name=True
                 )
                 values = {name: getattr(instance, name) for name in self._fields}
+                checked = instance.model_fields_set
             except ValidationError as error:
                 refuse_secrets(given)
                 faults.append(explain(error))
@@ -149,7 +151,10 @@ class StateSchema:
         if not faults:
             for name, field in self._fields.items():
                 try:
-                    found[name] = field.codec.encode(values[name])
+                    if name in checked:
+                        found[name] = field.codec.write(values[name])
+                    else:
+                        found[name] = field.codec.encode(values[name], validators=False)
                 except Unfit as error:
                     faults.append(f"field {name!r}: {error}")
         if faults:
@@ -256,8 +261,8 @@ class StateSchema:
             field = self._fields.get(name)
             if field is not None and not field.portable:
                 try:
-                    # Checked like an update: nobody has looked at what the reducer made.
-                    found[name] = field.codec.encode(values[name])
+                    # Read back as well: nobody has looked at what the reducer made.
+                    found[name] = field.codec.write(values[name])
                 except Unfit as error:
                     raise InvalidUpdate(f"field {name!r}: what its reducer {field.reducer} gave: {error}") from None
         return found or None
@@ -305,6 +310,8 @@ class StateSchema:
             self.cls.model_validate(self.view(values).__dict__, by_alias=True, by_name=True)
         except ValidationError as error:
             raise InvalidUpdate(f"state {self.name}: {explain(error)}") from None
+        except Exception as error:  # of a validator of the user's
+            raise InvalidUpdate(f"state {self.name}: its validator raised {type(error).__name__}: {error}") from error
 
     # -- data --------------------------------------------------------------------------------------------------
 

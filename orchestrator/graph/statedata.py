@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticUndefined, core_schema
 
 from orchestrator.errors import GraphError
-from orchestrator.graph.codec import JsonCodec, Unfit
+from orchestrator.graph.codec import JsonCodec
 from orchestrator.graph.fields import Field, fields_of, reduce_json
 from orchestrator.graph.reducers import BUILTIN, local, resolve_reducer
 from orchestrator.graph.refs import resolve as resolve_ref
@@ -69,7 +69,7 @@ def _field_data(field: Field, types: Mapping[str, object]) -> JsonObject:
     else:
         try:
             first, second = field.codec.dump(field.default()), field.codec.dump(field.default())
-        except (Unfit, TypeError, ValueError, AttributeError):
+        except Exception:  # of a factory of the user's, which may want the other fields
             first, second = None, 0
         if first == second:  # a factory that gives another value each time has no default to write
             data["default"] = first
@@ -88,7 +88,7 @@ def schema_from_data(data: JsonObject, *, resolve: bool = False) -> StateSchema:
     fields = data.get("fields")
     if not isinstance(fields, Mapping):
         raise GraphError("a state written as data needs 'fields': a mapping from name to type")
-    if not any(isinstance(spec, Mapping) and "schema" in spec for spec in fields.values()):
+    if "ref" not in data and not any(isinstance(spec, Mapping) and "schema" in spec for spec in fields.values()):
         return inline_schema(data, resolve=resolve)
     name, ref = str(data.get("name", "State")), data.get("ref")
     if resolve:

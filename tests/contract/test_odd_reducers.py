@@ -1,0 +1,122 @@
+"""Reducers of every kind, over values of every kind."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import pathlib
+from functools import partial
+from typing import Annotated, Any, TypeVar
+
+import pytest
+from pydantic import (
+    BaseModel,
+    RootModel,
+    create_model,
+)
+
+from orchestrator import Executor, Graph, Run, add, append, extend, local, merge, node, replace, union
+from orchestrator.errors import GraphError
+
+pytestmark = pytest.mark.anyio
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Sub(BaseModel):
+    a: int
+    days: list[dt.date] = []
+
+
+T = TypeVar("T")
+
+
+class Numbers(RootModel[list[int]]):
+    pass
+
+
+async def told(url: str, graph: Graph, given: Any = None) -> Run:
+    """Run a graph, and see that whoever reads it, with its code or without, sees the same."""
+    async with Executor(url, graphs=[graph]) as ex:
+        run = await ex.start(graph, given)
+        loaded = await ex.load(run.run_id)
+        assert loaded.values == run.values
+        history = [point.values for point in await ex.history(run.run_id)]
+    async with Executor(url) as ex:
+        without = await ex.load(run.run_id)
+        assert without.values == run.values
+        assert [point.values for point in await ex.history(run.run_id)] == history
+        assert without.state is not None
+    return run
+
+
+def chain(state: type[BaseModel], *updates: Any) -> Graph:
+    nodes = {
+        f"n{place}": node(effect="pure")(update if callable(update) else lambda state, update=update: update)
+        for place, update in enumerate(updates)
+    }
+    return Graph(name="g", state=state, nodes=nodes, edges=f"START -> {' -> '.join(nodes)} -> END")
+
+
+class Times:
+    """A reducer that is an object."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def __call__(self, old: int, new: int) -> int:
+        return old + self.factor * new
+
+
+def scaled(factor: int, old: int, new: int) -> int:
+    return old + factor * new
+
+
+class Reduced(BaseModel):
+    maybe: Annotated[list[str] | None, append] = None
+    n: Annotated[int | None, add] = None
+    facts: Annotated[dict[str, Sub] | None, merge] = None
+    seen: Annotated[set[Color] | None, union] = None
+    subs: Annotated[list[Sub], append] = []
+    money: Annotated[decimal.Decimal, add] = decimal.Decimal(0)
+    spent: Annotated[dt.timedelta, add] = dt.timedelta(0)
+    most: Annotated[int, max] = 0
+    least: Annotated[int, lambda old, new: min(old, new)] = 9
+    part: Annotated[int, partial(scaled, 10)] = 0
+    made: Annotated[int, Times(100)] = 0
+    own: Annotated[str, local] = ""
+
+
+async def test_reducers_of_every_kind(tmp_path: pathlib.Path) -> None:
+    first = {
+        "maybe": "a", "n": 2, "facts": {"x": {"a": "1"}}, "seen": {Color.RED}, "subs": Sub(a=1),
+        "money": decimal.Decimal("0.1"), "spent": dt.timedelta(1), "most": 5, "least": 5, "part": 1, "made": 1,
+    }  # fmt: skip
+    second = {
+        "maybe": extend(["b", "c"]), "n": 3, "facts": {"y": Sub(a=2)}, "seen": {Color.BLUE}, "subs": {"a": "2"},
+        "money": "0.2", "spent": dt.timedelta(seconds=1), "most": 3, "least": 7, "part": 2, "made": replace(7),
+    }  # fmt: skip
+    run = await told(f"sqlite:///{tmp_path}/runs.db", chain(Reduced, first, second))
+    assert run.status == "completed", run.error
+    days: list[str] = []
+    assert run.values == {
+        "maybe": ["a", "b", "c"], "n": 5, "facts": {"x": {"a": 1, "days": days}, "y": {"a": 2, "days": days}},
+        "seen": ["blue", "red"], "subs": [{"a": 1, "days": days}, {"a": 2, "days": days}], "money": "0.3",
+        "spent": "P1DT1S", "most": 5, "least": 5, "part": 30, "made": 7, "own": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("reducer", [lambda old: old, lambda: 0, lambda a, b, c: a])
+async def test_a_reducer_that_does_not_take_two_is_refused_when_the_graph_is_built(reducer: Any) -> None:
+    state = create_model("State", n=(Annotated[int, reducer], 0))
+    with pytest.raises(GraphError, match=r"field 'n' of state State has the reducer .* f\(old, new\)"):
+        chain(state, None)
+
+
+async def test_a_root_model_is_no_state() -> None:
+    with pytest.raises(GraphError, match="RootModel, which has no fields"):
+        chain(Numbers, None)
