@@ -1,0 +1,142 @@
+"""A loaded snapshot is the machine it was taken of, in every field of every object, shared ones shared alike.
+
+A field that a snapshot forgets may show hundreds of records later, or only after a limit is spent. Here it shows at
+once: both machines are walked side by side. What the walk does not know it compares with `==`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import InvalidGraph
+from orchestrator.graph.limits import Limits
+from orchestrator.kernel import records as r
+from orchestrator.kernel.frame import Frame
+from orchestrator.kernel.ledger import EffectEntry, Ledger
+from orchestrator.kernel.machine import Delta, Machine
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.token import Activation, Cell, Group, OpenFork
+from orchestrator.kernel.version import Path, Version
+
+from .behave import Script, Seeded, times
+from .build import plan
+from .harness import Simulation, TooLongError
+from .orders import orders
+from .sketches import Sketch, mutated, settle, structured, unstructured, values_for
+
+WALKED = (Machine, Frame, Ledger, EffectEntry, Activation, Cell, Group, OpenFork, Version, Path)
+PASSING = {"_delta", "touched", "seen"}
+"""What lives only while a record is folded."""
+
+
+def fields(thing: object) -> Iterator[str]:
+    """Names of all that an object holds."""
+    yield from getattr(thing, "__dict__", ())
+    for cls in type(thing).__mro__:
+        slots = getattr(cls, "__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
+
+
+def differences(one: object, other: object) -> Iterator[str]:
+    """Where two machines differ."""
+    pairs: dict[int, int] = {}
+    back: dict[int, int] = {}
+    todo: list[tuple[str, Any, Any]] = [("machine", one, other)]
+    while todo:
+        at, a, b = todo.pop()
+        if type(a) is not type(b):
+            yield f"{at}: {type(a).__name__}, {type(b).__name__}"
+        elif isinstance(a, WALKED):
+            if pairs.get(id(a), id(b)) != id(b) or back.get(id(b), id(a)) != id(a):
+                yield f"{at}: {type(a).__name__} is shared otherwise"
+            elif id(a) not in pairs:
+                pairs[id(a)], back[id(b)] = id(b), id(a)
+                todo += [(f"{at}.{n}", getattr(a, n), getattr(b, n)) for n in fields(a) if n not in PASSING]
+        elif isinstance(a, dict):
+            if list(a) != list(b):
+                yield f"{at}: {list(a)}, {list(b)}"
+            else:
+                todo += [(f"{at}[{key}]", a[key], b[key]) for key in a]
+        elif isinstance(a, list | tuple | deque):
+            if len(a) != len(b):
+                yield f"{at}: {len(a)} long, {len(b)} long"
+            else:
+                todo += [(f"{at}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
+        elif not (a is b or a == b):
+            yield f"{at}: {a!r}, {b!r}"
+
+
+class Reload:
+    """An observer: after every so many records the machine is dumped, loaded and walked."""
+
+    def __init__(self, plan: Plan, dice: random.Random, share: float) -> None:
+        self.plan, self.dice, self.share, self.count = plan, dice, share, 0
+
+    def __call__(self, machine: Machine, record: r.Record, delta: Delta) -> None:
+        if self.dice.random() < self.share:
+            self.count += 1
+            loaded = Machine.load(self.plan, json.loads(json.dumps(machine.dump())))
+            found = list(differences(machine, loaded))
+            assert not found, f"record {record.seq}: {found[:3]}"
+
+
+KINDS: dict[str, Callable[[int], Sketch]] = {
+    "structured": structured,
+    "unstructured": unstructured,
+    "mutated": mutated,
+}
+
+
+def reloaded(make: Callable[[int], Sketch], seed: int, count: int) -> int:
+    """How many snapshots of a drawn graph's runs were loaded and walked."""
+    sketch, dice, walked = settle(make(seed)), random.Random(seed), 0
+    if dice.random() < 0.25:
+        sketch.limits = Limits(steps=dice.randint(3, 12), concurrency=dice.choice((None, 2)))
+    try:
+        plan = sketch.plan()
+    except InvalidGraph:
+        return 0
+    behaviour = Seeded(seed, asks=0.1, retries=0.1, silent=0.1)
+    values = values_for(dice)
+    for number, order in enumerate(orders(plan, count, seed)):
+        reload = Reload(plan, dice, 0.5)
+        try:
+            Simulation(
+                plan, behaviour, order=order, seed=seed + number, values=values, most_steps=100, observers=[reload],
+                pauses=0.03,
+            ).run()  # fmt: skip
+        except TooLongError:
+            pass
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nin {sketch.text}\nvalues {values}, order {order.name}") from error
+        walked += reload.count
+    return walked
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loaded_snapshot_is_the_machine_it_was_taken_of(kind: str) -> None:
+    assert sum(reloaded(KINDS[kind], seed, 2) for seed in range(3_000, 3_030)) > 250
+
+
+def test_also_where_a_limit_is_spent_and_nodes_run_once_more() -> None:
+    text = "a -> b, c -> j; j -> a : again; j -> END : ok; * -> n : exhausted; n -> x, y -> k -> END"
+    graph = plan(text, limits=Limits(steps=6, visits={"x": 1}))
+    for order in orders(graph, 8):
+        reload = Reload(graph, random.Random(1), 1.0)
+        script = Script(j=times(9, "again", "ok"))
+        run = Simulation(graph, script, order=order, observers=[reload]).run()
+        assert run.count("n") == 1
+        assert reload.count == len(run.records)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_storm_of_snapshots(kind: str, scale: int) -> None:
+    """`--storm-scale N`: N times 120 graphs of each kind, four interleavings each."""
+    assert sum(reloaded(KINDS[kind], seed, 4) for seed in range(4_000, 4_000 + 120 * scale)) > 1_000 * scale
