@@ -47,6 +47,15 @@ if TYPE_CHECKING:
     from orchestrator.graph.problem import Problem
 
 
+def message_of(error: BaseException) -> str:
+    """An error's message, as text that can be stored, also of one that cannot tell it."""
+    try:
+        text = str(error)
+    except Exception as fault:  # a `__str__` of the user's
+        text = f"it has no message: its __str__ raised {type(fault).__name__}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class OrchestratorError(Exception):
     """Base of every error of this library."""
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from orchestrator import errors
-from orchestrator.errors import EffectFailed, StepTimeout
+from orchestrator.errors import EffectFailed, StepTimeout, message_of
 from orchestrator.executor.signals import alone
 from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed, StepRetried
 
@@ -23,15 +23,6 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
     error = alone(error)
     kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
     return Failure(type=kind, message=message_of(error), node=activation.node, path=activation.path)
-
-
-def message_of(error: BaseException) -> str:
-    """An error's message, as text that can be stored, also of an error that cannot tell it."""
-    try:
-        text = str(error)
-    except Exception as fault:  # a `__str__` of the user's
-        text = f"it has no message: its __str__ raised {type(fault).__name__}"
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def ended_badly(live: LiveRun, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:

@@ -209,7 +209,7 @@ def points(machine: Machine, records: Sequence[Record]) -> list[Point]:
             done = record if isinstance(record, StepDone) else None
             if activation is not None:
                 schema, values = activation.frame.plan.schema, activation.values
-                if done is not None and done.update:
+                if done is not None and (done.update or done.reduced):
                     values = activation.frame.stepped(activation, done.update, done.ops, done.reduced).values
             found.append(
                 Point(

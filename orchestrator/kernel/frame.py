@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.errors import ConflictingUpdate
+from orchestrator.errors import StepError
 from orchestrator.graph.topology import END, START, STOP, Route
 from orchestrator.kernel.books import FrameResult, Hooks, by_place
 from orchestrator.kernel.joins import Joins
@@ -43,7 +43,7 @@ class Frame(Joins):
     ) -> None:
         """An activation ended: make its version, take its edges."""
         version = activation.version
-        if update:
+        if update or reduced:
             version = self.stepped(activation, update, ops, reduced)
         self._remove(activation)
         if outcome == "exhausted" and not self.plan.topology.has_route(activation.node, outcome):
@@ -62,9 +62,12 @@ class Frame(Joins):
     ) -> Version:
         """The version that an update of this activation makes."""
         schema = self.plan.schema
-        values = schema.apply(activation.version.values, update, ops)
-        if reduced and schema.cls is None:
-            values = {**values, **reduced}
+        if reduced:
+            # What the journal says that a reducer made holds, also if its code is another one by now.
+            rest = {name: value for name, value in update.items() if name not in reduced}
+            values = {**schema.apply(activation.version.values, rest, ops), **schema.decode(reduced)}
+        else:
+            values = schema.apply(activation.version.values, update, ops)
         return Version(
             values,
             parents=(activation.version,),
@@ -224,9 +227,9 @@ class Frame(Joins):
         self.exhausting = None
         try:
             version = self.merged(versions, mix(self.key, "exhausted"), ROOT)
-        except ConflictingUpdate as conflict:
+        except StepError as fault:
             self.finish(
-                FrameResult("failed", self.root.values, Failure(type="ConflictingUpdate", message=str(conflict)))
+                FrameResult("failed", self.root.values, Failure(type=type(fault).__name__, message=str(fault)))
             )
             return
         if target is None or target in (END, STOP):
@@ -250,8 +253,8 @@ class Frame(Joins):
         versions = self.ended_versions or [self.root]
         try:
             version = self.merged(versions, mix(self.key, "END"), ROOT)
-        except ConflictingUpdate as conflict:
-            failure = Failure(type="ConflictingUpdate", message=str(conflict), node=END)
+        except StepError as fault:
+            failure = Failure(type=type(fault).__name__, message=str(fault), node=END)
             self.finish(FrameResult("failed", self.root.values, failure))
             return
         self.finish(FrameResult(status, version.values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.errors import ConflictingUpdate
+from orchestrator.errors import StepError
 from orchestrator.kernel.books import Books, by_place
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.token import Activation, Cell, Group, OpenFork, Phase, mix
@@ -36,9 +36,9 @@ class Joins(Books):
         fault: Failure | None = None
         try:
             version = self.merged([token.version for token in arrivals], key, place, entry.version)
-        except ConflictingUpdate as conflict:
-            version = first.version
-            fault = Failure(type="ConflictingUpdate", message=str(conflict), node=join)
+        except StepError as error:
+            version = entry.version  # what all know of each other
+            fault = Failure(type=type(error).__name__, message=str(error), node=join)
         for token in arrivals:
             self._remove(token)
         stack = tuple(pair for pair in first.stack if pair[0] in outer)
@@ -95,8 +95,8 @@ class Joins(Books):
         if needed:
             try:
                 token.version = self._needed(group, cell, needed)
-            except ConflictingUpdate as conflict:
-                token.fault = Failure(type="ConflictingUpdate", message=str(conflict), node=token.node)
+            except StepError as error:
+                token.fault = Failure(type=type(error).__name__, message=str(error), node=token.node)
         if token.fault is not None:
             token.phase = Phase.QUEUED
             self.queue.append(token)

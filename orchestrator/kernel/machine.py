@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.errors import StoreCorrupt
@@ -243,6 +244,9 @@ class Machine(Inquiry):
         self.ended = record
         if self.root is not None and self.result is None:
             self.root.finish(FrameResult(record.status, self.root.trunk().values, record.error))
+        if self.root is not None and self.root.result is not None and record.reduced:
+            values = {**self.root.result.values, **self.plan.schema.decode(record.reduced)}
+            self.root.result = replace(self.root.result, values=values)
         self.questions.clear()
 
 

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ConflictingUpdate
+from orchestrator.errors import ConflictingUpdate, InvalidUpdate, message_of
 
 if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
@@ -131,6 +131,7 @@ def merge(
 
     Raises:
         ConflictingUpdate: two updates of one plain field know nothing of each other.
+        InvalidUpdate: a reducer does not take what it takes in each branch alone.
     """
     tips = {id(version): version for version in arrivals}
     if len(tips) == 1 and not local:
@@ -159,10 +160,23 @@ def merge(
                         f"of each other; give {name!r} a reducer, or let one of them write another field"
                     )
                 writers[name] = version
-        values = schema.apply(values, update, version.ops or {})
+        values = _applied(schema, values, update, version)
     if local:
         values.update(local)
     return Version(values, parents=tuple(tips.values()), key=key, path=path)
+
+
+def _applied(
+    schema: StateSchema, values: Mapping[str, object], update: Mapping[str, object], version: Version
+) -> dict[str, object]:
+    try:
+        return schema.apply(values, update, version.ops or {})
+    except Exception as error:  # of a reducer of the user's: a fold has to come to an end all the same
+        reducers = ", ".join(f"{name!r}" for name in update if not schema.fields[name].plain)
+        raise InvalidUpdate(
+            f"the update of {version.node} cannot be merged with those of other branches: a reducer ({reducers}) "
+            f"raised {type(error).__name__}: {message_of(error)}"
+        ) from error
 
 
 def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:

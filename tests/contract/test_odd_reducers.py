@@ -18,6 +18,7 @@ from pydantic import (
 
 from orchestrator import Executor, Graph, Run, add, append, extend, local, merge, node, replace, union
 from orchestrator.errors import GraphError
+from orchestrator.nodes import Ask
 
 pytestmark = pytest.mark.anyio
 
@@ -45,11 +46,11 @@ async def told(url: str, graph: Graph, given: Any = None) -> Run:
         run = await ex.start(graph, given)
         loaded = await ex.load(run.run_id)
         assert loaded.values == run.values
-        history = [point.values for point in await ex.history(run.run_id)]
+        history = [point.values for point in await ex.history(run.run_id) if point.outcome]
     async with Executor(url) as ex:
         without = await ex.load(run.run_id)
         assert without.values == run.values
-        assert [point.values for point in await ex.history(run.run_id)] == history
+        assert [point.values for point in await ex.history(run.run_id) if point.outcome] == history
         assert without.state is not None
     return run
 
@@ -120,3 +121,73 @@ async def test_a_reducer_that_does_not_take_two_is_refused_when_the_graph_is_bui
 async def test_a_root_model_is_no_state() -> None:
     with pytest.raises(GraphError, match="RootModel, which has no fields"):
         chain(Numbers, None)
+
+
+def picky(old: str, new: str) -> str:
+    if old and new == "b":
+        raise ValueError("no b after something")
+    return old + new
+
+
+class Picky(BaseModel):
+    x: Annotated[str, picky] = ""
+    mixed: Annotated[int | str, add] = 0
+
+
+@pytest.mark.parametrize("edges", ["START -> s -> a, b -> j -> END", "START -> s -> a, b -> END"])
+@pytest.mark.parametrize(
+    ("first", "second", "error"),
+    [
+        ({"x": "a"}, {"x": "b"}, "ValueError"),
+        ({"mixed": 1}, {"mixed": replace("b")}, None),
+        ({"mixed": replace("b")}, {"mixed": 1}, "TypeError"),
+    ],
+)
+async def test_a_reducer_that_breaks_in_a_merge_fails_the_run_and_does_not_leave_it_behind(
+    edges: str, first: Any, second: Any, error: str | None, tmp_path: pathlib.Path
+) -> None:
+    nodes = {"s": lambda state: None, "a": lambda state: first, "b": lambda state: second}
+    if "j" in edges:
+        nodes["j"] = node(join="all")(lambda state: None)
+    run = await told(f"sqlite:///{tmp_path}/runs.db", Graph(name="g", state=Picky, nodes=nodes, edges=edges))
+    if error is None:
+        assert run.status == "completed"
+        return
+    assert (run.status, run.error.type) == ("failed", "InvalidUpdate")
+    assert "the update of b cannot be merged" in run.error.message
+    assert error in run.error.message
+
+
+TIMES = [2]
+"""How many times the reducer below adds its item: its code, so to say."""
+
+
+def several(old: list[int], new: int) -> list[int]:
+    return [*old, *[new] * TIMES[0]]
+
+
+class Several(BaseModel):
+    xs: Annotated[list[int], several] = []
+    reply: str = ""
+
+
+@pytest.mark.parametrize("join", [{"xs": 9}, None])
+async def test_what_a_reducer_made_holds_without_its_code_and_when_its_code_has_changed(
+    join: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    nodes = {
+        "s": lambda state: {"xs": 0}, "a": lambda state: {"xs": 1}, "b": lambda state: {"xs": 2},
+        "j": node(join="all")(lambda state: join), "ask": Ask(prompt="?"), "end": lambda state: {"xs": 5},
+    }  # fmt: skip
+    graph = Graph(
+        name="g", state=Several, nodes=nodes, edges="START -> s -> a, b -> j -> ask -> end -> END", output="xs"
+    )
+    run = await told(url, graph)
+    made = [0, 0, 1, 1, 2, 2, *([9, 9] if join else [])]
+    assert (run.status, run.values["xs"]) == ("paused", made)
+    monkeypatch.setattr(f"{__name__}.TIMES", [3])
+    async with Executor(url, graphs=[graph]) as ex:
+        assert (await ex.load(run.run_id)).values["xs"] == made
+        run = await ex.answer(run.run_id, run.waiting[0].id, "go on")
+        assert run.output == [*made, 5, 5, 5]
