@@ -228,9 +228,7 @@ class Frame(Joins):
         try:
             version = self.merged(versions, mix(self.key, "exhausted"), ROOT)
         except StepError as fault:
-            self.finish(
-                FrameResult("failed", self.root.values, Failure(type=type(fault).__name__, message=str(fault)))
-            )
+            self.finish(FrameResult("failed", self.root.values, Failure(type=type(fault).__name__, message=str(fault))))
             return
         if target is None or target in (END, STOP):
             self.finish(FrameResult("exhausted", version.values))
