@@ -24,6 +24,22 @@ def canonical(value: object) -> str:
     return _encoder.encode(value)
 
 
+def storable(text: str) -> str:
+    """A text without the halves of surrogate pairs, which UTF-8 cannot say; a model may well write one."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def cleaned(value: object) -> object:
+    """The value with `storable` texts, also in its mappings and lists; whatever is no JSON stays as it is."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {cleaned(key): cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item) for item in value]
+    return value
+
+
 def digest(value: object) -> str:
     """The first 128 bits, in hex, of the SHA-256 of a value's canonical text."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import AgentError, InvalidAnswer, QuestionUnknown, StaleAnswer
 from orchestrator.executor.signals import Suspend
 from orchestrator.graph.codec import Codec, Unfit
-from orchestrator.jsontypes import digest
+from orchestrator.jsontypes import digest, storable
 from orchestrator.kernel.question import Answer, Approve, Deny, Question, QuestionKind, Value
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.kernel.token import mix
@@ -76,9 +76,11 @@ def as_answer(given: object) -> Answer:
         InvalidAnswer: JSON cannot say it.
         SecretInState: it holds a secret.
     """
-    if isinstance(given, Approve | Deny):
-        return given
+    if isinstance(given, Deny):
+        return Deny(reason=storable(given.reason))
     try:
+        if isinstance(given, Approve):
+            return given if given.args is None else Approve(args=_anything.encode(given.args))
         return Value(value=_anything.encode(given.value if isinstance(given, Value) else given))
     except Unfit as error:
         raise InvalidAnswer(f"an answer is plain JSON: {error}") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import RunConflict, RunExists
 from orchestrator.executor.control import check_risk, resume, wait_for
 from orchestrator.graph.graph import Graph
+from orchestrator.jsontypes import storable
 from orchestrator.kernel.records import RunStarted
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ async def begin(
             graph,
             values,
             name,
-            labels=labels or {},
+            labels=_labels(labels or {}),
             approve=approve,
             limits=limits,
             refs=_refs(host.given, graph) if refs is None else refs,
@@ -67,6 +68,13 @@ async def join(host: Host, run_id: str) -> Run:
             return await resume(host, run_id, approve=None, accept=False, wait=0.0)
         except RunConflict:
             continue
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+    for name, value in labels.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ValueError(f"label {name!r}: {value!r}: labels are texts with names")
+    return {storable(name): storable(value) for name, value in labels.items()}
 
 
 def _refs(given: Given, graph: Graph) -> dict[str, object]:

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
-from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ModelError
 from orchestrator.executor.effects import Effect, result_of
-from orchestrator.jsontypes import digest
+from orchestrator.graph.codec import Codec, Unfit
+from orchestrator.jsontypes import cleaned, digest
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, calling_node
 from orchestrator.models.messages import Message, Reply
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
@@ -151,18 +151,18 @@ class LedgeredModel:
                     reply = event.reply
             if reply is None:
                 raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
-            ledger.end(ticket, effect, _bare(reply))
+            reply = ledger.end(ticket, effect, _bare(reply))
         except GeneratorExit:
             ledger.broke(ticket, ModelError("the node stopped reading the reply"))
             raise
         except BaseException as error:
             ledger.broke(ticket, error)
             raise
-        yield ModelEvent(reply=request.parse(_bare(reply)))
+        yield ModelEvent(reply=request.parse(reply))
 
     def _effect(self, request: ModelRequest) -> Effect[Reply]:
         machine = self._context.live.machine
-        asked = _plain(f"the request to model {self.name!r}", request.data())
+        asked = plain(f"the request to model {self.name!r}", request.data())
 
         async def run(key: str) -> Reply:
             calling_node.set(self._context.node)
@@ -244,14 +244,14 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
         attempt = 1
         while True:
             try:
-                return await tool.perform(args, key=key, ctx=context), False
+                return _told(await tool.perform(args, key=key, ctx=context)), False
             except GraphUnknown:
                 raise
             except Exception as error:
                 retry = tool.retry
                 if retry is None or attempt >= retry.attempts or not retry.matches(error):
                     # That a connection broke, or time ran out, does not say whether the other side did it.
-                    return tool.failure(error), isinstance(error, OSError | TimeoutError)
+                    return _told(tool.failure(error)), isinstance(error, OSError | TimeoutError)
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
 
@@ -262,7 +262,7 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
             effect=tool.effect,
             request={"args": dict(args), "schema": tool.schema_digest},
             run=run,
-            encode=lambda found: found[0].model_dump(mode="json", exclude_defaults=True),
+            encode=lambda found: _data(found[0]),
             decode=lambda found: (_tool_result(found), False),
             unknown=lambda found: found[1],
             reconcile=_reconciler(tool),
@@ -271,11 +271,26 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
     return result
 
 
+_NOTHING = ToolResult().model_dump()
+
+
+def _data(result: ToolResult) -> dict[str, Any]:
+    """A result without what goes without saying: as of `ToolResult`, whatever the defaults of its own class are."""
+    data = result.model_dump(mode="json", include=set(ToolResult.model_fields))
+    return {name: value for name, value in data.items() if value != _NOTHING[name]}
+
+
 def _tool_result(found: object) -> ToolResult:
     """A tool's result from the journal, or from a person who said what it was."""
     if isinstance(found, Mapping) and found.keys() <= ToolResult.model_fields.keys():
-        return ToolResult.model_validate(found)
+        kind = ToolFailure if found.get("error") is not None and found.get("exit_code") else ToolResult
+        return kind.model_validate(found)
     return ToolResult(output=cast("Any", found))
+
+
+def _told(result: ToolResult) -> ToolResult:
+    """A result as the journal will tell it."""
+    return _tool_result(_data(result))
 
 
 def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool] | None]] | None:
@@ -307,35 +322,56 @@ async def call_function(
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None,
 ) -> T:
     """See `Context.effect`."""
-    adapter: TypeAdapter[T] = TypeAdapter(returns)
-    wants_key = "idempotency_key" in inspect.signature(fn).parameters
+    codec = Codec(returns)
 
-    async def run(key: str) -> T:
-        given: dict[str, Any] = {"idempotency_key": key} if wants_key else {}
-        return cast(T, await run_function(partial(fn, *args, **given), limiter=context.live.given.threads))
+    async def run(key: str) -> object:
+        given: dict[str, Any] = {"idempotency_key": key} if _wants_key(fn) else {}
+        return encode(cast(T, await run_function(partial(fn, *args, **given), limiter=context.live.given.threads)))
 
     def encode(value: T) -> object:
         try:
-            return adapter.dump_python(value, mode="json")
-        except PydanticSerializationError as error:
-            raise InvalidUpdate(f"effect {name!r} returned what has no JSON form: {error}") from None
+            return codec.encode(value)
+        except Unfit as error:
+            raise InvalidUpdate(f"effect {name!r} gave what it cannot give: {error}") from None
 
-    return await context.ledger.perform(
-        Effect(
+    async def look(key: str) -> object:
+        found = reconcile(key) if reconcile is not None else None
+        found = await found if inspect.isawaitable(found) else found
+        return None if found is None else encode(found)
+
+    found = await context.ledger.perform(
+        Effect[object](
             kind="effect",
             name=name,
             effect=effect,
-            request={"args": _plain(f"the arguments of effect {name!r}", list(args))},
+            request={"args": plain(f"the arguments of effect {name!r}", list(args))},
             run=run,
-            encode=encode,
-            decode=adapter.validate_python,
-            reconcile=reconcile,
+            encode=lambda value: value,
+            decode=lambda value: value,
+            reconcile=None if reconcile is None else look,
         )
     )
-
-
-def _plain(what: str, value: Any) -> Any:
+    # Read from its JSON also when it has just been made, so that a replay gives the same.
     try:
-        return to_jsonable_python(value)
-    except PydanticSerializationError as error:
+        return cast(T, codec.load(found))
+    except Unfit as error:
+        raise InvalidUpdate(f"effect {name!r} has a result that it cannot have: {error}") from None
+
+
+def _wants_key(function: Callable[..., object]) -> bool:
+    try:
+        return "idempotency_key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return False
+
+
+def plain(what: str, value: Any) -> Any:
+    """A value as JSON.
+
+    Raises:
+        InvalidUpdate: it has no JSON form.
+    """
+    try:
+        return cleaned(to_jsonable_python(cleaned(value)))
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise InvalidUpdate(f"{what} have no JSON form, and are journaled: {error}") from None

@@ -14,6 +14,7 @@ from orchestrator.executor.asking import RISKS, check_answer, stale_or_unknown
 from orchestrator.executor.inbox import answer_run, cancel_run, look, pause_run
 from orchestrator.executor.ownership import is_held
 from orchestrator.executor.reading import load
+from orchestrator.jsontypes import storable
 from orchestrator.kernel.records import FINAL, Answered
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ async def answer(
     host: Host, run_id: str, question: str, given: Answer, *, by: str, digest: str | None, resume: bool
 ) -> Run:
     """See `Executor.answer`."""
+    by = storable(by)
     while True:
         live = host.live.get(run_id)
         if live is not None and not live.closing:
@@ -215,6 +217,7 @@ async def cancel(host: Host, run_id: str, *, by: str, reason: str) -> Run:
 
 
 async def _command(host: Host, run_id: str, kind: str, by: str, reason: str, act: Callable[..., bool]) -> Run:
+    by, reason = storable(by), storable(reason)
     while True:
         live = host.live.get(run_id)
         if live is not None and not live.closing:

@@ -23,7 +23,7 @@ from orchestrator.errors import GraphUnknown, InvalidUpdate
 from orchestrator.executor.asking import by_policy, policy_answers
 from orchestrator.executor.clock import next_due, ring
 from orchestrator.executor.ownership import give_back
-from orchestrator.executor.signals import found_in
+from orchestrator.executor.signals import alone, found_in
 from orchestrator.executor.stepping import run_step
 from orchestrator.kernel.records import Answered, Asked, EffectSettled, Ended, Failure
 
@@ -142,7 +142,7 @@ class LiveRun:
         try:
             await self._drive(look)
         except BaseExceptionGroup as group:
-            raise found_in(group, (KeyboardInterrupt, SystemExit)) or group from None
+            raise found_in(group, (KeyboardInterrupt, SystemExit)) or alone(group) from None
         finally:
             self.closing = True
             with anyio.CancelScope(shield=True):
@@ -203,7 +203,7 @@ class LiveRun:
                     if not 0 <= now - self._yielded < YIELD_AFTER:
                         self._yielded = now
                         await checkpoint()
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # let out here, SystemExit would stop asyncio's loop where it stands
             self.fail(error)
         finally:
             self._active -= 1

@@ -26,7 +26,7 @@ import anyio.lowlevel
 from orchestrator.errors import EffectFailed, ReplayMismatch
 from orchestrator.executor.asking import answer_to
 from orchestrator.executor.signals import Refused
-from orchestrator.jsontypes import digest
+from orchestrator.jsontypes import cleaned, digest
 from orchestrator.kernel.question import Question, Value
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
 from orchestrator.kernel.token import mix
@@ -107,8 +107,7 @@ class Ledger:
             return result_of(settled, effect)
         inside = _inside.set(_inside.get() | {ticket.key})
         try:
-            value = await effect.run(ticket.key)
-            self.end(ticket, effect, value)
+            value = self.end(ticket, effect, await effect.run(ticket.key))
         except BaseException as error:
             self.broke(ticket, error)
             raise
@@ -140,11 +139,16 @@ class Ledger:
                 return found, None
         return None, await self._intend(effect, key, wanted, occurrence, again=True)
 
-    def end(self, ticket: Ticket, effect: Effect[T], value: T) -> None:
-        """Journal the result of an effect."""
+    def end(self, ticket: Ticket, effect: Effect[T], value: T) -> T:
+        """Journal the result of an effect, and give it as a replay will."""
         unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
         usage = None if effect.usage is None else effect.usage(value)
-        self._land(ticket, result=effect.encode(value), usage=usage, unknown=unknown)
+        result = effect.encode(value)
+        clean = cleaned(result)
+        if clean != result:
+            result, value = clean, effect.decode(clean)
+        self._land(ticket, result=result, usage=usage, unknown=unknown)
+        return value
 
     def broke(self, ticket: Ticket, error: BaseException) -> None:
         """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled."""

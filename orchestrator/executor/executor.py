@@ -114,6 +114,8 @@ class Executor:
         finally:
             with anyio.CancelScope(shield=True):
                 await self.close()
+        if self._host.fatal is not None:
+            raise self._host.fatal
 
     async def close(self) -> None:
         """Close the store, if it was given as a URL. Leaving the `async with` block does so."""

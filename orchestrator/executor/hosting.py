@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, StoreError
+from orchestrator.errors import RunConflict, RunEnded, StoreError
 from orchestrator.executor import ownership
 from orchestrator.executor.driving import LAST_FLUSH, LiveRun
 from orchestrator.executor.inbox import POLL, handle, look
@@ -45,6 +45,8 @@ class Host:
         self.faults: dict[str, BaseException] = {}
         """Why runs that nobody awaits were given up."""
         self.tasks: TaskGroup | None = None
+        self.fatal: SystemExit | None = None
+        """What a run that nobody awaits wants the process to end with."""
         self.stopping = False
         """Whether the process is about to end."""
         self._some = anyio.Event()
@@ -282,9 +284,12 @@ class Host:
         """Drive a run that nobody awaits; its error is kept for whoever asks."""
         try:
             await self.drive(live)
-        except OrchestratorError as error:
+        except Exception as error:
             self.faults[live.run_id] = error
             log.warning("run %s was given up and can be resumed: %s", live.run_id, error)
+        except SystemExit as error:
+            self.fatal = error  # not let out here: it would stop asyncio's loop where it stands
+            self.background().cancel_scope.cancel()
 
     def run_of(self, live: LiveRun) -> Run:
         """The run as it stands at the end of a drive."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate, ReplayMismatch, StepTimeout
@@ -19,8 +20,9 @@ from orchestrator.executor.effects import Effect, Ledger
 from orchestrator.executor.failing import ended_badly, failure_of
 from orchestrator.executor.nesting import faulted, subgraph_step
 from orchestrator.executor.signals import Refused, Suspend, found_in
+from orchestrator.graph.codec import shown
 from orchestrator.graph.outcome import RESERVED, Outcome
-from orchestrator.jsontypes import JsonObject
+from orchestrator.jsontypes import JsonObject, cleaned, storable
 from orchestrator.kernel.records import Asked, EffectClass, Failure, step_done
 
 if TYPE_CHECKING:
@@ -135,7 +137,9 @@ class StepContext(Context[Any]):
         return await call_function(self, name, fn, args, returns, effect, reconcile)
 
     async def emit(self, name: str, data: object = None) -> None:
-        self.tell("emitted", name=name, data=data)
+        if self.live.watchers:
+            data = to_jsonable_python(cleaned(data), fallback=shown, serialize_unknown=True)
+            self.tell("emitted", name=storable(name), data=data)
 
     async def ask(
         self,
@@ -148,10 +152,18 @@ class StepContext(Context[Any]):
         schema: Mapping[str, object] | None = None,
         deadline: float | None = None,
     ) -> Any:
+        from orchestrator.executor.calls import plain
+
+        payload = plain("the payload of a question", dict(payload or {}))
+        prompt = storable(prompt)
+        if not all(isinstance(choice, str) for choice in choices):
+            raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices are texts")
+        choices = [storable(choice) for choice in choices]
+        schema = None if schema is None else plain("the schema of an answer", dict(schema))
         occurrence, self._asked = self._asked, self._asked + 1
-        tool = self.live.given.tool_map.get(str(payload["tool"])) if payload and "tool" in payload else None
+        tool = self.live.given.tool_map.get(str(payload["tool"])) if "tool" in payload else None
         question = make_question(
-            self, occurrence, kind, prompt=prompt, payload=payload or {}, choices=choices, schema=schema,
+            self, occurrence, kind, prompt=prompt, payload=payload, choices=choices, schema=schema,
             deadline=deadline, tool=tool,
         )  # fmt: skip
         if self._ledger is not None and question.id not in self.activation.answers:
@@ -366,7 +378,7 @@ def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
         raise InvalidUpdate(
             f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
         )
-    raise InvalidUpdate(f"{node} returned {result!r}: return an Outcome, a mapping of state fields, or None")
+    raise InvalidUpdate(f"{node} returned {shown(result)}: return an Outcome, a mapping of state fields, or None")
 
 
 def _own(value: object) -> object:

@@ -62,7 +62,7 @@ async def streamed(host: Host, live: LiveRun) -> AsyncIterator[Stream]:
     async def drive() -> None:
         try:
             await host.drive(live)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             live.fault = live.fault or error  # raised where the events are read
 
     try:

@@ -38,16 +38,18 @@ class _Guarded:
     def hear(self, number: int, frame: FrameType | None) -> None:
         """Have all executors stop. A second signal ends the process at once, and so does one that a fork gets."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if os.getpid() != self.process or not self.tell:
+        self.told = os.getpid() == self.process
+        for event, tell in list(self.tell.items() if self.told else ()):
+            try:
+                tell()
+            except RuntimeError:  # its event loop is gone, and could not close it
+                del self.tell[event]
+        if not self.told or not self.tell:
             os.kill(os.getpid(), signal.SIGTERM)
-            return
-        self.told = True
-        for tell in list(self.tell.values()):
-            tell()
 
     def leave(self, event: anyio.Event) -> None:
         """One executor is closed, or has stopped."""
-        del self.tell[event]
+        self.tell.pop(event, None)
         if self.tell:
             return
         if self.told:

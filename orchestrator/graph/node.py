@@ -13,6 +13,7 @@ fields, so they can be renamed where the node is used, and are checked when the 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -86,6 +87,8 @@ class Node(BaseModel):
             cls.declares = outcomes
         elif "run" in cls.__dict__ and "declares" not in cls.__dict__:
             cls.declares = None  # a new `run` may say other outcomes; read when first asked for
+        if not inspect.iscoroutinefunction(cls.run):
+            raise TypeError(f"run of node kind {cls.__qualname__} is not async: write async def run(self, state, ctx)")
         taken = Node.kinds.get(cls.kind)
         if taken is not None and _shipped(taken) and not _shipped(cls):
             raise TypeError(

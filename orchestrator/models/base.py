@@ -65,7 +65,7 @@ class ModelRequest:
         """A request from the arguments of `Model.complete`."""
         schema, kind = _output(output)
         return cls(
-            messages=(user(messages),) if isinstance(messages, str) else tuple(messages),
+            messages=(user(messages),) if isinstance(messages, str) else _messages(messages),
             tools=tool_params(tools),
             output=schema,
             output_type=kind,
@@ -203,6 +203,14 @@ class RequestModel(ABC):
         """See `Model.stream`. Gives one event, when the reply is whole."""
         reply = await self.complete(messages, tools, output, task=task, **options)
         yield ModelEvent(reply=reply)
+
+
+def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:
+    found = tuple(messages)
+    for message in found:
+        if not isinstance(message, Message):
+            raise TypeError(f"{message!r:.60} is no Message: give a text, or messages made by system(), user(), ...")
+    return found
 
 
 def tool_params(tools: Iterable[ToolLike]) -> tuple[JsonObject, ...]:

@@ -22,7 +22,7 @@ import anyio
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from orchestrator.errors import AgentError, SecretInState, ToolError
+from orchestrator.errors import AgentError, SecretInState, ToolError, message_of
 from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
 from orchestrator.jsontypes import JsonObject, digest
@@ -266,7 +266,8 @@ class Tool:
         if isinstance(error, ToolError):
             return ToolFailure(error=error.message)
         kind = {"exception": type(error).__name__}
-        return ToolFailure(error=f"Unexpected error executing tool {self.name}: {error}", metadata=dict(kind))
+        words = f"Unexpected error executing tool {self.name}: {message_of(error)}"
+        return ToolFailure(error=words, metadata=dict(kind))
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the tool like a function: arguments are validated, its value is returned and its errors are raised.
