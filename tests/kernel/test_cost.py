@@ -6,6 +6,7 @@ live, or all that ended, shows whatever it calls. Each run is made once short an
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -54,6 +55,13 @@ Chooses = Callable[[Machine, int], tuple[int, str, Mapping[str, Any]]]
 
 def per_step(graph: Plan, chooses: Chooses, steps: int, values: Mapping[str, Any], window: int) -> float:
     """Lines per step, over the last `window` steps of so many."""
+    return driven(graph, chooses, steps, values, window)[1] / window
+
+
+def driven(
+    graph: Plan, chooses: Chooses, steps: int, values: Mapping[str, Any], window: int = 0
+) -> tuple[Machine, int]:
+    """The machine after so many steps, and the lines that the last `window` of them ran."""
     machine = Machine(graph)
     start = graph.schema.initial(values)
     machine.apply(r.RunStarted(seq=1, ts=1.0, run_id="run", graph="g", structure="s", content="c", values=dict(start)))
@@ -70,7 +78,7 @@ def per_step(graph: Plan, chooses: Chooses, steps: int, values: Mapping[str, Any
         else:
             with work.counted():
                 machine.apply(record)
-    return work.lines / window
+    return machine, work.lines
 
 
 def node_of(machine: Machine, place: int) -> str:
@@ -115,6 +123,12 @@ def test_a_step_costs_the_same_after_eight_times_as_many_rounds(name: str) -> No
     short = per_step(graph, chooses, steps, {}, 20)
     long = per_step(graph, chooses, steps * TIMES, {}, 20)
     assert long < 1.25 * short, f"{short:.0f} lines per step, then {long:.0f}"
+
+
+def test_rounds_leave_nothing_behind_where_nothing_else_is_open() -> None:
+    """K8, R15: what a machine holds is what a snapshot of it writes."""
+    sizes = [len(json.dumps(driven(plan(K8, schema=Lean), forward, 40 * times, {})[0].dump())) for times in (1, TIMES)]
+    assert sizes[1] < 1.1 * sizes[0], sizes
 
 
 def items(count: int) -> dict[str, list[int]]:

@@ -50,23 +50,23 @@ def judged(sketch: Sketch, seed: int, count: int) -> Counter[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_checks_let_pass_never_gets_stuck(kind: str) -> None:
     found: Counter[str] = Counter()
-    for seed in range(1_000, 1_100):
+    for seed in range(1_000, 1_045):
         drawn = KINDS[kind](seed)
         found += judged(drawn, seed, 2)
         if problems_of(drawn):
             found += judged(settle(drawn), seed, 2)
-    assert found["accepted"] > 60, found
-    assert found["completed"] > 100, found
+    assert found["accepted"] > 25, found
+    assert found["completed"] > 40, found
 
 
 def test_every_check_refuses_something() -> None:
     """Else the law above would hold of checks that are never asked."""
     found: Counter[str] = Counter()
-    for seed in range(400):
+    for seed in range(200):
         for sketch in (mutated(seed), unstructured(seed)):
             codes = {problem.code for problem in problems_of(sketch)} | {p.code for p in problems_of(settle(sketch))}
             found.update(code[:2] for code in codes)
-    assert all(found[code] >= 3 for code in ("C1", "C2", "C3", "C4", "C5", "C6")), found
+    assert all(found[code] >= 1 for code in ("C1", "C2", "C3", "C4", "C5", "C6")), found
 
 
 @pytest.mark.storm
