@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.errors import AgentError, InvalidAnswer, QuestionUnknown, StaleAnswer
 from orchestrator.executor.signals import Suspend
@@ -80,7 +80,9 @@ def as_answer(given: object) -> Answer:
         return Deny(reason=storable(given.reason))
     try:
         if isinstance(given, Approve):
-            return given if given.args is None else Approve(args=_anything.encode(given.args))
+            return (
+                given if given.args is None else Approve(args=cast("dict[str, object]", _anything.encode(given.args)))
+            )
         return Value(value=_anything.encode(given.value if isinstance(given, Value) else given))
     except Unfit as error:
         raise InvalidAnswer(f"an answer is plain JSON: {error}") from None

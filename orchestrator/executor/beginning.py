@@ -35,6 +35,7 @@ async def begin(
     name = uuid.uuid4().hex[:16] if run_id is None else check_run_id(run_id)
     graph = host.given.graph(graph, name) if isinstance(graph, str) else graph
     host.given.graphs.setdefault(graph.name, graph)
+    host.given.begun[graph.content] = graph
     host.given.check(graph)
     values = graph.initial(given)
     try:

@@ -155,7 +155,7 @@ class Host:
         info = await self.store.info(run_id)
         if info.status in FINAL:
             raise RunEnded(run_id, info.status)
-        graph = self.given.graph(info.graph, run_id)
+        graph = self.given.graph(info.graph, run_id, info.content)
         self.given.check(graph)
         self.background()
         lease = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl, wait=wait)
@@ -193,7 +193,7 @@ class Host:
 
     async def stored_graph(self, info: RunInfo) -> Graph:
         """The graph of a run as it was stored, without code; with code if the executor has just this one."""
-        known = self.given.graphs.get(info.graph)
+        known = self.given.begun.get(info.content) or self.given.graphs.get(info.graph)
         if known is not None and known.structure == info.structure:
             return known
         return Graph.from_data(await self.store.graph(info.content))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -38,14 +38,16 @@ class Given:
     """For nodes that are sync functions."""
     gate: anyio.CapacityLimiter | None
     """How many steps of all runs may run at the same time."""
+    begun: dict[str, Graph] = field(default_factory=dict)
+    """Graphs that runs were begun with here, by their content."""
 
-    def graph(self, name: str, run_id: str) -> Graph:
-        """The graph of a name.
+    def graph(self, name: str, run_id: str, content: str = "") -> Graph:
+        """The graph of a name; of several that had this name, the one of this content.
 
         Raises:
             GraphUnknown: it was not given.
         """
-        graph = self.graphs.get(name)
+        graph = self.begun.get(content) or self.graphs.get(name)
         if graph is None:
             known = ", ".join(self.graphs) or "none"
             raise GraphUnknown(

@@ -154,16 +154,16 @@ class StepContext(Context[Any]):
     ) -> Any:
         from orchestrator.executor.calls import plain
 
-        payload = plain("the payload of a question", dict(payload or {}))
+        shown_with: dict[str, object] = plain("the payload of a question", dict(payload or {}))
         prompt = storable(prompt)
         if not all(isinstance(choice, str) for choice in choices):
             raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices are texts")
         choices = [storable(choice) for choice in choices]
         schema = None if schema is None else plain("the schema of an answer", dict(schema))
         occurrence, self._asked = self._asked, self._asked + 1
-        tool = self.live.given.tool_map.get(str(payload["tool"])) if "tool" in payload else None
+        tool = self.live.given.tool_map.get(str(shown_with["tool"])) if "tool" in shown_with else None
         question = make_question(
-            self, occurrence, kind, prompt=prompt, payload=payload, choices=choices, schema=schema,
+            self, occurrence, kind, prompt=prompt, payload=shown_with, choices=choices, schema=schema,
             deadline=deadline, tool=tool,
         )  # fmt: skip
         if self._ledger is not None and question.id not in self.activation.answers:

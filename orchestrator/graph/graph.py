@@ -120,6 +120,11 @@ class Graph(Verbs, BaseModel):
         return Topology(shapes, self.edges)
 
     @cached_property
+    def depth(self) -> int:
+        """How deep graphs are inside each other here: 1 without subgraphs."""
+        return 1 + max((node.subgraph.depth for node in self.nodes.values() if node.subgraph is not None), default=0)
+
+    @cached_property
     def structure(self) -> str:
         """Digest of nodes, outcomes, joins, edges and the state's schema: what a live run sits on."""
         from orchestrator.graph.digests import structure_digest

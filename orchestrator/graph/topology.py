@@ -64,6 +64,13 @@ class Route:
     map_vertex: str | None
 
 
+class _Table(dict[str, tuple[str, ...]]):
+    """Vertex -> joins; for most vertices there are none, and nothing is kept."""
+
+    def __missing__(self, vertex: str) -> tuple[str, ...]:
+        return ()
+
+
 class Scope:
     """Who can reach which join of one fork, given the forks that were opened before it (R4).
 
@@ -76,13 +83,16 @@ class Scope:
     def __init__(self, topology: Topology, fork: str, below: frozenset[str]) -> None:
         self.fork, self.below = fork, below
         self.joins = topology.joins_of(fork)
-        self.active: dict[str, tuple[str, ...]] = {}
-        self.waiting: dict[str, tuple[str, ...]] = {}
-        entries = {join: topology.entries(join, below) for join in self.joins}
-        for vertex, successors in topology.successors.items():
-            self.active[vertex] = tuple(j for j in self.joins if not entries[j].isdisjoint(successors))
-        for vertex in topology.joins:
-            self.waiting[vertex] = tuple(j for j in self.joins if j != vertex and vertex in entries[j])
+        active: dict[str, dict[str, None]] = {}
+        waiting: dict[str, list[str]] = {}
+        for join in self.joins:
+            for vertex in topology.entries(join, below):
+                for before in topology.predecessors[vertex]:
+                    active.setdefault(before, {})[join] = None
+                if vertex != join and vertex in topology.match:
+                    waiting.setdefault(vertex, []).append(join)
+        self.active = _Table({vertex: tuple(joins) for vertex, joins in active.items()})
+        self.waiting = _Table({vertex: tuple(joins) for vertex, joins in waiting.items()})
 
     def __deepcopy__(self, memo: object) -> Scope:
         return self  # tables of the graph, shared by all runs
@@ -254,15 +264,37 @@ class Topology:
         return None
 
     def _belongs(self, join: str, fork: str, fan: FanOut, found: dict[str, str | None]) -> bool:
-        region = self.reachable(fan.targets, (fork,))
-        if join not in region:
-            return False
-        for other in self.joins:
-            if other == join or other not in region:
-                continue
-            if join not in self.reachable(fan.targets, (fork, other)) and self._match(other, found) == fork:
-                return False
-        return True
+        leading = self._leading_to(join, fork)
+        starts = [target for target in fan.targets if target in leading]
+        others = [other for other in self.joins if other != join and other in leading] if starts else []
+        passed = self._on_every_way(starts, join, leading) if others else ()
+        return bool(starts) and not any(o in passed and self._match(o, found) == fork for o in others)
+
+    def _leading_to(self, vertex: str, avoid: str) -> set[str]:
+        """Vertices with a way to this one (itself included) that does not pass `avoid`."""
+        seen = {vertex}
+        queue = deque(seen)
+        while queue:
+            for before in self.predecessors[queue.popleft()]:
+                if before not in seen and before != avoid:
+                    seen.add(before)
+                    queue.append(before)
+        return seen
+
+    def _on_every_way(self, starts: Iterable[str], goal: str, within: set[str]) -> set[str]:
+        """Vertices that all ways from the starts to the goal lead through."""
+        import networkx as nx
+
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_edges_from(("", start) for start in starts)  # no vertex has an empty name
+        graph.add_edges_from((v, t) for v in within for t in self.successors[v] if t in within)
+        dominators = nx.immediate_dominators(graph, "")
+        passed: set[str] = set()
+        vertex = dominators[goal]
+        while vertex:
+            passed.add(vertex)
+            vertex = dominators[vertex]
+        return passed
 
     @cached_property
     def _by_fork(self) -> dict[str, tuple[str, ...]]:

@@ -157,7 +157,7 @@ class Books:
             scope = entry.scope
             if waiting:
                 joins: Iterable[str] = scope.waiting[token.node]
-            elif token.phase is Phase.PENDING and token.node in scope.waiting:
+            elif token.phase is Phase.PENDING and token.node in self.plan.topology.match:
                 joins = {token.node, *scope.waiting[token.node]} & entry.reach.keys()
             else:
                 joins = scope.active[token.node]

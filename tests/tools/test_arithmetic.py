@@ -104,6 +104,7 @@ def test_examples(name: str, a: object, b: object, output: object) -> None:
         ("power", 1.5, 10**9, "too large"),
         ("multiply", 10**900, 10**900, "more than 1000 digits"),
         ("multiply", 1e300, 1e300, "too large"),
+        ("add", 8.988465674311579e307, 8.98846567431158e307, "too large"),
     ],
 )
 def test_what_has_no_value_or_none_that_fits_is_an_error_and_comes_at_once(

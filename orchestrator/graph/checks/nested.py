@@ -15,12 +15,23 @@ from orchestrator.graph.problem import Problem
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
 
+MOST_DEEP = 50
+"""How deep graphs may be inside each other, the outermost counted: what is written as JSON has to be read again."""
+
 
 def nested_problems(graph: Graph) -> Iterator[Problem]:
     """Fields that the inner state does not have, and those of it that nothing fills."""
     for name, node in graph.nodes.items():
         inner = node.subgraph
         if inner is None:
+            continue
+        if inner.depth >= MOST_DEEP:
+            yield Problem(
+                "C1.nested",
+                f"the graph inside {name} has graphs inside each other {inner.depth} deep, "
+                f"and {MOST_DEEP} is the most: join some of them",
+                (name,),
+            )
             continue
         schema = inner.schema
         inputs, outputs = _mapping(node, "inputs"), _mapping(node, "outputs")

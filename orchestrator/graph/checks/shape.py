@@ -77,16 +77,17 @@ def _first_meetings(topology: Topology, fork: str, targets: tuple[str, ...], exi
     digraph.add_nodes_from(graph)
     digraph.add_edges_from((v, t) for v, following in graph.items() for t in following)
     met = []
+    followed = {target for vertex, following in graph.items() if vertex != _SOURCE for target in following}
     dominators = nx.immediate_dominators(digraph, _SOURCE)
     for vertex, dominator in dominators.items():
         shape = topology.nodes.get(vertex)
         if shape is None or shape.join is not None or dominator != _SOURCE or vertex == fork:
             continue
-        if vertex in graph[_SOURCE]:
-            # The direct edge is one way; is there another that does not start here?
-            others = [t for t in graph[_SOURCE] if t != vertex]
-            if not _leads(graph, others, vertex):
-                continue
+        # Where a direct edge is one way, is there another that does not start here?
+        if vertex in graph[_SOURCE] and not (
+            vertex in followed and _leads(graph, [t for t in graph[_SOURCE] if t != vertex], vertex)
+        ):
+            continue
         met.append(vertex)
     return met
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, TypeAlias
@@ -111,4 +112,6 @@ def _decimal(operation: Callable[[Decimal, Decimal], Decimal], a: Number, b: Num
     except decimal.InvalidOperation:
         raise ToolError("the result is no number") from None
     near = float(found)
+    if math.isinf(near):  # a decimal goes a little further than a float
+        raise ToolError("the result is too large")
     return int(near) if near.is_integer() and abs(near) < 2**53 else near
