@@ -12,10 +12,10 @@ import anyio
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ModelError
-from orchestrator.executor.effects import Effect, result_of
+from orchestrator.executor.effects import Effect, result_of, witness
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import cleaned, digest
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, calling_node
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, calling_key, calling_node
 from orchestrator.models.messages import Message, Reply
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 from orchestrator.tools.running import run_function
@@ -139,10 +139,17 @@ class LedgeredModel:
             return
         try:
             reply: Reply | None = None
-            calling_node.set(self._context.node)
-            async for event in self._model.stream(
-                request.messages, request.tools, request.output, task=request.task, **request.options
-            ):
+            watching = witness.get()
+            self._called(ticket.key)
+            events = (
+                self._model.stream(
+                    request.messages, request.tools, request.output, task=request.task, **request.options
+                )
+                if watching is None
+                else _whole(watching.call(effect, ticket.key))
+            )
+            async for event in events:
+                calling_key.set(None)  # it was sent; what the reader does meanwhile is no part of this call
                 if event.text:
                     self._context.tell("token", text=event.text)
                 if event.reply is None:
@@ -158,19 +165,28 @@ class LedgeredModel:
         except BaseException as error:
             ledger.broke(ticket, error)
             raise
+        finally:
+            calling_key.set(None)
         yield ModelEvent(reply=request.parse(reply))
+
+    def _called(self, key: str) -> None:
+        calling_node.set(self._context.node)
+        calling_key.set(key)
 
     def _effect(self, request: ModelRequest) -> Effect[Reply]:
         machine = self._context.live.machine
         asked = plain(f"the request to model {self.name!r}", request.data())
 
         async def run(key: str) -> Reply:
-            calling_node.set(self._context.node)
-            return _bare(
-                await self._model.complete(
-                    request.messages, request.tools, request.output, task=request.task, **request.options
+            self._called(key)
+            try:
+                return _bare(
+                    await self._model.complete(
+                        request.messages, request.tools, request.output, task=request.task, **request.options
+                    )
                 )
-            )
+            finally:
+                calling_key.set(None)
 
         return Effect(
             kind="model",
@@ -183,6 +199,10 @@ class LedgeredModel:
             decode=Reply.model_validate,
             usage=lambda reply: reply.usage,
         )
+
+
+async def _whole(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
+    yield ModelEvent(reply=await reply)
 
 
 def _bare(reply: Reply) -> Reply:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -72,6 +72,22 @@ class Effect(Generic[T]):
     """Whether it may begin anew after it was suspended by a question of its own."""
 
 
+class Witness(Protocol):
+    """Sees every effect that really happens, and every result that is given back instead."""
+
+    async def call(self, effect: Effect[T], key: str) -> T:
+        """Do what `effect.run(key)` does."""
+        ...
+
+    def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
+        """The journal's result is about to be given to who asks for this effect."""
+        ...
+
+
+witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
+"""Who watches the effects of this task and of those that it starts: the crash kit does."""
+
+
 @dataclass(slots=True)
 class Ticket:
     """An effect that is under way."""
@@ -105,9 +121,11 @@ class Ledger:
         settled, ticket = await self.begin(effect)
         if ticket is None:
             return result_of(settled, effect)
+        watching = witness.get()
         inside = _inside.set(_inside.get() | {ticket.key})
         try:
-            value = self.end(ticket, effect, await effect.run(ticket.key))
+            done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
+            value = self.end(ticket, effect, done)
         except BaseException as error:
             self.broke(ticket, error)
             raise
@@ -132,6 +150,9 @@ class Ledger:
         self._used.add(key)
         settled = _settled(entry)
         if settled is not None and not (settled.unknown and entry.intended.attempt != context.attempt):
+            watching = witness.get()
+            if watching is not None:
+                watching.reuse(effect, settled)
             return settled, None
         if entry.intended.effect == "irreversible":
             found = await self._what_became_of(effect, entry)

@@ -1,6 +1,6 @@
 """Models: what is said to them, and who answers. Importing this loads no provider's package."""
 
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, calling_node
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, calling_key, calling_node
 from orchestrator.models.messages import Message, Reply, ToolCall, assistant, system, tool_result, user
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.openai import OpenAIModel
@@ -17,6 +17,7 @@ __all__ = [
     "RequestModel",
     "ToolCall",
     "assistant",
+    "calling_key",
     "calling_node",
     "model_from_ref",
     "system",

@@ -19,6 +19,8 @@ from orchestrator.models.messages import Message, Reply, user
 
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
 """Name of the node that is running in this task; the executor sets it."""
+calling_key: ContextVar[str | None] = ContextVar("calling_key", default=None)
+"""Idempotency key of the call that is under way in this task: the same again when a crash has it made again."""
 
 
 class Offered(Protocol):

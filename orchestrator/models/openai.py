@@ -14,7 +14,7 @@ import anyio.lowlevel
 from pydantic import SecretStr
 
 from orchestrator.errors import ModelError, ModelUnavailable
-from orchestrator.models.base import ModelRequest, RequestModel
+from orchestrator.models.base import ModelRequest, RequestModel, calling_key
 from orchestrator.models.chat import body_of, reply_of
 from orchestrator.models.faults import refusal
 from orchestrator.models.messages import Reply
@@ -118,7 +118,7 @@ class OpenAIModel(RequestModel):
                     model=self.name,
                     messages=body.pop("messages"),
                     extra_body=body,
-                    extra_headers={"Authorization": f"Bearer {key}", **self._headers},
+                    extra_headers={"Authorization": f"Bearer {key}", **_idempotency(), **self._headers},
                 )
                 return response.http_response.text, None
         except (TimeoutError, openai.APITimeoutError):
@@ -178,3 +178,9 @@ class OpenAIModel(RequestModel):
             if len(secret) >= 6:
                 words = words.replace(secret, "***")
         return words
+
+
+def _idempotency() -> dict[str, str]:
+    """What tells a server that keeps such keys that this call was made before, so that it is paid for once."""
+    key = calling_key.get()
+    return {} if key is None else {"Idempotency-Key": key}

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from orchestrator import OpenAIModel, tool
+from orchestrator import Context, Graph, OpenAIModel, node, tool
 from orchestrator.errors import AgentError, ModelError, ModelUnavailable
 from orchestrator.models import Message, Reply, ToolCall, system, tool_result, user
 from tests.models.wire import Raw, Seen, called, refused, said, served
@@ -405,3 +405,29 @@ async def test_closing_twice_or_before_any_call_is_nothing() -> None:
         await model.aclose()
         assert (await model.complete("Hi")).text == "y"  # and a later call opens anew
         await model.aclose()
+
+
+# -- the same call made again --------------------------------------------------------------------------------------
+
+
+async def test_the_key_of_a_call_is_sent_and_goes_on_no_other_call() -> None:
+    class State(BaseModel):
+        reply: str = ""
+
+    @node
+    async def ask(ctx: Context) -> dict[str, str]:
+        first = await ctx.model.complete("Hi")
+        await ctx.model.complete("Hi")
+        async for _ in ctx.model.stream("Ho"):
+            await direct.complete("Hi")
+        await direct.complete("Hi")
+        return {"reply": first.text}
+
+    graph = Graph(name="g", state=State, nodes={"ask": ask}, edges="START -> ask -> END")
+    with served(lambda seen: said("yes")) as wire:
+        async with OpenAIModel("m", wire.url, KEY) as model, OpenAIModel("m", wire.url, KEY) as direct:
+            await graph.run(model=model)
+    keys = [seen.headers.get("idempotency-key") for seen in wire.seen]
+    assert keys[3:] == [None] * (len(keys) - 3), keys
+    assert len(set(keys[:3])) == 3, keys
+    assert None not in keys[:3]
