@@ -80,9 +80,9 @@ class Life:
 class Program:
     """A Python process that carries out one order after the other, each in a process of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "program") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.executor.program"],
+            [sys.executable, "-m", f"tests.executor.{module}"],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
         self._count = 0
@@ -119,9 +119,9 @@ class Program:
 
 
 @contextmanager
-def programs(count: int = 1) -> Iterator[list[Program]]:
+def programs(count: int = 1, module: str = "program") -> Iterator[list[Program]]:
     """So many of them."""
-    found = [Program() for _ in range(count)]
+    found = [Program(module) for _ in range(count)]
     try:
         yield found
     finally:

@@ -17,8 +17,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -237,6 +237,10 @@ async def carry_out(order: Mapping[str, Any]) -> object:
         return {"status": run.status, "output": run.output, "values": run.values, "steps": run.steps, "error": error}
 
 
+Act: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[object]]
+"""How a program carries out its orders."""
+
+
 def tell(**what: object) -> None:
     """Say something to who gave the order."""
     os.write(1, json.dumps(what).encode() + b"\n")
@@ -250,23 +254,23 @@ def powerless() -> None:
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def _live(order: Mapping[str, Any]) -> None:
+def _live(order: Mapping[str, Any], act: Act) -> None:
     try:
         if order.get("powerless"):
             powerless()
-        tell(result=anyio.run(carry_out, order, backend=order.get("backend", "asyncio")))
+        tell(result=anyio.run(act, order, backend=order.get("backend", "asyncio")))
     except (OrchestratorError, KeyboardInterrupt) as error:
         tell(error=type(error).__name__, message=str(error))
     except BaseException:
         tell(error="crash", message=traceback.format_exc())
 
 
-def main() -> None:
+def main(act: Act = carry_out) -> None:
     """Carry out orders until there are no more."""
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            _live(json.loads(line))
+            _live(json.loads(line), act)
             os._exit(0)
         tell(pid=pid)
         tell(ended=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import random
 import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from orchestrator.errors import RunUnknown
-from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, Record, StepDone, StepRetried
-from orchestrator.stores import open_store
+from orchestrator.kernel.question import Value
+from orchestrator.kernel.records import (
+    Answered,
+    Asked,
+    EffectIntended,
+    EffectSettled,
+    Ended,
+    Record,
+    StepDone,
+    StepRetried,
+)
+from orchestrator.stores import Store, open_store
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
+from tests.executor.tour import IRREVERSIBLE as IRREVERSIBLE_IN_TOUR
 
 IRREVERSIBLE = {"book", "order", "send"}
 
 
 @dataclass
 class Seen:
-    """What the journal of a killed run promised at each death, and whether the outside saw it kept."""
+    """What the journals of killed runs promised at each death, and whether the outside saw it kept."""
 
-    run_id: str
     settled: dict[str, Any] = field(default_factory=dict)
     """Effects whose end was durable at the last death -> their result."""
-    head: int = 0
+    heads: dict[str, int] = field(default_factory=dict)
     requests: int = 0
 
 
@@ -47,24 +60,28 @@ def names(records: Sequence[Record], run_id: str) -> dict[str, str]:
     return found
 
 
-def check(world: Outside, records: Sequence[Record], seen: Seen) -> None:
-    """Hold what the outside saw in the last life against the journal that the life before had left."""
-    name_of = names(records, seen.run_id)
+def check(world: Outside, journals: Mapping[str, Sequence[Record]], seen: Seen) -> None:
+    """Hold what the outside saw in the last life against the journals that the life before had left."""
+    name_of: dict[str, str] = {}
+    settled: dict[str, Any] = {}
+    for run_id, records in journals.items():
+        name_of |= names(records, run_id)
+        settled |= {record.key: record.result for record in records if isinstance(record, EffectSettled) and record.ok}
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        assert len(records) >= seen.heads.get(run_id, 0), "records that were durable are gone"
+        seen.heads[run_id] = len(records)
     known = set(name_of.values())
-    since = world.asked[seen.requests :]
     for asked in world.asked:
         assert asked.key in known, f"{asked} was asked for and the journal does not know of it"
+    since = world.asked[seen.requests :]
     kept = {name_of[key] for key in seen.settled}
     for asked in since:
         assert asked.key not in kept, f"{asked} was asked for again; its result had been journaled"
     for asked, times in Counter(since).items():
         assert times == 1, f"{asked} was asked for {times} times by one process"
-    assert [record.seq for record in records] == list(range(1, len(records) + 1))
-    assert len(records) >= seen.head, "records that were durable are gone"
-    settled = {record.key: record.result for record in records if isinstance(record, EffectSettled) and record.ok}
     for key, result in seen.settled.items():
         assert settled[key] == result
-    seen.settled, seen.head, seen.requests = settled, len(records), len(world.asked)
+    seen.settled, seen.requests = settled, len(world.asked)
 
 
 def killer(chance: random.Random, world: Outside, life: Life) -> threading.Timer | None:
@@ -88,7 +105,7 @@ def until_it_ends(
     program: Program, world: Outside, store: str, run_id: str, chance: random.Random, kills: int
 ) -> tuple[dict[str, Any], int, list[Record]]:
     """A run to its end, its process killed at most so many times: result, deaths and journal."""
-    seen = Seen(run_id)
+    seen = Seen()
     file = open_store(store)
     for deaths in itertools.count():
         backend = chance.choice(("asyncio", "trio"))
@@ -104,7 +121,7 @@ def until_it_ends(
             records = file.read_now(run_id)
         except RunUnknown:
             records = []
-        check(world, records, seen)
+        check(world, {run_id: records}, seen)
         if "result" in told:
             return told["result"], deaths, records
         assert told["ended"] == -9, told
@@ -171,3 +188,133 @@ def test_a_run_that_is_killed_over_and_over_ends_as_if_it_had_not_been(tmp_path:
 def test_a_storm_of_kills(tmp_path: Path, scale: int) -> None:
     deaths = storm(tmp_path, range(1000, 1000 + 25 * scale), kills=20)
     assert deaths >= 75 * scale
+
+
+# -- several runs in one process, and nobody but a person who can look up what became of an effect ---------------------
+
+
+@dataclass
+class Tally:
+    """What a storm came to."""
+
+    runs: int = 0
+    kills: int = 0
+    """Processes that were killed while a run of theirs had not ended."""
+    effects: Counter[str] = field(default_factory=Counter)
+    """Class -> how many there were to do."""
+    questions: int = 0
+    """How often a person had to look what became of an effect."""
+    happened: int = 0
+    """How often it had happened."""
+    repeated: Counter[str] = field(default_factory=Counter)
+    """Class -> how often one was done once more."""
+    lost: int = 0
+    """Effects that the journal says were done, and that nobody saw."""
+
+    def __str__(self) -> str:
+        classes = sorted(self.effects)
+        return (
+            f"storm of kills: {self.runs} runs, {self.kills} kills, effects "
+            f"{ {name: self.effects[name] for name in classes} }, {self.questions} questions ({self.happened} had "
+            f"happened), repeated { {name: self.repeated[name] for name in classes} }, lost {self.lost}"
+        )
+
+    def add(self, world: Outside, run_id: str, records: Sequence[Record]) -> None:
+        """Count one run that has ended."""
+        done = Counter(asked.key for asked in world.asked if asked.what != "refused")
+        name_of = names(records, run_id)
+        class_of = {record.key: record.effect for record in records if isinstance(record, EffectIntended)}
+        self.runs += 1
+        for key, effect in class_of.items():
+            times = done[name_of[key]]
+            self.effects[effect] += 1
+            self.repeated[effect] += max(0, times - 1)
+            self.lost += not times
+        asked = {r.question.id for r in records if isinstance(r, Asked) and r.question.kind == "unknown_outcome"}
+        self.questions += len(asked)
+        for record in records:
+            if isinstance(record, Answered) and record.question in asked:
+                told = record.answer.value if isinstance(record.answer, Value) else None
+                self.happened += isinstance(told, dict) and told["choice"] == "happened"
+
+
+def journals_of(store: Store, run_ids: Sequence[str]) -> dict[str, list[Record]]:
+    """The records of those runs that are there."""
+    found: dict[str, list[Record]] = {}
+    for run_id in run_ids:
+        with contextlib.suppress(RunUnknown):
+            found[run_id] = store.read_now(run_id)
+    return found
+
+
+def all_to_their_ends(
+    program: Program, world: Outside, url: str, run_ids: Sequence[str], chance: random.Random, kills: int
+) -> tuple[dict[str, Any], int, dict[str, list[Record]]]:
+    """Runs of one process to their ends, the process killed at most so many times: results, deaths and journals."""
+    seen, deaths = Seen(), 0
+    store = open_store(url)
+    while True:
+        life = program.begin(
+            "tour", store=url, url=world.url, run_ids=run_ids, backend=chance.choice(("asyncio", "trio"))
+        )
+        timer = killer(chance, world, life) if deaths < kills else None
+        told = life.end()
+        world.at("asked", 0, None)
+        if timer is not None:
+            timer.cancel()
+            timer.join()
+        world.settle()
+        journals = journals_of(store, run_ids)
+        check(world, journals, seen)
+        if "result" in told:
+            anyio.run(store.close)
+            return told["result"], deaths, journals
+        assert told["ended"] == -9, told
+        deaths += any(run_id not in journals or not isinstance(journals[run_id][-1], Ended) for run_id in run_ids)
+
+
+def storm_of_questions(tmp_path: Path, sizes: Sequence[int]) -> Tally:
+    """So many runs beside each other in one process and one store, one group after the other; each is killed."""
+    tally = Tally()
+    with programs(module="tour") as (program,):
+        with outside() as world:
+            url = f"sqlite:///{tmp_path}/whole.db"
+            whole, none, _ = all_to_their_ends(program, world, url, ["whole"], random.Random(0), 0)
+            assert none == 0
+            assert whole["whole"]["status"] == "completed", whole
+            assert len(set(world.asked)) == len(world.asked)
+        for group, size in enumerate(sizes):
+            url = f"sqlite:///{tmp_path}/{group}.db"
+            run_ids = [f"{group}-{number}" for number in range(size)]
+            with outside(group) as world:
+                results, deaths, journals = all_to_their_ends(
+                    program, world, url, run_ids, random.Random(group), kills=5 * size
+                )
+                tally.kills += deaths
+                for run_id in run_ids:
+                    expected = json.loads(json.dumps(whole["whole"]).replace("whole", run_id))
+                    assert results[run_id] == expected, f"group {group}"
+                    assert not unsettled(journals[run_id]), f"group {group}"
+                    tally.add(world, run_id, journals[run_id])
+                counts = Counter((one.what, one.key) for one in world.asked if one.what in {"order", "ship", "send"})
+                assert len(counts) == IRREVERSIBLE_IN_TOUR * size, f"group {group}: {counts}"
+                assert set(counts.values()) == {1}, f"group {group}: {counts}"
+    assert tally.repeated["irreversible"] == 0
+    assert tally.lost == 0
+    assert tally.effects["irreversible"] == IRREVERSIBLE_IN_TOUR * tally.runs
+    assert tally.kills >= 4 * tally.runs, f"too few of the kills hit: {tally}"
+    assert tally.questions > tally.runs, tally  # one of each is asked for in any case
+    assert tally.happened > 0, tally
+    return tally
+
+
+def test_what_nobody_can_look_up_is_asked_and_never_done_twice(tmp_path: Path) -> None:
+    storm_of_questions(tmp_path, (3,))
+
+
+@pytest.mark.storm
+def test_a_storm_of_kills_and_questions(tmp_path: Path, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--storm-scale N`: 10 N runs, at least 40 N kills that hit."""
+    tally = storm_of_questions(tmp_path, (1, 2, 3, 4) * scale)
+    with capsys.disabled():
+        print(f"\n{tally}")
