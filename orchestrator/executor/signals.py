@@ -5,7 +5,10 @@ These are no errors: nothing failed, so code of a node that catches `Exception` 
 
 from __future__ import annotations
 
-from typing import TypeVar
+from contextvars import ContextVar
+from typing import TypeAlias, TypeVar
+
+import anyio
 
 from orchestrator.kernel.question import Question
 
@@ -22,7 +25,31 @@ class Refused(BaseException):
     """Raised out of a node whose next call a spent limit forbids. The journal says so already."""
 
 
+class Lost(BaseException):
+    """Raised out of a node when the run's journal cannot be written any more: `error` says why."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+Signal: TypeAlias = Suspend | Refused | Lost
+
 E = TypeVar("E", bound=BaseException)
+
+
+_home: ContextVar[int] = ContextVar("home", default=0)
+"""Id of the task that steps run in. The tasks that a node starts inherit it, and have ids of their own."""
+
+
+def settle_in() -> None:
+    """Steps run in this task from now on."""
+    _home.set(anyio.get_current_task().id)
+
+
+def at_home() -> bool:
+    """Whether this is the task that the step runs in, and none that its node started."""
+    return _home.get() == anyio.get_current_task().id
 
 
 def found_in(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:

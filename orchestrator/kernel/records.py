@@ -176,6 +176,8 @@ class EffectIntended(_Record):
     """What was asked. Messages that the journal holds already are `{"ref": digest}`."""
     again: bool = False
     """An effect intended before, whose end is unknown, is made again under the same key."""
+    inside: str = ""
+    """Key of the effect that makes it: of a tool that calls another one. Empty: the node does."""
 
 
 class EffectSettled(_Record):
