@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from orchestrator.executor.stepping import StepContext
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
-    from orchestrator.kernel.token import Activation
     from orchestrator.tools.tool import Tool
 
 _anything = Codec(Any)
@@ -32,6 +31,7 @@ def make_question(
     occurrence: int,
     kind: QuestionKind,
     *,
+    beside: Sequence[str] = (),
     prompt: str,
     payload: Mapping[str, object],
     choices: Sequence[str],
@@ -39,10 +39,15 @@ def make_question(
     deadline: float | None,
     tool: Tool | None,
 ) -> Question:
-    """A question of a step. Its id follows from the step and from what is asked, so that a replay asks the same."""
+    """A question of a step. Its id follows from the step and from what is asked, so that a replay asks the same.
+
+    Args:
+        occurrence: the how-manieth question it is, of the node's own task or of all those with the same `beside`.
+        beside: digest of all that is asked, where the order of questions says nothing: of tasks beside each other.
+    """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
-    name = mix(context.activation.key, str(occurrence), about)
+    name = mix(context.activation.key, str(occurrence), about, *beside)
     return Question(
         id=name,
         kind=kind,
@@ -57,15 +62,15 @@ def make_question(
     )
 
 
-def answer_to(activation: Activation, question: Question) -> Answer:
-    """The answer to a question of this activation.
+def answer_to(context: StepContext, question: Question) -> Answer:
+    """The answer to a question of this step.
 
     Raises:
         Suspend: there is none yet.
     """
-    answered = activation.answers.get(question.id)
+    answered = context.activation.answers.get(question.id)
     if answered is None:
-        raise Suspend(question)
+        raise context.signalled(Suspend(question))
     return answered.answer
 
 
@@ -95,12 +100,14 @@ def check_answer(
 
     Raises:
         QuestionUnknown: no such question is open.
-        StaleAnswer: `expected` is not the question's digest: something else was to be answered.
+        StaleAnswer: `expected` is not the question's digest: something else was to be answered; or the deadline passed.
         InvalidAnswer: it does not fit the question.
     """
     question = machine.questions.get(name)
     if question is None:
         raise QuestionUnknown(machine.run_id, name)
+    if question.deadline is not None and question.deadline <= time.time():
+        raise StaleAnswer(f"run {machine.run_id!r}: the deadline of question {name!r} has passed; its default holds")
     if expected is not None and expected != question.digest:
         raise StaleAnswer(
             f"run {machine.run_id!r}: question {name!r} is not what was answered any more; look at it again"

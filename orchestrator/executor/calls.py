@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ModelError
 from orchestrator.executor.effects import Effect, result_of, witness
+from orchestrator.executor.unknown import uncertain
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import cleaned, digest
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, calling_key, calling_node
@@ -258,7 +259,12 @@ async def call_tool(context: StepContext, name: str, args: Mapping[str, object])
 
 
 async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, object]) -> ToolResult:
-    """Call a tool with validated arguments, through the ledger. What it raises becomes a `ToolFailure`."""
+    """Call a tool with validated arguments, through the ledger. What it raises becomes a `ToolFailure`.
+
+    The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
+    error leaves open whether it happened (see `uncertain`), whatever the retry says: a connection that broke or time
+    that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first.
+    """
 
     async def run(key: str) -> tuple[ToolResult, bool]:
         attempt = 1
@@ -268,10 +274,10 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
             except GraphUnknown:
                 raise
             except Exception as error:
-                retry = tool.retry
-                if retry is None or attempt >= retry.attempts or not retry.matches(error):
-                    # That a connection broke, or time ran out, does not say whether the other side did it.
-                    return _told(tool.failure(error)), isinstance(error, OSError | TimeoutError)
+                retry, unsure = tool.retry, uncertain(error)
+                again = retry is not None and attempt < retry.attempts and retry.matches(error)
+                if retry is None or not again or (unsure and tool.effect == "irreversible"):
+                    return _told(tool.failure(error)), unsure
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
 
@@ -319,9 +325,7 @@ def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool]
         return None
 
     async def ask(key: str) -> tuple[ToolResult, bool] | None:
-        found = reconcile(key)
-        if inspect.isawaitable(found):
-            found = await found
+        found = await run_function(partial(reconcile, key))
         if found is None:
             return None
         return (found if isinstance(found, ToolResult) else ToolResult(output=found)), False
@@ -355,9 +359,9 @@ async def call_function(
             raise InvalidUpdate(f"effect {name!r} gave what it cannot give: {error}") from None
 
     async def look(key: str) -> object:
-        found = reconcile(key) if reconcile is not None else None
-        found = await found if inspect.isawaitable(found) else found
-        return None if found is None else encode(found)
+        assert reconcile is not None
+        found = await run_function(partial(reconcile, key), limiter=context.live.given.threads)
+        return None if found is None else encode(cast(T, found))
 
     found = await context.ledger.perform(
         Effect[object](
@@ -368,6 +372,7 @@ async def call_function(
             run=run,
             encode=lambda value: value,
             decode=lambda value: value,
+            fits=codec.load,
             reconcile=None if reconcile is None else look,
         )
     )

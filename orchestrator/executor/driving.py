@@ -23,7 +23,7 @@ from orchestrator.errors import GraphUnknown, InvalidUpdate
 from orchestrator.executor.asking import by_policy, policy_answers
 from orchestrator.executor.clock import next_due, ring
 from orchestrator.executor.ownership import give_back
-from orchestrator.executor.signals import alone, found_in
+from orchestrator.executor.signals import alone, found_in, settle_in
 from orchestrator.executor.stepping import run_step
 from orchestrator.kernel.records import Answered, Asked, EffectSettled, Ended, Failure
 
@@ -185,6 +185,7 @@ class LiveRun:
 
     async def _work(self, activation: Activation | None, scope: anyio.CancelScope) -> None:
         running = self.machine.running
+        settle_in()
         try:
             with scope:
                 while activation is not None and activation.key in running:

@@ -5,17 +5,21 @@ that kind in the attempt). What the journal knows of it decides:
 
     settled                                   its result is given back, nothing is called
     intended, end unknown, may run again      called again under the same key
-    intended, end unknown, irreversible       `reconcile` if there is one, else a question
+    intended, end unknown, irreversible       `reconcile` if there is one, else (or if it fails) a question
+    suspended by a question of its own        begun anew when that is answered
     not there                                 called, unless that would leave a settled irreversible one behind
 
 In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
+
+Whatever ends the attempt (a question, a spent limit, a lost journal) is noted in `StepContext.signal`: from then on
+the step touches nothing outside any more, whatever its node catches.
 """
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -23,11 +27,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
-from orchestrator.errors import EffectFailed, ReplayMismatch
+from orchestrator.errors import EffectFailed, ReplayMismatch, message_of
 from orchestrator.executor.asking import answer_to
-from orchestrator.executor.signals import Refused
+from orchestrator.executor.signals import Lost, Refused, Suspend
+from orchestrator.executor.unknown import uncertain, unknown_question, verdict
 from orchestrator.jsontypes import cleaned, digest
-from orchestrator.kernel.question import Question, Value
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
 from orchestrator.kernel.token import mix
 
@@ -39,13 +43,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHOICES = ("retry", "happened", "failed")
-"""What can be answered when nobody knows whether an effect happened."""
+SUSPENDED = "Suspended"
+"""Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
 _PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
 """Seconds in which effects that run beside each other in one node get to say that they are still wanted."""
 
-_inside: ContextVar[frozenset[str]] = ContextVar("inside", default=frozenset())
-"""Keys of the effects inside of which this task runs: what they wait for must not wait for them."""
+_inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
+"""Keys of the effects inside of which this task runs, outermost first: what they wait for must not wait for them."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: on Python 3.11 `Effect[T](...)` then raises TypeError
@@ -68,8 +72,8 @@ class Effect(Generic[T]):
     unknown: Callable[[T], bool] | None = None
     """Whether a result says that nobody knows whether it happened."""
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
-    anew: bool = False
-    """Whether it may begin anew after it was suspended by a question of its own."""
+    fits: Callable[[object], object] | None = None
+    """Raises if what a person says came of it cannot have come of it; else `decode` does."""
 
 
 class Witness(Protocol):
@@ -100,14 +104,18 @@ class Ticket:
 class Ledger:
     """The effects of one attempt of one activation, against what the journal knows of them."""
 
-    __slots__ = ("_context", "_counts", "_flying", "_landed", "_used")
+    __slots__ = ("_asking", "_context", "_counts", "_flying", "_landed", "_reused", "_used")
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
         self._counts: dict[tuple[str, str], int] = {}
         self._used: set[str] = set()
+        self._reused: set[str] = set()
+        """Those of them whose results were given back: what was done inside of them is not asked for again."""
         self._flying: set[str] = set()
         self._landed = anyio.Event()
+        self._asking: list[str] = []
+        """Those inside of which something asks: they wait for the step's suspension, and it not for them."""
 
     async def perform(self, effect: Effect[T]) -> T:
         """Do an effect, or give back what the journal says came of it.
@@ -122,9 +130,11 @@ class Ledger:
         if ticket is None:
             return result_of(settled, effect)
         watching = witness.get()
-        inside = _inside.set(_inside.get() | {ticket.key})
+        inside = _inside.set((*_inside.get(), ticket.key))
         try:
             done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
+            if self._suspended_in(ticket.key):
+                self._context.go_on()
             value = self.end(ticket, effect, done)
         except BaseException as error:
             self.broke(ticket, error)
@@ -136,6 +146,7 @@ class Ledger:
     async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
         """How the effect ended, if that is known; else its ticket, the intent being durable: do it, then `end` it."""
         context = self._context
+        context.go_on()
         wanted = digest({"kind": effect.kind, "name": effect.name, "request": effect.request})
         occurrence = self._counts.get((effect.name, wanted), 0)
         self._counts[effect.name, wanted] = occurrence + 1
@@ -148,15 +159,17 @@ class Ledger:
             return None, await self._intend(effect, key, wanted, occurrence, again=False)
         key = entry.intended.key
         self._used.add(key)
-        settled = _settled(entry)
+        settled = None if _suspended(entry) else _settled(entry)
         if settled is not None and not (settled.unknown and entry.intended.attempt != context.attempt):
             watching = witness.get()
             if watching is not None:
                 watching.reuse(effect, settled)
+            self._reused.add(key)
             return settled, None
-        if entry.intended.effect == "irreversible":
+        if entry.intended.effect == "irreversible" and not _suspended(entry):
             found = await self._what_became_of(effect, entry)
             if found is not None:
+                self._reused.add(key)
                 return found, None
         return None, await self._intend(effect, key, wanted, occurrence, again=True)
 
@@ -174,9 +187,10 @@ class Ledger:
     def broke(self, ticket: Ticket, error: BaseException) -> None:
         """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled."""
         if isinstance(error, Exception):
-            # That a connection broke, or time ran out, does not say whether the other side did it.
-            unknown = ticket.irreversible and isinstance(error, OSError | TimeoutError)
-            self._land(ticket, error=self._context.failure(error), unknown=unknown)
+            self._land(ticket, error=self._context.failure(error), unknown=ticket.irreversible and uncertain(error))
+            return
+        if ticket.irreversible and self._suspended_in(ticket.key):
+            self._land(ticket, error=self._context.failure_named(SUSPENDED, "it asked something first"))
             return
         why = self._context.stopped()
         if why is not None:
@@ -186,11 +200,25 @@ class Ledger:
 
     async def settle_down(self) -> None:
         """Wait until no effect of this attempt is under way: a step is suspended between effects only."""
-        for _ in range(2):
-            await anyio.lowlevel.checkpoint()  # those that begin at the same time
-        while self._flying - _inside.get():
-            self._landed = anyio.Event()
-            await self._landed.wait()
+        inside = _inside.get()
+        self._asking.extend(inside)
+        self._landed.set()
+        try:
+            for _ in range(2):
+                await anyio.lowlevel.checkpoint()  # those that begin at the same time
+            while self._flying.difference(self._asking):
+                if self._landed.is_set():
+                    self._landed = anyio.Event()
+                await self._landed.wait()
+        except BaseException:
+            if self._context.signal is None:  # the node asks no longer; else another question was quicker
+                for key in inside:
+                    self._asking.remove(key)
+            raise
+
+    def _suspended_in(self, key: str) -> bool:
+        """Whether the step is suspended while something inside of this effect asks."""
+        return key in self._asking and isinstance(self._context.signal, Suspend)
 
     def check(self) -> None:
         """Refuse to end the step while a settled irreversible effect is left behind.
@@ -204,14 +232,18 @@ class Ledger:
 
     def _left_behind(self) -> EffectEntry | None:
         """An irreversible effect of this attempt that is settled, and that the code did not ask for any more."""
+        hidden = set(self._reused)
         for entry in self._context.live.machine.effects(self._context.activation.key):
             intended, settled = entry.intended, _settled(entry)
+            if intended.inside in hidden:
+                hidden.add(intended.key)
             if (
                 intended.effect == "irreversible"
                 and intended.attempt == self._context.attempt
                 and intended.key not in self._used
                 and settled is not None
                 and settled.ok
+                and intended.inside not in hidden
             ):
                 return entry
         return None
@@ -239,6 +271,7 @@ class Ledger:
     async def _intend(self, effect: Effect[T], key: str, wanted: str, occurrence: int, *, again: bool) -> Ticket:
         context = self._context
         live, activation = context.live, context.activation
+        inside = _inside.get()
         if effect.kind != "effect":
             self._allowed()
         self._used.add(key)
@@ -258,13 +291,16 @@ class Ledger:
                 attempt=activation.attempt,
                 request=effect.request if effect.stored is None else effect.stored(),
                 again=again,
+                inside=inside[-1] if inside else "",
             )
         )
         self._flying.add(key)
         try:
             await live.durable()
-        except BaseException:
+        except BaseException as error:
             self._broke_before(key)
+            if isinstance(error, Exception):
+                raise context.signalled(Lost(error)) from error
             raise
         return Ticket(key, time.time(), effect.effect == "irreversible")
 
@@ -283,7 +319,7 @@ class Ledger:
             limit, frame = refusal
             seq = live.machine.head + 1
             live.push(LimitSpent(seq=seq, ts=time.time(), frame=frame, limit=limit, activation=activation.key))
-            raise Refused
+            raise self._context.signalled(Refused())
 
     def _flew(self, key: str) -> None:
         self._flying.discard(key)
@@ -334,43 +370,46 @@ class Ledger:
 
     async def _what_became_of(self, effect: Effect[T], entry: EffectEntry) -> EffectSettled | None:
         """How an effect of unknown end is to be taken: as settled, or (None) to be done again."""
-        context, intended = self._context, entry.intended
-        if effect.reconcile is not None:
-            found = effect.reconcile(intended.key)
-            value = cast("T | None", await found if inspect.isawaitable(found) else found)
-            return None if value is None else self._settle(intended.key, time.time(), result=effect.encode(value))
-        question = Question(
-            id=mix(context.activation.key, "unknown", intended.key, str(intended.seq)),
-            kind="unknown_outcome",
-            node=context.node,
-            path=context.path,
-            prompt=f"Whether {intended.name} happened is not known: it was under way when the run was stopped. "
-            f"Try it again (retry), go on as if it had happened (happened, with its result), or fail (failed)?",
-            payload={
-                "tool": intended.name, "args": intended.request.get("args", intended.request),
-                "effect": intended.effect, "key": intended.key,
-            },
-            choices=CHOICES,
-        )  # fmt: skip
+        context, key = self._context, entry.intended.key
         answers = context.activation.answers
-        if question.id not in answers:
-            if effect.anew and any(answered.seq > intended.seq for answered in answers.values()):
+        doubts: dict[str, str] = {}
+        question = unknown_question(context, entry, 0, doubts)
+        # An answer counts as given, whatever could be found out by now: so a replay takes it the same way.
+        if effect.reconcile is not None and question.id not in answers:
+            try:
+                found = effect.reconcile(key)
+                value = cast("T | None", await found if inspect.isawaitable(found) else found)
+                result = None if value is None else effect.encode(value)
+            except Exception as error:
+                doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
+                question = unknown_question(context, entry, 0, doubts)
+            else:
+                return None if value is None else self._settle(key, time.time(), result=result)
+        asked = 0
+        while True:
+            if question.id not in answers:
+                await self.settle_down()
+            said = verdict(answer_to(context, question))
+            if said.choice == "retry":
                 return None
-            await self.settle_down()
-        answer = answer_to(context.activation, question)
-        choice, result = _chosen(answer.value if isinstance(answer, Value) else answer.type)
-        if choice == "retry":
-            return None
-        if choice == "happened":
-            return self._settle(intended.key, time.time(), result=result)
-        failure = context.failure_named("EffectFailed", f"{intended.name} failed, as somebody who looked said")
-        return self._settle(intended.key, time.time(), error=failure)
+            if said.choice != "happened":
+                failure = context.failure_named(
+                    "EffectFailed", f"{entry.intended.name} failed, as somebody who looked said"
+                )
+                return self._settle(key, time.time(), error=failure)
+            try:
+                (effect.fits or effect.decode)(said.result)
+                return self._settle(key, time.time(), result=said.result)
+            except Exception as error:
+                doubts["result"] = f"that cannot be its result: {message_of(error)}"
+            asked += 1
+            question = unknown_question(context, entry, asked, doubts)
 
 
-def _chosen(value: object) -> tuple[str, object]:
-    if isinstance(value, Mapping):
-        return str(value.get("choice", "failed")), value.get("result")
-    return {"approve": "retry", "deny": "failed"}.get(str(value), str(value)), None
+def _suspended(entry: EffectEntry) -> bool:
+    """Whether it asked something before it did anything, and may begin anew."""
+    settled = _settled(entry)
+    return settled is not None and settled.error is not None and settled.error.type == SUSPENDED
 
 
 def _settled(entry: EffectEntry) -> EffectSettled | None:

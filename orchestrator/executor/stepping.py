@@ -19,10 +19,10 @@ from orchestrator.executor.asking import answer_to, make_question
 from orchestrator.executor.effects import Effect, Ledger
 from orchestrator.executor.failing import ended_badly, failure_of
 from orchestrator.executor.nesting import faulted, subgraph_step
-from orchestrator.executor.signals import Refused, Suspend, found_in
+from orchestrator.executor.signals import Lost, Refused, Signal, Suspend, at_home, found_in
 from orchestrator.graph.codec import shown
 from orchestrator.graph.outcome import RESERVED, Outcome
-from orchestrator.jsontypes import JsonObject, cleaned, storable
+from orchestrator.jsontypes import JsonObject, cleaned, digest, storable
 from orchestrator.kernel.records import Asked, EffectClass, Failure, step_done
 
 if TYPE_CHECKING:
@@ -44,15 +44,17 @@ _SHARED = (str, int, float, bool, type(None), bytes)
 class StepContext(Context[Any]):
     """The context of one attempt. Cheap to make: what a node does not use is never built."""
 
-    __slots__ = ("_asked", "_ledger", "_tools", "activation", "live", "scope", "spec")
+    __slots__ = ("_asked", "_ledger", "_tools", "activation", "live", "scope", "signal", "spec")
 
     def __init__(self, live: LiveRun, activation: Activation, spec: Node) -> None:
         self.live, self.activation, self.spec = live, activation, spec
         self.scope: anyio.CancelScope | None = None
         """The attempt's time limit."""
+        self.signal: Signal | None = None
+        """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
         self._ledger: Ledger | None = None
         self._tools: Toolbox | None = None
-        self._asked = 0
+        self._asked: dict[str, int] | None = None
 
     @property
     def run_id(self) -> str:
@@ -154,22 +156,47 @@ class StepContext(Context[Any]):
     ) -> Any:
         from orchestrator.executor.calls import plain
 
+        self.go_on()
         shown_with: dict[str, object] = plain("the payload of a question", dict(payload or {}))
         prompt = storable(prompt)
         if not all(isinstance(choice, str) for choice in choices):
             raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices are texts")
         choices = [storable(choice) for choice in choices]
         schema = None if schema is None else plain("the schema of an answer", dict(schema))
-        occurrence, self._asked = self._asked, self._asked + 1
         tool = self.live.given.tool_map.get(str(shown_with["tool"])) if "tool" in shown_with else None
+        # In the node's own task the order of questions says which is which, whatever the prompts are by now. Tasks
+        # that it starts run in any order, so that only what is asked tells their questions apart.
+        beside = () if at_home() else (digest([kind, prompt, shown_with, choices, schema]),)
         question = make_question(
-            self, occurrence, kind, prompt=prompt, payload=shown_with, choices=choices, schema=schema,
-            deadline=deadline, tool=tool,
+            self, self._occurrence(*beside), kind, beside=beside, prompt=prompt, payload=shown_with, choices=choices,
+            schema=schema, deadline=deadline, tool=tool,
         )  # fmt: skip
         if self._ledger is not None and question.id not in self.activation.answers:
             await self._ledger.settle_down()
-        answer: Answer = answer_to(self.activation, question)
+        answer: Answer = answer_to(self, question)
         return answer
+
+    def _occurrence(self, beside: str = "") -> int:
+        if self._asked is None:
+            self._asked = {}
+        occurrence = self._asked.get(beside, 0)
+        self._asked[beside] = occurrence + 1
+        return occurrence
+
+    def signalled(self, signal: Signal) -> Signal:
+        """Note that the attempt does not end now, and give what is to be raised out of its node for that."""
+        if self.signal is None:
+            self.signal = signal
+        return self.signal
+
+    def go_on(self) -> None:
+        """Let a node that caught a signal touch nothing outside any more.
+
+        Raises:
+            Suspend, Refused, Lost: it did.
+        """
+        if self.signal is not None:
+            raise self.signal
 
     def tell(self, kind: str, **data: object) -> None:
         """Send a live event about this step to whoever watches."""
@@ -231,6 +258,7 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
                 result = await _work(context, state)
             if scope.cancelled_caught:
                 raise StepTimeout(f"{activation.node} took longer than {spec.timeout} s")
+        context.go_on()
         outcome, values, ops = _encoded(context, result)
         machine = live.machine
         fault = machine.probe(activation, outcome, values, ops)
@@ -241,7 +269,7 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
             context.ledger.check()
         reduced = machine.reduced_for(activation, values, ops)
     except BaseException as error:
-        return _not_done(live, activation, spec, error, started)
+        return _not_done(context, error, started)
     now = time.time()
     return step_done(
         seq=machine.head + 1,
@@ -258,10 +286,13 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
     )
 
 
-def _not_done(live: LiveRun, activation: Activation, spec: Node, error: BaseException, started: float) -> Record | None:
+def _not_done(context: StepContext, error: BaseException, started: float) -> Record | None:
     """The record for an attempt that did not end with an outcome; raises what is no fault of the step."""
+    live, activation = context.live, context.activation
     live.check()
-    signal = found_in(error, (Suspend, Refused))
+    signal: BaseException | None = found_in(error, (Suspend, Refused, Lost))
+    if signal is None and isinstance(error, Exception | GeneratorExit):
+        signal = context.signal  # the node made something else of it
     if isinstance(signal, Suspend):
         return Asked(
             seq=live.machine.head + 1,
@@ -271,6 +302,8 @@ def _not_done(live: LiveRun, activation: Activation, spec: Node, error: BaseExce
             node=activation.node,
             question=signal.question,
         )
+    if isinstance(signal, Lost):
+        raise signal.error
     if signal is not None:
         return None
     wrong = found_in(error, (ReplayMismatch, GraphUnknown))
@@ -278,7 +311,7 @@ def _not_done(live: LiveRun, activation: Activation, spec: Node, error: BaseExce
         raise wrong
     if not isinstance(error, Exception):
         raise error
-    return ended_badly(live, activation, error, spec.retry, started)
+    return ended_badly(live, activation, error, context.spec.retry, started)
 
 
 async def _work(context: StepContext, state: object) -> object:
@@ -310,9 +343,17 @@ async def _run_node(context: StepContext, state: object) -> object:
         outcome, values, ops = _encoded(context, result)
         return {"outcome": outcome, "update": values, "ops": ops}
 
+    def fits(found: object) -> None:
+        said = _recorded(found)
+        schema = context.activation.frame.plan.schema
+        values, ops = schema.encode_update(said.update)
+        fault = context.live.machine.probe(context.activation, said.outcome, values, ops)
+        if fault is not None:
+            raise InvalidOutcome(fault.message)
+
     effect = Effect[object](
         kind="effect", name=context.node, effect="irreversible", request={}, run=run, encode=encode,
-        decode=_recorded, anew=True,
+        decode=_recorded, fits=fits,
     )  # fmt: skip
     return await context.ledger.perform(effect)
 

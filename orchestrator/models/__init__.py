@@ -1,7 +1,7 @@
 """Models: what is said to them, and who answers. Importing this loads no provider's package."""
 
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, calling_key, calling_node
-from orchestrator.models.messages import Message, Reply, ToolCall, assistant, system, tool_result, user
+from orchestrator.models.messages import Message, Reply, ToolCall, assistant, system, tool_result, user, with_results
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.openai import OpenAIModel
 from orchestrator.models.refs import model_from_ref
@@ -23,4 +23,5 @@ __all__ = [
     "system",
     "tool_result",
     "user",
+    "with_results",
 ]

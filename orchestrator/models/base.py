@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from orchestrator.errors import AgentError
 from orchestrator.graph.codec import explain
 from orchestrator.jsontypes import JsonObject
-from orchestrator.models.messages import Message, Reply, user
+from orchestrator.models.messages import Message, Reply, user, with_results
 
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
 """Name of the node that is running in this task; the executor sets it."""
@@ -212,7 +212,7 @@ def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     for message in found:
         if not isinstance(message, Message):
             raise TypeError(f"{message!r:.60} is no Message: give a text, or messages made by system(), user(), ...")
-    return found
+    return with_results(found)
 
 
 def tool_params(tools: Iterable[ToolLike]) -> tuple[JsonObject, ...]:

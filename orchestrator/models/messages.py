@@ -12,6 +12,13 @@ from orchestrator.graph.limits import Usage
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 
+NO_RESULT = (
+    "There is no result: the work was stopped before one was written down. "
+    "Whether the call was carried out is not known; look before you make it again."
+)
+"""What a model is told of a call of its own that has no result."""
+
+
 class ToolCall(BaseModel):
     """A model wants a tool called."""
 
@@ -101,3 +108,33 @@ def tool_result(call: ToolCall, content: str, *, data: Mapping[str, JsonValue] |
         name=call.name,
         data=None if data is None else dict(data),
     )
+
+
+def with_results(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """A conversation in which each tool call has exactly one result, right behind the message that makes it.
+
+    Providers refuse any other. The messages of a run that was cancelled, failed or was exhausted end where it was
+    stopped, maybe between a call and its result: such a call gets one that says so. Results that stand further
+    behind, such as after a word of the user's, move up; of several results of one call the first one counts.
+    """
+    found: list[Message] = []
+    calls: tuple[ToolCall, ...] = ()
+    results: dict[str, Message] = {}
+    others: list[Message] = []
+
+    def close() -> None:
+        found.extend(results.values())
+        found.extend(tool_result(call, NO_RESULT) for call in calls if call.id not in results)
+        found.extend(others)
+
+    for message in messages:
+        if message.role == "assistant":
+            close()
+            found.append(message)
+            calls, results, others = message.tool_calls, {}, []
+        elif message.role == "tool" and any(call.id == message.tool_call_id for call in calls):
+            results.setdefault(str(message.tool_call_id), message)
+        else:
+            others.append(message)
+    close()
+    return tuple(found)
