@@ -280,6 +280,8 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
                     return _told(tool.failure(error)), unsure
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
+            if not context.live.hold.fresh:
+                await context.live.ensure_held()
 
     result, _ = await context.ledger.perform(
         Effect(

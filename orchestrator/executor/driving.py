@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.lowlevel import checkpoint
 
-from orchestrator.errors import GraphUnknown, InvalidUpdate
+from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, StoreError
 from orchestrator.executor.asking import by_policy, policy_answers
 from orchestrator.executor.clock import next_due, ring
 from orchestrator.executor.ownership import give_back
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     from orchestrator.executor.events import Watcher
     from orchestrator.executor.journal import Journal
+    from orchestrator.executor.ownership import Hold
     from orchestrator.executor.resolve import Given
     from orchestrator.graph.node import Node
     from orchestrator.kernel.admission import Delta
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.token import Activation
-    from orchestrator.stores.base import Lease
 
 FLUSH_AFTER = 0.05
 """Seconds that a record which nobody waits for may stay in the buffer."""
@@ -53,8 +53,8 @@ LAST_FLUSH = 10.0
 class LiveRun:
     """One run that this process holds the lease of."""
 
-    def __init__(self, given: Given, machine: Machine, journal: Journal, lease: Lease) -> None:
-        self.given, self.machine, self.journal, self.lease = given, machine, journal, lease
+    def __init__(self, given: Given, machine: Machine, journal: Journal, hold: Hold) -> None:
+        self.given, self.machine, self.journal, self.hold = given, machine, journal, hold
         self.run_id: str = machine.run_id
         self.watchers: set[Watcher] = set()
         self.seen: set[int] = set()
@@ -101,6 +101,19 @@ class LiveRun:
         """
         if self.journal.stored < self.journal.head:
             await self.journal.durable(self.machine)
+
+    async def ensure_held(self) -> None:
+        """Make sure that the run is still ours; see `Hold.fresh` for when that has to be asked.
+
+        Raises:
+            RunConflict: it is not.
+            StoreError: the store cannot say. Both end the drive.
+        """
+        try:
+            await self.hold.ensure()
+        except (RunConflict, StoreError) as error:
+            self.journal.fault = self.journal.fault or error
+            raise
 
     def hurry(self) -> None:
         """Begin to write what is buffered now, without waiting for it."""
@@ -318,7 +331,7 @@ class LiveRun:
             except Exception as error:
                 self.fault = self.fault or error
         with anyio.move_on_after(LAST_FLUSH):
-            await give_back(self.journal.store, self.run_id, self.lease.token)
+            await give_back(self.journal.store, self.run_id, self.hold.token)
         for watcher in tuple(self.watchers):
             watcher.close()
         self.done.set()

@@ -297,6 +297,8 @@ class Ledger:
         self._flying.add(key)
         try:
             await live.durable()
+            if not live.hold.fresh:  # this process may have been stopped for an hour just now
+                await live.ensure_held()
         except BaseException as error:
             self._broke_before(key)
             if isinstance(error, Exception):

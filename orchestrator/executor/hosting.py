@@ -58,11 +58,14 @@ class Host:
         while True:
             await self._some.wait()
             await anyio.sleep(self.ttl / 3)
-            for live in list(self.live.values()):
-                with contextlib.suppress(StoreError):  # the next beat may succeed, and the journal's head is the fence
-                    held = await self.store.renew_lease(live.run_id, live.lease.token, time.time() + self.ttl)
-                    if not held and not live.closing:
-                        live.fail(RunConflict(live.run_id, "another executor took its lease over"))
+            async with anyio.create_task_group() as tasks:  # all at once: they share a commit
+                for live in list(self.live.values()):
+                    tasks.start_soon(self._renew, live)
+
+    async def _renew(self, live: LiveRun) -> None:
+        with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
+            if not await live.hold.renew() and not live.closing:
+                live.fail(ownership.lost(live.run_id))
 
     async def poll(self) -> None:
         """Look for messages from other processes, for as long as the executor is open."""
@@ -136,14 +139,14 @@ class Host:
             structure=graph.structure, content=graph.content,
         )  # fmt: skip
         await self.store.create(info, [started])
-        lease = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
+        hold = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
         try:
             if (await self.store.info(run_id)).head != 1:
                 raise RunConflict(run_id, "another executor took it up")
         except BaseException:
-            await self._drop(run_id, lease.token)
+            await self._drop(run_id, hold.token)
             raise
-        return self._add(LiveRun(self.given, machine, Journal(self.store, run_id, 1), lease))
+        return self._add(self._live(machine, hold))
 
     async def open(self, run_id: str, *, wait: float = 0.0, accept: bool = False) -> LiveRun:
         """Take a run up that is in the store, in the code that was given for its graph.
@@ -158,7 +161,7 @@ class Host:
         graph = self.given.graph(info.graph, run_id, info.content)
         self.given.check(graph)
         self.background()
-        lease = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl, wait=wait)
+        hold = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl, wait=wait)
         try:
             records = await self.store.read(run_id)
             graph, changes = await self._fitting(info, graph, records, strict=self.strict and not accept)
@@ -166,9 +169,9 @@ class Host:
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
         except BaseException:
-            await self._drop(run_id, lease.token)
+            await self._drop(run_id, hold.token)
             raise
-        live = self._add(LiveRun(self.given, machine, Journal(self.store, run_id, machine.head), lease))
+        live = self._add(self._live(machine, hold))
         live.changes = changes
         return live
 
@@ -179,7 +182,7 @@ class Host:
             RunUnknown, RunEnded
             RunConflict: somebody else holds it.
         """
-        lease = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
+        hold = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
         try:
             info = await self.store.info(run_id)
             if info.status in FINAL:
@@ -187,9 +190,12 @@ class Host:
             graph = await self.stored_graph(info)
             machine = folded(graph, await self.store.read(run_id))
         except BaseException:
-            await self._drop(run_id, lease.token)
+            await self._drop(run_id, hold.token)
             raise
-        return LiveRun(self.given, machine, Journal(self.store, run_id, machine.head), lease)
+        return self._live(machine, hold)
+
+    def _live(self, machine: Machine, hold: ownership.Hold) -> LiveRun:
+        return LiveRun(self.given, machine, Journal(self.store, machine.run_id, machine.head, hold.token), hold)
 
     async def stored_graph(self, info: RunInfo) -> Graph:
         """The graph of a run as it was stored, without code; with code if the executor has just this one."""

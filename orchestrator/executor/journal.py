@@ -24,15 +24,15 @@ MOST = 256
 
 
 class Journal:
-    """Buffer and head of one run's journal. It belongs to one holder of the run's lease."""
+    """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "on_stored", "run_id", "store", "stored",
-        "wanted",
+        "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "lease", "on_stored", "run_id", "store",
+        "stored", "wanted",
     )  # fmt: skip
 
-    def __init__(self, store: Store, run_id: str, stored: int) -> None:
-        self.store, self.run_id = store, run_id
+    def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
+        self.store, self.run_id, self.lease = store, run_id, lease
         self.stored = self.head = stored
         """`seq` of the last record that is durable, and of the last one put."""
         self.buffer: list[Record] = []
@@ -65,7 +65,7 @@ class Journal:
         """Return when every record that was put before this call is in the store.
 
         Raises:
-            RunConflict: somebody else moved the run: it is theirs now.
+            RunConflict: somebody else took the lease over, or moved the run: it is theirs now.
             StoreError: the store cannot write. Both are final for this journal.
         """
         wanted = self.head
@@ -98,6 +98,7 @@ class Journal:
                 due=row[1] if changed else None,
                 waiting=row[2] if changed else None,
                 consumed=consumed,
+                lease=self.lease,
             )
         except BaseException as error:
             # Whether they were written is not known here; the store's head decides when the run is taken up again.

@@ -1,9 +1,13 @@
 """Who drives a run: leases, and telling a living holder from a dead one.
 
 A lease names the holder's host, boot, process and start time. A holder on this host whose process is gone is
-dead for certain, so its runs are taken over at once; of any other holder only the lease's end says anything. A
-lease is a courtesy, not the fence: whoever lost it without knowing is stopped by the compare-and-set of the
-journal's head.
+dead for certain, so its runs are taken over at once; of any other holder only the lease's end says anything.
+
+No clock decides who may write: the journal's appends carry the lease's token, so that who lost it without knowing
+is stopped by the store. Clocks only say when it is worth to try. On one machine they are compared by the time since
+boot, which never jumps; of a lease from elsewhere whose end is far off, only the holder's silence counts: who saw it
+unchanged for as long as it lasts may take it, whatever its end says. And a holder asks the store before it does
+anything outside, when by any of its clocks the lease may have run out: it may have been stopped for an hour.
 
 A store that fails (its disk is full, say) does not take a lease back either. So a process also knows which leases
 it keeps: one that names this process and is not among them holds nothing up.
@@ -14,10 +18,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,9 +36,27 @@ if TYPE_CHECKING:
     from orchestrator.stores.base import Store
 
 _POLL = 0.1
+_SLACK = 1.0
+"""Seconds by which a lease may seem to last longer than it does before its clock counts as wrong."""
+_MOST_SEEN = 10_000
 
 _kept: set[str] = set()
 """Tokens of the leases by which executors of this process hold runs."""
+
+_seen: dict[str, tuple[float, float]] = {}
+"""Token of another's lease -> its end when we last looked, and since when we have seen that end, by `steady`."""
+
+
+def steady() -> float:
+    """Seconds by a clock that never jumps, that counts suspended time where the system can, and is one per boot."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+def clocks() -> tuple[float, float]:
+    """What both clocks say: `time.time`, and `steady`."""
+    return time.time(), steady()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,8 @@ class Owner:
     """The kernel's boot id: processes of another boot are gone."""
     space: str
     """The process id namespace: a container's process ids mean nothing outside of it."""
+    times: str
+    """The time namespace: a container may count the time since boot in its own way."""
     pid: int
     start: str
     """When the process started, in ticks since boot: a process id that was given anew has another one."""
@@ -54,11 +79,18 @@ class Owner:
     def here(cls) -> Owner:
         """A new owner in this process."""
         pid = os.getpid()
-        return cls(host=socket.gethostname(), boot=_boot(), space=_space(), pid=pid, start=_process(pid)[1])
+        return cls(
+            host=socket.gethostname(),
+            boot=_boot(),
+            space=_space("pid"),
+            times=_space("time"),
+            pid=pid,
+            start=_process(pid)[1],
+        )
 
     def data(self) -> dict[str, object]:
         """As plain JSON."""
-        return {name: getattr(self, name) for name in ("host", "boot", "space", "pid", "start", "executor")}
+        return {name: getattr(self, name) for name in (*_PROCESS, "times", "executor")}
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -73,7 +105,7 @@ def is_dead(owner: Mapping[str, object]) -> bool:
         return False
     if owner.get("boot") != _boot():
         return True
-    if owner.get("space") != _space():
+    if owner.get("space") != _space("pid"):
         return False
     pid = owner.get("pid")
     if not isinstance(pid, int):
@@ -89,11 +121,39 @@ def is_dead(owner: Mapping[str, object]) -> bool:
     return state in ("Z", "X") or bool(start and start != owner.get("start"))
 
 
-def is_held(lease: Lease | None, now: float | None = None) -> bool:
-    """Whether somebody who may be alive holds a run by this lease."""
-    if lease is None or lease.expires <= (time.time() if now is None else now) or is_dead(lease.owner):
+def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
+    """Whether somebody who may be alive holds a run by this lease, which was read not before `at`."""
+    if lease is None or is_dead(lease.owner):
+        return False
+    at = clocks() if at is None else at
+    if left(lease, *at) <= 0 or _is_silent(lease, at[1]):
         return False
     return lease.token in _kept or not _is_here(lease.owner)
+
+
+def left(lease: Lease, now: float, now_steady: float) -> float:
+    """How many seconds a lease lasts if its holder is not heard of again, as far as clocks can tell; 0: none."""
+    owner, by_wall = lease.owner, max(0.0, lease.expires - now)
+    ttl, booted = owner.get("ttl"), owner.get("booted")
+    if not isinstance(ttl, int | float):
+        return by_wall
+    if not isinstance(booted, int | float) or owner.get("boot") != _boot() or owner.get("times") != _space("time"):
+        return min(by_wall, ttl)
+    # The holder's clock is ours. It may have jumped since the lease was taken, before or after it was renewed.
+    since_boot = max(0.0, lease.expires - booted - now_steady)
+    return max((one for one in (by_wall, since_boot) if one <= ttl + _SLACK), default=0.0)
+
+
+def _is_silent(lease: Lease, now_steady: float) -> bool:
+    """Whether we have seen this lease unchanged for as long as it lasts."""
+    ttl = lease.owner.get("ttl")
+    expires, since = _seen.get(lease.token, (None, 0.0))
+    if expires != lease.expires:
+        if len(_seen) >= _MOST_SEEN:
+            _seen.clear()
+        _seen[lease.token] = lease.expires, steady()
+        return False
+    return isinstance(ttl, int | float) and now_steady - since >= ttl
 
 
 def _is_here(owner: Mapping[str, object]) -> bool:
@@ -101,7 +161,57 @@ def _is_here(owner: Mapping[str, object]) -> bool:
     return all(owner.get(part) == here[part] for part in _PROCESS)
 
 
-async def take(store: Store, run_id: str, owner: Owner, *, ttl: float, wait: float = 0.0) -> Lease:
+class Hold:
+    """A lease on the side of its holder, who knows how long it lasts at least."""
+
+    __slots__ = ("_until", "_until_steady", "lease", "store", "ttl")
+
+    def __init__(self, store: Store, lease: Lease, ttl: float, now_steady: float) -> None:
+        self.store, self.lease, self.ttl = store, lease, ttl
+        self._until, self._until_steady = lease.expires, now_steady + ttl
+
+    @property
+    def token(self) -> str:
+        """What the journal's appends carry."""
+        return self.lease.token
+
+    @property
+    def fresh(self) -> bool:
+        """Whether by both clocks nobody else can have it yet, unless their clocks are wrong."""
+        return steady() < self._until_steady and time.time() < self._until
+
+    async def renew(self) -> bool:
+        """Hold it longer. False: it is another's.
+
+        Raises:
+            StoreError: the store cannot say.
+        """
+        now, now_steady = clocks()  # before the store is asked: what it takes counts as gone
+        lease = self.lease
+        if not await self.store.renew_lease(lease.run_id, lease.token, now + self.ttl):
+            return False
+        self.lease = replace(lease, expires=now + self.ttl)
+        self._until, self._until_steady = now + self.ttl, now_steady + self.ttl
+        return True
+
+    async def ensure(self) -> None:
+        """Return when it is fresh.
+
+        Raises:
+            RunConflict: it is another's.
+            StoreError: the store cannot say.
+        """
+        while not self.fresh:
+            if not await self.renew():
+                raise lost(self.lease.run_id)
+
+
+def lost(run_id: str) -> RunConflict:
+    """The error for a holder whose lease is another's."""
+    return RunConflict(run_id, "another executor took its lease over")
+
+
+async def take(store: Store, run_id: str, owner: Owner, *, ttl: float, wait: float = 0.0) -> Hold:
     """Take the lease of a run: at once if it is free or its holder is dead, else within `wait` seconds.
 
     Raises:
@@ -110,24 +220,30 @@ async def take(store: Store, run_id: str, owner: Owner, *, ttl: float, wait: flo
     """
     until = anyio.current_time() + wait
     while True:
+        at = clocks()
         held = await store.lease(run_id)
-        now = time.time()
-        if held is None or not is_held(held, now):
-            lease = Lease(run_id, uuid.uuid4().hex, owner.data(), now + ttl)
+        if held is None or not is_held(held, at):
+            now, now_steady = clocks()
+            data = {**owner.data(), "ttl": ttl, "booted": now - now_steady}
+            lease = Lease(run_id, uuid.uuid4().hex, data, now + ttl)
+            # One that has run out by our clock is taken only if it still has, in case its holder wakes just now.
+            replaces = held.token if held is not None and held.expires >= now else None
             _kept.add(lease.token)  # before anybody can see it in the store
             taken = False
             try:
-                taken = await store.take_lease(lease, replaces=None if held is None else held.token, now=now)
+                taken = await store.take_lease(lease, replaces=replaces, now=now)
             finally:
                 if not taken:
                     _kept.discard(lease.token)
             if taken:
-                return lease
+                if held is not None:
+                    _seen.pop(held.token, None)
+                return Hold(store, lease, ttl, now_steady)
             continue
-        left = until - anyio.current_time()
-        if left <= 0:
-            raise RunConflict(run_id, _held_by(held, now))
-        await anyio.sleep(min(left, _POLL, max(held.expires - now, 0.001)))
+        rest = until - anyio.current_time()
+        if rest <= 0:
+            raise RunConflict(run_id, _held_by(held, at))
+        await anyio.sleep(min(rest, _POLL))
 
 
 async def give_back(store: Store, run_id: str, token: str) -> None:
@@ -139,10 +255,10 @@ async def give_back(store: Store, run_id: str, token: str) -> None:
         _kept.discard(token)
 
 
-def _held_by(lease: Lease, now: float) -> str:
+def _held_by(lease: Lease, at: tuple[float, float]) -> str:
     owner = lease.owner
     return (
-        f"process {owner.get('pid')} on {owner.get('host')} holds it, for {lease.expires - now:.0f} s more if it "
+        f"process {owner.get('pid')} on {owner.get('host')} holds it, for {left(lease, *at):.0f} s more if it "
         f"is not heard of again; wait for it, or stop that process"
     )
 
@@ -155,9 +271,9 @@ def _boot() -> str:
         return ""
 
 
-def _space() -> str:
+def _space(kind: str) -> str:
     try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        return str(Path(f"/proc/self/ns/{kind}").readlink())
     except OSError:
         return ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -61,6 +60,6 @@ async def runs(
 
 
 async def _told(host: Host, info: RunInfo) -> RunInfo:
-    if info.status != "running" or is_held(await host.store.lease(info.run_id), time.time()):
+    if info.status != "running" or is_held(await host.store.lease(info.run_id)):
         return info
     return replace(info, status="interrupted")

@@ -2,8 +2,8 @@
 
 A store keeps, per run, an append-only list of records and one row of facts about it (`RunInfo`), and beside
 them graphs (once per digest), snapshots (a cache, never the truth), leases and an inbox of messages. Every
-write is atomic and durable when the call returns. `append` is a compare-and-set on the run's head, so two
-executors on one run can never both win.
+write is atomic and durable when the call returns. `append` is a compare-and-set on the run's head, and on the lease
+of who appends, so two executors on one run can never both win.
 
 `orchestrator.testing.check_store` holds every promise made here as a test for stores of your own.
 """
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from orchestrator.errors import GraphUnknown, StoreCorrupt, StoreError, StoreTooNew
+from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import RECORD_VERSION, Record, decode
 
@@ -104,8 +104,13 @@ class Store(Protocol):
         due: float | None = None,
         waiting: int | None = None,
         consumed: Sequence[int] = (),
+        lease: str | None = None,
     ) -> int:
         """Add records behind `after` and return the new head; they are durable when it returns.
+
+        With the token of a `lease` this happens only if the run's lease carries that token in the same transaction,
+        expired or not: who was taken over writes nothing from that moment on, whether or not its successor has
+        written yet.
 
         In the same transaction the run's row follows: a `status` or `waiting` of None is left as it is; `due`
         belongs to `status`: given together it is stored as given (None clears it), without a status None leaves
@@ -113,7 +118,7 @@ class Store(Protocol):
 
         Raises:
             RunUnknown: there is no such run.
-            RunConflict: the run's head is not `after`; nothing was written.
+            RunConflict: the run's head is not `after`, or its lease is not `lease`; nothing was written.
             ValueError: the records' `seq` do not follow `after` one by one.
         """
         ...
@@ -265,6 +270,16 @@ def check_new(info: RunInfo, records: Sequence[Record]) -> None:
     check_seqs(info.run_id, records, 0)
     if info.head != len(records):
         raise ValueError(f"run {info.run_id!r}: head is {info.head} but {len(records)} records were given")
+
+
+def moved(run_id: str, head: int, after: int) -> RunConflict:
+    """The error for an append behind another head than the run's."""
+    return RunConflict(run_id, f"its head is {head}, not {after}: somebody else moved it")
+
+
+def taken_over(run_id: str) -> RunConflict:
+    """The error for an append under a lease that the run does not have any more."""
+    return RunConflict(run_id, "the lease that it is written under was taken over or given back")
 
 
 def as_statuses(status: Collection[str] | str | None) -> frozenset[str] | None:

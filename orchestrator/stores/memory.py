@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import RLock
 
-from orchestrator.errors import RunConflict, RunExists, RunUnknown, StoreError
+from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import Record, encode
 from orchestrator.stores.base import (
@@ -27,9 +27,11 @@ from orchestrator.stores.base import (
     check_seqs,
     copy_run,
     graph_unknown,
+    moved,
     page_cursor,
     parse_cursor,
     read_record,
+    taken_over,
 )
 
 __all__ = ["MemoryStore"]
@@ -88,6 +90,7 @@ class MemoryStore:
         due: float | None = None,
         waiting: int | None = None,
         consumed: Sequence[int] = (),
+        lease: str | None = None,
     ) -> int:
         check_seqs(run_id, records, after)
         encoded = [encode(record) for record in records]
@@ -95,7 +98,9 @@ class MemoryStore:
             self._check_open()
             run = self._run(run_id)
             if run.info.head != after:
-                raise RunConflict(run_id, f"its head is {run.info.head}, not {after}: somebody else moved it")
+                raise moved(run_id, run.info.head, after)
+            if lease is not None and (run.lease is None or run.lease.token != lease):
+                raise taken_over(run_id)
             run.records.extend(encoded)
             run.info = replace(
                 run.info,

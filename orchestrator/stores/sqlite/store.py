@@ -77,13 +77,14 @@ class SQLiteStore:
         due: float | None = None,
         waiting: int | None = None,
         consumed: Sequence[int] = (),
+        lease: str | None = None,
     ) -> int:
         check_seqs(run_id, records, after)
         rows, updated = writes.rows_of(records), records[-1].ts if records else None
         message_ids = tuple(consumed)
         return await self._writer.write(
             lambda connection: writes.append(
-                connection, self._numbers, run_id, rows, after, updated, status, due, waiting, message_ids
+                connection, self._numbers, run_id, rows, after, updated, status, due, waiting, message_ids, lease
             )
         )
 

@@ -10,10 +10,10 @@ import zlib
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from orchestrator.errors import RunConflict, RunExists, RunUnknown
+from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Record, encode
-from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.base import Lease, RunInfo, moved, taken_over
 
 __all__ = [
     "append",
@@ -92,16 +92,17 @@ def append(
     due: float | None,
     waiting: int | None,
     consumed: Sequence[int],
+    lease: str | None,
 ) -> int:
     """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm."""
     head = after + len(rows)
     number = numbers.get(run_id, 0)
-    if not _move(connection, number, run_id, after, head, updated):
-        number = _number_at(connection, run_id, after)
+    if not _move(connection, number, run_id, after, head, updated, lease):
+        number = _number_at(connection, run_id, after, lease)
         if len(numbers) > 10_000:
             numbers.clear()
         numbers[run_id] = number
-        _move(connection, number, run_id, after, head, updated)
+        _move(connection, number, run_id, after, head, updated, lease)
     _insert(connection, number, rows)
     # columns are named only when they change: naming `status` would rewrite the indexes that hold it
     if status is not None:
@@ -117,23 +118,37 @@ def append(
     return head
 
 
+_MOVE = "UPDATE runs SET head = ?, updated = coalesce(?, updated) WHERE id = ? AND head = ? AND run_id = ?"
+_MOVE_HELD = f"{_MOVE} AND EXISTS (SELECT 1 FROM leases WHERE leases.run = runs.id AND token = ?)"
+
+
 def _move(
-    connection: sqlite3.Connection, number: int, run_id: str, after: int, head: int, updated: float | None
+    connection: sqlite3.Connection,
+    number: int,
+    run_id: str,
+    after: int,
+    head: int,
+    updated: float | None,
+    lease: str | None,
 ) -> bool:
-    changed = connection.execute(
-        "UPDATE runs SET head = ?, updated = coalesce(?, updated) WHERE id = ? AND head = ? AND run_id = ?",
-        (head, updated, number, after, run_id),
-    ).rowcount
-    return changed == 1
+    values = (head, updated, number, after, run_id)
+    if lease is None:
+        return connection.execute(_MOVE, values).rowcount == 1
+    return connection.execute(_MOVE_HELD, (*values, lease)).rowcount == 1
 
 
-def _number_at(connection: sqlite3.Connection, run_id: str, after: int) -> int:
+def _number_at(connection: sqlite3.Connection, run_id: str, after: int, lease: str | None) -> int:
     found = connection.execute("SELECT id, head FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         raise RunUnknown(run_id)
     if found[1] != after:
-        raise RunConflict(run_id, f"its head is {found[1]}, not {after}: somebody else moved it")
+        raise moved(run_id, found[1], after)
     number: int = found[0]
+    if (
+        lease is not None
+        and not connection.execute("SELECT 1 FROM leases WHERE run = ? AND token = ?", (number, lease)).fetchone()
+    ):
+        raise taken_over(run_id)
     return number
 
 

@@ -35,6 +35,7 @@ STORE_CHECKS: tuple[StoreCheck, ...] = (
     journal.check_append_and_read,
     journal.check_append_moves_the_row,
     journal.check_compare_and_set,
+    journal.check_the_fence,
     journal.check_one_conflict_fails_alone,
     journal.check_order_among_many,
     journal.check_wrong_numbers_are_refused,

@@ -108,6 +108,54 @@ async def check_compare_and_set(store: Store) -> None:
     equal((info.head, info.status), (21, "running"), "the row after conflicts")
 
 
+async def check_the_fence(store: Store) -> None:
+    """Who names a lease writes only while the run has it; refused, nothing is changed. Who names none is not asked."""
+    run_id, other = await created(store), await created(store)
+    message = await store.post(run_id, {})
+
+    def lease(token: str, expires: float = 1e12) -> Lease:
+        return Lease(run_id, token, {}, expires)
+
+    async def refused(after: int, token: str, what: str) -> None:
+        before = await store.info(run_id)
+        write = store.append(
+            run_id, events(after + 1), after=after, status="failed", waiting=7, consumed=[message], lease=token
+        )
+        error = await raises(RunConflict, write, what)
+        that(run_id in str(error), f"{what}: the message names the run: {error}")
+        equal(await store.info(run_id), before, f"the row after {what}")
+        equal(len(await store.read(run_id)), after, f"the records after {what}")
+        equal([left.id for left in await store.inbox([run_id])], [message], f"the messages after {what}")
+
+    await refused(1, "a", "append under a lease that nobody took")
+    await store.take_lease(lease("a", 5.0), now=0.0)
+    await store.take_lease(replace(lease("o"), run_id=other), now=0.0)
+    equal(await store.append(run_id, events(2), after=1, lease="a"), 2, "the head after an append of the holder's")
+    equal(await store.append(run_id, events(3), after=2, lease="a"), 3, "and after its next, though the lease is old")
+    await refused(3, "o", "append under the lease of another run")
+    await refused(3, "", "append under an empty token")
+    await raises(RunConflict, store.append(run_id, events(3), after=2, lease="a"), "append of the holder, old head")
+    await store.renew_lease(run_id, "a", 9.0)
+    equal(await store.append(run_id, events(4), after=3, lease="a"), 4, "the head after the lease was renewed")
+    await store.take_lease(lease("b"), replaces="a", now=1.0)
+    await refused(4, "a", "append of who was taken over, though the head fits")
+    both = await together(
+        store.append(run_id, [event(5, "old")], after=4, lease="a"),
+        store.append(run_id, [event(5, "new")], after=4, lease="b"),
+        store.append(other, events(2), after=1, lease="o"),
+    )
+    equal([type(one) if isinstance(one, Exception) else one for one in both], [RunConflict, 5, 2], "old, new, another")
+    equal(await store.append(run_id, events(6), after=5), 6, "the head after an append that names no lease")
+    await store.drop_lease(run_id, "b")
+    await refused(6, "b", "append under a lease that was given back")
+    equal(await store.append(run_id, events(7), after=6), 7, "the head after an append when nobody holds the run")
+    await raises(
+        RunUnknown,
+        store.append("no run " + uuid4().hex, events(2), after=1, lease="a"),
+        "append to no run, under a lease",
+    )
+
+
 async def check_one_conflict_fails_alone(store: Store) -> None:
     """Appends to other runs at the same moment are not disturbed by one that conflicts."""
     runs = [await created(store) for _ in range(10)]
