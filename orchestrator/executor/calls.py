@@ -281,7 +281,7 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
             if not context.live.hold.fresh:
-                await context.live.ensure_held()
+                await context.ensure_held()
 
     result, _ = await context.ledger.perform(
         Effect(

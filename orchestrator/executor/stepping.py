@@ -14,7 +14,15 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
-from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate, ReplayMismatch, StepTimeout
+from orchestrator.errors import (
+    GraphUnknown,
+    InvalidOutcome,
+    InvalidUpdate,
+    ReplayMismatch,
+    RunConflict,
+    StepTimeout,
+    StoreError,
+)
 from orchestrator.executor.asking import answer_to, make_question
 from orchestrator.executor.effects import Effect, Ledger
 from orchestrator.executor.failing import ended_badly, failure_of
@@ -197,6 +205,17 @@ class StepContext(Context[Any]):
         """
         if self.signal is not None:
             raise self.signal
+
+    async def ensure_held(self) -> None:
+        """Ask the store whether the run is still ours, before something outside is done.
+
+        Raises:
+            Lost: it is not, or the store cannot say.
+        """
+        try:
+            await self.live.ensure_held()
+        except (RunConflict, StoreError) as error:
+            raise self.signalled(Lost(error)) from error
 
     def tell(self, kind: str, **data: object) -> None:
         """Send a live event about this step to whoever watches."""
