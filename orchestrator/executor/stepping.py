@@ -259,6 +259,8 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
         return subgraph_step(live, activation, spec)
     if spec.effect != "pure":
         await live.durable()
+        if not live.hold.fresh:
+            await live.ensure_held()
     started = time.time()
     schema = plan.schema
     context = StepContext(live, activation, spec)
@@ -287,8 +289,6 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
             # Also of a node that calls nothing any more: what it did before may not be left behind.
             context.ledger.check()
         reduced = machine.reduced_for(activation, values, ops)
-        if not live.hold.fresh:
-            await live.ensure_held()
     except BaseException as error:
         return _not_done(context, error, started)
     now = time.time()
