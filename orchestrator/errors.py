@@ -225,11 +225,21 @@ class StoreError(OrchestratorError):
 
 
 class StoreCorrupt(StoreError):
-    """Raised when a stored record cannot be trusted; what precedes it stays readable."""
+    """Raised when a stored record cannot be trusted; what precedes it stays readable.
+
+    `seq` is 0 where it is not a record, but the run's row in the list of runs.
+    """
 
     def __init__(self, run_id: str, seq: int, why: str) -> None:
         self.run_id, self.seq = run_id, seq
-        super().__init__(f"run {run_id!r}: record {seq} is damaged ({why}); records before it are readable")
+        what = f"record {seq}" if seq else "its row in the list of runs"
+        mend = "restore the store from a copy"
+        if seq > 1:
+            mend = (
+                f"records before it are readable (`orchestrator show {run_id} --at {seq - 1}`, "
+                f"`load({run_id!r}, at={seq - 1})`); to go on, {mend}"
+            )
+        super().__init__(f"run {run_id!r}: {what} is damaged ({why}); {mend}")
 
 
 class StoreUnavailable(StoreError):

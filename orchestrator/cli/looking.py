@@ -110,7 +110,7 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
 
     async def look(executor: Executor) -> tuple[Run, list[Point]]:
         found = await loaded(executor, run, at)
-        return found, [point for point in await executor.history(run) if point.seq <= found.seq]
+        return found, await executor.history(run, at=found.seq)
 
     found, points = one_run(store_url(store), run, look)
     if not json:

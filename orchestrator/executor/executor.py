@@ -300,9 +300,13 @@ class Executor:
         """
         return await reading.load(self._host, run_id, at)
 
-    async def history(self, run_id: str) -> list[Point]:
-        """The steps of a run, in the order in which they ended."""
-        return await reading.history(self._host, run_id)
+    async def history(self, run_id: str, at: int | None = None) -> list[Point]:
+        """The steps of a run until record `at`, in the order in which they ended.
+
+        Raises:
+            RunUnknown, StoreCorrupt: see `load`.
+        """
+        return await reading.history(self._host, run_id, at)
 
     def events(
         self, run_id: str, *, after: int = 0, follow: bool = False, style: Literal["embedia"] | None = None

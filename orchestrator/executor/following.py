@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
+from orchestrator.errors import StoreCorrupt
 from orchestrator.executor.events import Event, Watcher, event_of
 from orchestrator.kernel.records import FINAL
 
@@ -84,7 +85,14 @@ class Seen:
             self._after, self._watched = watcher.seen, None
 
     async def _read(self) -> None:
-        records = await self._host.store.read(self._run_id, after=self._after, limit=_CHUNK)
+        try:
+            records = await self._host.store.read(self._run_id, after=self._after, limit=_CHUNK)
+        except StoreCorrupt as error:
+            before: Sequence[Record] = vars(error).get("records", ())
+            if not before:
+                raise
+            self._ahead.extend(before)  # what can be read is told first; the next look meets the damage again
+            return
         self._ahead.extend(records)
         if not self._follow:
             self._over = len(records) < _CHUNK

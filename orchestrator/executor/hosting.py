@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.errors import RunConflict, RunEnded, StoreError
+from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
 from orchestrator.executor import ownership
 from orchestrator.executor.driving import LAST_FLUSH, LiveRun
 from orchestrator.executor.inbox import POLL, handle, look
 from orchestrator.executor.journal import Journal
 from orchestrator.executor.run import Run
 from orchestrator.executor.versions import content_changes, graph_to_go_on_in
+from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from orchestrator.executor.resolve import Given
     from orchestrator.graph.limits import Limits
+    from orchestrator.jsontypes import JsonObject
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import Store
 
@@ -158,7 +160,11 @@ class Host:
         info = await self.store.info(run_id)
         if info.status in FINAL:
             raise RunEnded(run_id, info.status)
-        graph = self.given.graph(info.graph, run_id, info.content)
+        try:
+            graph = self.given.graph(info.graph, run_id, info.content)
+        except GraphUnknown:
+            await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
+            raise
         self.given.check(graph)
         self.background()
         hold = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl, wait=wait)
@@ -202,7 +208,20 @@ class Host:
         known = self.given.begun.get(info.content) or self.given.graphs.get(info.graph)
         if known is not None and known.structure == info.structure:
             return known
-        return Graph.from_data(await self.store.graph(info.content))
+        return Graph.from_data(await self._graph_data(info.run_id, info.content))
+
+    async def _graph_data(self, run_id: str, content: str) -> JsonObject:
+        try:
+            data = await self.store.graph(content)
+        except GraphUnknown:
+            await self.store.read(run_id, limit=1)
+            raise
+        if content_digest(data) != content:
+            raise StoreError(
+                f"store {self.store.url}: graph {content!r} is damaged (it has another digest); "
+                "give the executor the graph itself, or restore the store from a copy"
+            )
+        return data
 
     async def _fitting(
         self, info: RunInfo, graph: Graph, records: Sequence[Record], *, strict: bool
@@ -211,9 +230,9 @@ class Host:
         last = last_content(records)
         if graph.content == last:
             return graph, None
-        before = await self.store.graph(last)
+        before = await self._graph_data(info.run_id, last)
         if graph.structure != info.structure:
-            old = Graph.from_data(await self.store.graph(info.content))
+            old = Graph.from_data(await self._graph_data(info.run_id, info.content))
             graph = graph_to_go_on_in(info.run_id, old, graph, folded(old, records))
             if graph.content == last:
                 return graph, None

@@ -27,10 +27,10 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
     return Run(machine, graph, host.store, interrupted=lost)
 
 
-async def history(host: Host, run_id: str) -> list[Point]:
+async def history(host: Host, run_id: str, at: int | None = None) -> list[Point]:
     """See `Executor.history`."""
     info = await host.store.info(run_id)
-    return points(Machine(Plan.of(await host.stored_graph(info))), await host.store.read(run_id))
+    return points(Machine(Plan.of(await host.stored_graph(info))), await host.store.read(run_id, upto=at))
 
 
 async def runs(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import StoreCorrupt, StoreError, StoreTooNew
-from orchestrator.stores import open_store
+from orchestrator.errors import OrchestratorError, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
+from orchestrator.kernel.records import RunStarted
+from orchestrator.stores import RunInfo, open_store
 from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate, version_of
+from orchestrator.stores.sqlite.writes import checksum
 from tests.stores.runs import add_run, events
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +54,10 @@ async def test_a_changed_byte_is_found_and_what_precedes_it_is_readable(tmp_path
     )
     error = await damaged(path)
     assert (error.run_id, error.seq) == ("r", 7)
-    assert str(error) == "run 'r': record 7 is damaged (its checksum does not fit); records before it are readable"
+    assert str(error) == (
+        "run 'r': record 7 is damaged (its checksum does not fit); records before it are readable "
+        "(`orchestrator show r --at 6`, `load('r', at=6)`); to go on, restore the store from a copy"
+    )
     assert [record.seq for record in vars(error)["records"]] == [1, 2, 3, 4, 5, 6]
     store = open_store(f"sqlite:///{path}")
     assert await store.read("r", upto=6) == events(1, 6)
@@ -85,6 +92,173 @@ async def test_a_record_in_the_place_of_another_is_found(tmp_path: Path) -> None
         "UPDATE records SET (crc, data) = (SELECT crc, data FROM records WHERE id & 15 = 8) WHERE id & 15 = 3",
     )
     assert (await damaged(path)).seq == 3
+
+
+async def test_a_record_of_another_run_is_found(tmp_path: Path) -> None:
+    path = await store_file(tmp_path)
+    store = open_store(f"sqlite:///{path}")
+    await add_run(store, "other", 10)
+    await store.close()
+    row = "SELECT crc, data FROM records WHERE id = (2 << 32) | 5"
+    execute(path, f"UPDATE records SET (crc, data) = ({row}) WHERE id = (1 << 32) | 5")
+    assert (await damaged(path)).seq == 5
+
+
+async def test_rows_that_changed_places_are_found(tmp_path: Path) -> None:
+    path = await store_file(tmp_path)
+    for change in (
+        "id = -1 WHERE id & 15 = 4",
+        "id = (1 << 32) | 4 WHERE id & 15 = 6",
+        "id = (1 << 32) | 6 WHERE id < 0",
+    ):
+        execute(path, f"UPDATE records SET {change}")
+    assert (await damaged(path)).seq == 4
+
+
+@pytest.mark.parametrize("bit", [0, 1, 3, 4, 31, 32, 40, 62, 63])
+async def test_a_head_with_a_flipped_bit_is_found(tmp_path: Path, bit: int) -> None:
+    path = await store_file(tmp_path)
+    store = open_store(f"sqlite:///{path}")
+    await add_run(store, "behind", 10)
+    await store.close()
+    head = 10 ^ (1 << bit)
+    if bit == 63:
+        head -= 1 << 64
+    execute(path, "UPDATE runs SET head = ? WHERE run_id = 'r'", head)
+    error = await damaged(path)
+    outside = not 0 <= head < 1 << 32
+    assert error.seq == (0 if outside else min(head, 10) + 1)
+    if not outside:
+        assert [record.seq for record in vars(error)["records"]] == list(range(1, error.seq))
+        assert (f"the run's row says that {head} is the last one" in str(error)) == (head < 10)
+        store = open_store(f"sqlite:///{path}")
+        assert len(await store.read("r", upto=error.seq - 1)) == error.seq - 1
+        with pytest.raises(StoreCorrupt):
+            await store.read("r", upto=error.seq)
+        await store.close()
+
+
+async def test_rows_behind_the_head_are_found_by_whoever_reads_on_from_there(tmp_path: Path) -> None:
+    path = await store_file(tmp_path)
+    execute(path, "UPDATE runs SET head = 8")
+    store = open_store(f"sqlite:///{path}")
+    for after in (0, 3, 8):
+        with pytest.raises(StoreCorrupt, match="record 9 is damaged"):
+            await store.read("r", after=after)
+    assert await store.read("r", after=2, limit=3) == events(3, 3)
+    await store.close()
+
+
+ROW = {
+    "graph": "essbx", "status": "runninf", "labels": "[]", "structure": "other", "content": "other",
+    "created": "x", "updated": None, "due": "x", "waiting": "x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", [*ROW, "labels as text", "graph as bytes"])
+async def test_a_damaged_row_of_a_run_is_named_and_leaves_the_others(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "runs.db"
+    store = open_store(f"sqlite:///{path}")
+    for name in ("a", "r", "z"):
+        started = RunStarted(
+            seq=1, ts=1.0, run_id=name, graph="essay", structure="s", content="c", values={}, labels={"user": "u"}
+        )
+        info = RunInfo(name, "essay", "running", {"user": "u"}, 1.0, 1.0, 1, "s", "c")
+        await store.create(info, [started])
+    await store.close()
+    name, _, kind = column.partition(" as ")
+    value: object = {"text": '{"user": "\\ud8', "bytes": b"\xff\x00"}.get(kind, ROW[name])
+    with without_rules(path):
+        execute(path, f"UPDATE runs SET {name} = ? WHERE run_id = 'r'", value)
+    store = open_store(f"sqlite:///{path}")
+
+    async def look() -> None:
+        await store.info("r")
+        await store.read("r")
+
+    with pytest.raises(StoreCorrupt) as caught:
+        await look()
+    assert (caught.value.run_id, caught.value.seq) == ("r", 0)
+    assert "run 'r': its row in the list of runs is damaged (" in str(caught.value)
+    assert "restore the store from a copy" in str(caught.value)
+    for other in "az":
+        assert (await store.info(other)).labels == {"user": "u"}
+        assert len(await store.read(other)) == 1
+    assert {info.run_id for info in (await store.runs()).runs} == {"a", "r", "z"}
+    await store.close()
+
+
+@contextmanager
+def without_rules(path: Path) -> Iterator[None]:
+    """Meanwhile a column may be NULL: what damages a file does not ask SQLite."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        before = connection.execute("SELECT rowid, sql FROM sqlite_schema").fetchall()
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '')")
+        connection.commit()
+    yield
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.executemany("UPDATE sqlite_schema SET sql = ?2 WHERE rowid = ?1", before)
+        connection.commit()
+
+
+async def test_bits_that_flip_anywhere_in_the_file(tmp_path: Path) -> None:
+    """What is read is what was written, or the damage is told; never another error, never other records."""
+    await flip(tmp_path, range(200))
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_storm_of_bits_that_flip(tmp_path: Path, scale: int) -> None:
+    await flip(tmp_path, range(200, 200 + 1000 * scale))
+
+
+async def flip(tmp_path: Path, seeds: range) -> None:
+    path = tmp_path / "whole.db"
+    names = ("a", "r", "z")
+    store = open_store(f"sqlite:///{path}")
+    for name in names:
+        begin = RunStarted(seq=1, ts=1.0, run_id=name, graph="essay", structure="s", content="c", values={"x": "text"})
+        records = [begin, *events(2, 20, "text " * 20)]
+        await store.create(RunInfo(name, "essay", "running", {}, 1.0, 1.0, len(records), "s", "c"), records)
+        await store.put_graph("c", {"graph": "data"})
+        await store.put_snapshot(name, 3, b"fold")
+    await store.close()
+    expected = {name: open_store(f"sqlite:///{path}").read_now(name) for name in names}
+    whole = path.read_bytes()
+    # where there is something: a bit that flips in free space is no damage
+    used = [at for at in range(len(whole)) if whole[at]]
+    told = 0
+    for seed in seeds:
+        chance = random.Random(seed)
+        at, bit = chance.choice(used), chance.randrange(8)
+        content = bytearray(whole)
+        content[at] ^= 1 << bit
+        damaged = tmp_path / f"{seed}.db"
+        damaged.write_bytes(content)
+        faults: list[str] = []
+        try:
+            store = open_store(f"sqlite:///{damaged}")
+        except StoreError as error:
+            faults.append(str(error))
+        else:
+            for name in names:
+                try:
+                    assert store.read_now(name) == expected[name], f"seed {seed}: {name}"
+                except (StoreError, RunUnknown) as error:
+                    faults.append(str(error))
+                    before = list(vars(error).get("records", ()))
+                    assert before == expected[name][: len(before)], f"seed {seed}: {name}"
+            for looked in (store.info("r"), store.runs(), store.graph("c"), store.snapshot("r"), store.lease("r")):
+                try:
+                    await looked
+                except OrchestratorError as error:
+                    faults.append(str(error))
+            await store.close()
+        told += bool(faults)
+        damaged.unlink()
+    assert told > len(seeds) / 3
 
 
 async def test_text_that_is_no_record_is_found(tmp_path: Path) -> None:
@@ -167,11 +341,9 @@ async def test_a_store_that_became_newer_meanwhile_is_refused(tmp_path: Path) ->
 
 
 async def test_a_record_of_a_newer_version_is_told_from_a_damaged_one(tmp_path: Path) -> None:
-    import zlib
-
     path = await store_file(tmp_path)
     data = b'{"seq":5,"ts":5.0,"v":2,"name":"event","novelty":1,"type":"event_received"}'
-    execute(path, "UPDATE records SET data = ?, crc = ? WHERE id & 15 = 5", data, zlib.crc32(data, 5))
+    execute(path, "UPDATE records SET data = ?, crc = ? WHERE id & 15 = 5", data, checksum("r", 5, data))
     store = open_store(f"sqlite:///{path}")
     with pytest.raises(StoreTooNew, match="record 5 was written by a newer version"):
         await store.read("r")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.errors import StoreError, StoreUnavailable
-from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate
+from orchestrator.stores.sqlite.schema import MIGRATIONS, check_tables, check_version, migrate
 
 __all__ = [
     "BUSY_SECONDS",
@@ -44,7 +44,7 @@ def open_to_write(path: Path, url: str) -> sqlite3.Connection:
         directory.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its side files the same mode
-    connection = _connect(path, "rw", timeout=0.0)  # who writes waits by `patiently`, where it may wait at all
+    connection = _connect(path, url, "rw", timeout=0.0)  # who writes waits by `patiently`, where it may wait at all
     try:
         patiently(lambda: _prepare(connection, url))
     except BaseException:
@@ -64,6 +64,7 @@ def _prepare(connection: sqlite3.Connection, url: str) -> None:
     connection.execute("PRAGMA wal_autocheckpoint = 500")  # the usual 4 MiB, in pages of twice the usual size
     connection.execute("PRAGMA journal_size_limit = 16777216")
     migrate(connection, url)
+    check_tables(connection, url)
 
 
 def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
@@ -79,7 +80,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         migrate(connection, url)
         return connection, False
-    connection, lasting = _connect(path, "rw"), True  # SQLite goes on read-only where it may not write
+    connection, lasting = _connect(path, url, "rw"), True  # SQLite goes on read-only where it may not write
     try:
         try:
             version = patiently(lambda: check_version(connection, url))
@@ -93,6 +94,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
             connection.close()
             open_to_write(path, url).close()
             return open_to_read(path, url)
+        check_tables(connection, url)
         connection.execute("PRAGMA query_only = ON")
     except BaseException:
         connection.close()
@@ -108,15 +110,25 @@ def _connect_frozen(path: Path, url: str) -> sqlite3.Connection:
             f"store {url}: its latest records are in {log.name}, which cannot be read in a directory that is "
             f"read-only; copy {path.name} and {log.name} to a directory where you may write"
         )
-    return _connect(path, "ro&immutable=1")
+    return _connect(path, url, "ro&immutable=1")
 
 
-def _connect(path: Path, mode: str, timeout: float = 1.0) -> sqlite3.Connection:
+def _connect(path: Path, url: str, mode: str, timeout: float = 1.0) -> sqlite3.Connection:
+    if path.is_dir():
+        raise StoreUnavailable(f"store {url}: it cannot be opened, it is a directory; name a file in it")
+    with path.open("rb") as file:
+        if file.read(16) not in (b"", b"SQLite format 3\0"):  # SQLite takes what is shorter than its head for empty
+            raise StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_NOTADB]}")
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=timeout
     )
-    connection.text_factory = str
+    connection.text_factory = _text
     return connection
+
+
+def _text(data: bytes) -> str:
+    """Text of the file. What a damaged byte left of it is no UTF-8, and still to be told and not to stop a list."""
+    return data.decode("utf-8", "backslashreplace")
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
@@ -183,7 +195,7 @@ def _code(error: BaseException) -> int:
 
 def whole_file(error: BaseException) -> bool:
     """True when an error is about the file, so that every other write would meet it too."""
-    return isinstance(error, OSError) or _code(error) in _WHOLE_FILE
+    return isinstance(error, OSError | UnicodeDecodeError) or _code(error) in _WHOLE_FILE
 
 
 def store_error(error: Exception, url: str) -> Exception:
@@ -195,6 +207,8 @@ def store_error(error: Exception, url: str) -> Exception:
         if code in _BROKEN:
             return StoreError(f"store {url}: {_BROKEN[code]} ({error})")
         return StoreError(f"store {url}: {error}")
+    if isinstance(error, UnicodeDecodeError):  # what SQLite says of a damaged schema quotes it
+        return StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_CORRUPT]} ({error})")
     if isinstance(error, OSError):
         return StoreUnavailable(
             f"store {url}: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}; "

@@ -53,9 +53,15 @@ def runs(
             walks = [_and_row(label, walk) for walk in walks]
             rest = by_label
     rows = [row for walk in walks for row in _walk(connection, walk, rest, place, limit + 1)]
-    rows.sort(key=lambda row: (row[5], row[0]), reverse=True)
+    rows.sort(key=_place, reverse=True)
     cursor = page_cursor(rows[limit - 1][5], rows[limit - 1][0]) if len(rows) > limit else None
     return Page(tuple(info_of(row) for row in rows[:limit]), cursor)
+
+
+def _place(row: InfoRow) -> tuple[bool, float, int]:
+    """Where a run stands in the list: as SQLite has it, also where a damaged `created` is no number."""
+    created, number = row[5], row[0]
+    return (False, created, number) if isinstance(created, float | int) else (True, 0.0, number)
 
 
 def _of_row(status: str | None, graph: str | None) -> _Filter:

@@ -56,7 +56,7 @@ class Readers:
                     return action(connection)
                 finally:
                     connection.execute("ROLLBACK")
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise store_error(error, self._url) from error
 
     def changes(self) -> tuple[object, ...] | None:
@@ -80,7 +80,7 @@ class Readers:
                     connection.execute("PRAGMA busy_timeout = 0")
                     self._watching = connection, identity
                 version: int = self._watching[0].execute("PRAGMA data_version").fetchone()[0]
-            except (sqlite3.Error, OSError):
+            except (sqlite3.Error, OSError, UnicodeDecodeError):
                 return None
             return (*identity, id(self._watching[0]), version)
 
@@ -106,7 +106,7 @@ class Readers:
             connection.execute("PRAGMA busy_timeout = 10000")
         try:
             yield connection
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             lasting = False
             raise
         finally:

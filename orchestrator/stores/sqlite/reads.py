@@ -6,11 +6,12 @@ import json
 import sqlite3
 from collections.abc import Collection
 from contextlib import closing
+from types import NoneType
 from typing import TypeAlias
 
-from orchestrator.errors import RunUnknown
+from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import Record
+from orchestrator.kernel.records import FINAL, Record, RunStarted
 from orchestrator.stores.base import Lease, Message, RunInfo, corrupt, graph_unknown, read_record
 from orchestrator.stores.sqlite.writes import checksum
 
@@ -20,6 +21,8 @@ InfoRow: TypeAlias = tuple[
     int, str, str, str, str, float, float, int, str, str, float | None, int
 ]  # fmt: skip
 
+STATUSES = {*FINAL, "running", "paused"}
+
 INFO_COLUMNS = (
     "runs.id, runs.run_id, runs.graph, runs.status, runs.labels, runs.created, runs.updated, runs.head,"
     " runs.structure, runs.content, runs.due, runs.waiting"
@@ -27,43 +30,85 @@ INFO_COLUMNS = (
 
 
 def info_of(row: InfoRow) -> RunInfo:
-    """A row of `INFO_COLUMNS` as the facts about a run."""
+    """A row of `INFO_COLUMNS` as the facts about a run. A damaged one is told as far as it can be read."""
     _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row
     return RunInfo(
-        run_id, graph_name, status, json.loads(labels), created, updated, head, structure, content, due, waiting
+        run_id, graph_name, status, _labels(labels) or {}, created, updated, head, structure, content, due, waiting
     )
 
 
 def info(connection: sqlite3.Connection, run_id: str) -> RunInfo:
+    """The facts about a run.
+
+    Raises:
+        RunUnknown: there is no such run.
+        StoreCorrupt: its row holds what is never written.
+    """
     row: InfoRow | None = connection.execute(f"SELECT {INFO_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise RunUnknown(run_id)
+    _check_row(run_id, row)
     return info_of(row)
+
+
+_TYPES: tuple[type | tuple[type, ...], ...] = (
+    int, str, str, str, str, float, float, int, str, str, (float, NoneType), int,
+)  # fmt: skip
+
+
+def _check_row(run_id: str, row: InfoRow) -> None:
+    names = INFO_COLUMNS.replace("runs.", "").split(", ")
+    for name, value, kind in zip(names, row, _TYPES, strict=True):
+        if not isinstance(value, kind):
+            raise corrupt(run_id, 0, f"{name} is {value!r}", ())
+    _check_head(run_id, row[7])
+    if row[1] != run_id:
+        raise corrupt(run_id, 0, f"it says that it is run {row[1]!r}", ())
+    if row[3] not in STATUSES:
+        raise corrupt(run_id, 0, f"its status is {row[3]!r}", ())
+    if _labels(row[4]) is None:
+        raise corrupt(run_id, 0, f"its labels are {row[4]!r}", ())
+
+
+def _check_head(run_id: str, head: object) -> None:
+    if not isinstance(head, int) or not 0 <= head < 1 << 32:
+        raise corrupt(run_id, 0, f"its head is {head!r}", ())
+
+
+def _labels(text: object) -> dict[str, str] | None:
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        return None
+    return found
 
 
 def records(
     connection: sqlite3.Connection, run_id: str, after: int, upto: int | None, limit: int | None
 ) -> list[Record]:
-    """The records of a run, each one checked.
+    """The records of a run, each one checked, and the first one against the run's row.
 
     Raises:
         RunUnknown: there is no such run.
         StoreCorrupt: a row is missing or damaged, or the file is where the next row should be.
     """
-    found = connection.execute("SELECT id, head FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    found = connection.execute(
+        "SELECT id, head, run_id, graph, labels, structure, content FROM runs WHERE run_id = ?", (run_id,)
+    ).fetchone()
     if found is None:
         raise RunUnknown(run_id)
+    _check_head(run_id, found[1])
     first, head = found[0] << 32, found[1]
     after = max(after, 0)
     last = head if upto is None else min(upto, head)
     if limit is not None:
         last = min(last, after + limit)
     result: list[Record] = []
-    if last <= after:
-        return result
     query = "SELECT id, crc, data FROM records WHERE id > ? AND id <= ? ORDER BY id"
     # closed whatever happens: a statement that is left open would hold the connection at this moment for ever
-    with closing(connection.execute(query, (first | after, first | last))) as rows:
+    with closing(connection.execute(query, (first | after, first | max(last, after)))) as rows:
         for seq in range(after + 1, last + 1):
             try:
                 row = rows.fetchone()
@@ -74,17 +119,48 @@ def records(
             if row is None or row[0] != first | seq:
                 raise corrupt(run_id, seq, "it is missing", result)
             _, crc, data = row
-            if not isinstance(data, bytes) or checksum(seq, data) != crc:
+            if not isinstance(data, bytes) or checksum(run_id, seq, data) != crc:
                 raise corrupt(run_id, seq, "its checksum does not fit", result)
-            result.append(read_record(run_id, seq, data, result))
+            record = read_record(run_id, seq, data, result)
+            if seq == 1 and isinstance(record, RunStarted):
+                _check_beginning(run_id, found[2:], record)
+            result.append(record)
+    if last == head and (upto is None or upto > head) and _goes_on(connection, first | head, first + (1 << 32)):
+        raise corrupt(run_id, head + 1, f"the run's row says that {head} is the last one", result)
     return result
+
+
+def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) -> None:
+    named, graph_name, labels, structure, content = row
+    facts = (
+        ("run id", named, started.run_id),
+        ("graph", graph_name, started.graph),
+        ("labels", _labels(labels), dict(started.labels)),
+        ("structure", structure, started.structure),
+        ("content", content, started.content),
+    )
+    for name, told, true in facts:
+        if told != true:
+            raise corrupt(run_id, 0, f"its {name}: {told!r}; {true!r} by its first record", ())
+
+
+def _goes_on(connection: sqlite3.Connection, after: int, before: int) -> bool:
+    """Whether there are rows behind the last one."""
+    query = "SELECT 1 FROM records WHERE id > ? AND id < ? LIMIT 1"
+    return connection.execute(query, (after, before)).fetchone() is not None
 
 
 def graph(connection: sqlite3.Connection, digest: str, url: str) -> JsonObject:
     row = connection.execute("SELECT data FROM graphs WHERE digest = ?", (digest,)).fetchone()
     if row is None:
         raise graph_unknown(digest, url)
-    data: JsonObject = json.loads(row[0])
+    try:
+        data: JsonObject = json.loads(row[0])
+    except (TypeError, ValueError):
+        raise StoreError(
+            f"store {url}: graph {digest!r} is damaged; give the executor the graph itself, or restore the store from "
+            "a copy"
+        ) from None
     return data
 
 
@@ -93,6 +169,8 @@ def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> t
     if found is None:
         return None
     first, head = found[0] << 32, found[1]
+    if not isinstance(head, int):
+        return None  # the row is damaged, whoever reads the records is told
     last = head if upto is None else min(upto, head)
     if last < 0:
         return None
@@ -100,7 +178,7 @@ def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> t
     with closing(connection.execute(query, (first, first | last))) as rows:
         for key, crc, data in rows:
             seq = key - first
-            if isinstance(data, bytes) and checksum(seq, data) == crc:
+            if isinstance(data, bytes) and checksum(run_id, seq, data) == crc:
                 return seq, data
     return None  # a damaged cache is no cache
 
@@ -109,7 +187,11 @@ def lease(connection: sqlite3.Connection, run_id: str) -> Lease | None:
     row = connection.execute(
         "SELECT token, owner, expires FROM leases JOIN runs ON runs.id = leases.run WHERE run_id = ?", (run_id,)
     ).fetchone()
-    return None if row is None else Lease(run_id, row[0], json.loads(row[1]), row[2])
+    if row is None:
+        return None
+    token, owner, expires = row
+    # of a damaged one only its end says anything, if at all
+    return Lease(run_id, str(token), _object(owner), expires if isinstance(expires, float) else 0.0)
 
 
 def inbox(connection: sqlite3.Connection, run_ids: Collection[str]) -> list[Message]:
@@ -120,4 +202,13 @@ def inbox(connection: sqlite3.Connection, run_ids: Collection[str]) -> list[Mess
         " JOIN runs ON runs.run_id = wanted.value JOIN inbox ON inbox.run = runs.id ORDER BY inbox.id",
         (json.dumps(sorted(run_ids)),),
     )
-    return [Message(key, run_id, json.loads(body)) for key, run_id, body in rows]
+    return [Message(key, run_id, _object(body)) for key, run_id, body in rows]
+
+
+def _object(text: object) -> JsonObject:
+    """A JSON object; an empty one if it is damaged, which fits nothing."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import cache
 from typing import TypeAlias
 
 from orchestrator.errors import StoreError, StoreTooNew
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "check_version", "migrate", "version_of"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "check_tables", "check_version", "migrate", "version_of"]
 
 APPLICATION_ID = 0x4F524348
 """SQLite's header field that says whose database a file is: "ORCH"."""
@@ -102,6 +104,31 @@ def check_version(connection: sqlite3.Connection, url: str, migrations: Sequence
             f"{len(migrations)}; update graph-orchestrator"
         )
     return version
+
+
+def check_tables(connection: sqlite3.Connection, url: str) -> None:
+    """Refuse a file of the newest version whose tables are not as the migrations make them.
+
+    Raises:
+        StoreError: it is damaged. SQLite would go on in a table whose definition says something else.
+    """
+    if not _definitions() <= _defined(connection):
+        raise StoreError(
+            f"store {url}: the file is damaged (its tables are not those of schema version {len(MIGRATIONS)}); "
+            "restore it from a copy"
+        )
+
+
+@cache
+def _definitions() -> frozenset[str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for change in MIGRATIONS:
+            change(connection)
+        return _defined(connection)
+
+
+def _defined(connection: sqlite3.Connection) -> frozenset[str]:
+    return frozenset(sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
 
 
 def migrate(connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -65,7 +65,7 @@ class SQLiteStore:
 
     async def create(self, info: RunInfo, records: Sequence[Record]) -> None:
         check_new(info, records)
-        await self._writer.write(partial(writes.create, info=info, rows=writes.rows_of(records)))
+        await self._writer.write(partial(writes.create, info=info, rows=writes.rows_of(info.run_id, records)))
 
     async def append(
         self,
@@ -80,7 +80,7 @@ class SQLiteStore:
         lease: str | None = None,
     ) -> int:
         check_seqs(run_id, records, after)
-        rows, updated = writes.rows_of(records), records[-1].ts if records else None
+        rows, updated = writes.rows_of(run_id, records), records[-1].ts if records else None
         message_ids = tuple(consumed)
         return await self._writer.write(
             lambda connection: writes.append(

@@ -35,17 +35,17 @@ Row: TypeAlias = tuple[int, int, bytes]
 """seq, checksum, data."""
 
 
-def checksum(seq: int, data: bytes) -> int:
-    """CRC-32 of a row; `seq` is in it so that a row in the wrong place is found too."""
-    return zlib.crc32(data, seq & 0xFFFFFFFF)
+def checksum(run_id: str, seq: int, data: bytes) -> int:
+    """CRC-32 of a row; its run and `seq` are in it so that a row in the wrong place is found too."""
+    return zlib.crc32(data, zlib.crc32(run_id.encode(), seq & 0xFFFFFFFF))
 
 
-def rows_of(records: Sequence[Record]) -> list[Row]:
+def rows_of(run_id: str, records: Sequence[Record]) -> list[Row]:
     """Records as rows."""
     rows: list[Row] = []
     for record in records:
         data = encode(record)
-        rows.append((record.seq, checksum(record.seq, data), data))
+        rows.append((record.seq, checksum(run_id, record.seq, data), data))
     return rows
 
 
@@ -181,15 +181,15 @@ def put_graph(connection: sqlite3.Connection, digest: str, data: str) -> None:
 def put_snapshot(connection: sqlite3.Connection, run_id: str, seq: int, data: bytes) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO snapshots (id, crc, data) VALUES (?, ?, ?)",
-        (run_number(connection, run_id) << 32 | seq, checksum(seq, data), data),
+        (run_number(connection, run_id) << 32 | seq, checksum(run_id, seq, data), data),
     )
 
 
 def take_lease(connection: sqlite3.Connection, lease: Lease, replaces: str | None, now: float) -> bool:
     number = run_number(connection, lease.run_id)
     held = connection.execute("SELECT token, expires FROM leases WHERE run = ?", (number,)).fetchone()
-    if held is not None and held[0] != replaces and held[1] >= now:
-        return False
+    if held is not None and held[0] != replaces and isinstance(held[1], float) and held[1] >= now:
+        return False  # one whose end is damaged holds nothing up
     connection.execute(
         "INSERT OR REPLACE INTO leases (run, token, owner, expires) VALUES (?, ?, ?, ?)",
         (number, lease.token, canonical(lease.owner), lease.expires),
