@@ -374,7 +374,7 @@ async def call_function(
             run=run,
             encode=lambda value: value,
             decode=lambda value: value,
-            fits=codec.load,
+            taken=lambda value: encode(codec.load(value)),
             reconcile=None if reconcile is None else look,
         )
     )

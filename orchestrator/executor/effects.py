@@ -72,8 +72,8 @@ class Effect(Generic[T]):
     unknown: Callable[[T], bool] | None = None
     """Whether a result says that nobody knows whether it happened."""
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
-    fits: Callable[[object], object] | None = None
-    """Raises if what a person says came of it cannot have come of it; else `decode` does."""
+    taken: Callable[[object], object] | None = None
+    """What a person says came of it, as it is journaled; raises if it cannot have come of it. Else `decode` does."""
 
 
 class Witness(Protocol):
@@ -400,10 +400,12 @@ class Ledger:
                 )
                 return self._settle(key, time.time(), error=failure)
             try:
-                (effect.fits or effect.decode)(said.result)
-                return self._settle(key, time.time(), result=said.result)
+                result = said.result if effect.taken is None else effect.taken(said.result)
+                effect.decode(result)
             except Exception as error:
                 doubts["result"] = f"that cannot be its result: {message_of(error)}"
+            else:
+                return self._settle(key, time.time(), result=result)
             asked += 1
             question = unknown_question(context, entry, asked, doubts)
 

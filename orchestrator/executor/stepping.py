@@ -364,17 +364,18 @@ async def _run_node(context: StepContext, state: object) -> object:
         outcome, values, ops = _encoded(context, result)
         return {"outcome": outcome, "update": values, "ops": ops}
 
-    def fits(found: object) -> None:
+    def taken(found: object) -> object:
         said = _recorded(found)
         schema = context.activation.frame.plan.schema
         values, ops = schema.encode_update(said.update)
         fault = context.live.machine.probe(context.activation, said.outcome, values, ops)
         if fault is not None:
             raise InvalidOutcome(fault.message)
+        return {"outcome": said.outcome, "update": values, "ops": {**said.ops, **ops}}
 
     effect = Effect[object](
         kind="effect", name=context.node, effect="irreversible", request={}, run=run, encode=encode,
-        decode=_recorded, fits=fits,
+        decode=_recorded, taken=taken,
     )  # fmt: skip
     return await context.ledger.perform(effect)
 

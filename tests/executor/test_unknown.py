@@ -1,0 +1,503 @@
+"""Irreversible effects whose end nobody knows: not done again without asking, wherever in a graph they are."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from orchestrator import Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
+from orchestrator.errors import StoreError, StoreUnavailable, ToolError
+from orchestrator.graph.node import ITEM
+from orchestrator.nodes import Execute, Subgraph
+from orchestrator.stores.memory import MemoryStore
+from tests.executor.sample import Log, says, single
+
+pytestmark = pytest.mark.anyio
+
+
+class Power(MemoryStore):
+    """A store that takes no more records when the power fails: what was not written by then never was."""
+
+    fails = False
+
+    async def append(self, *args: Any, **options: Any) -> int:
+        if self.fails:
+            raise StoreUnavailable("no power")
+        return await super().append(*args, **options)
+
+
+class World:
+    """Something outside that pays. The power can fail when it was asked to, and errors can come."""
+
+    def __init__(self) -> None:
+        self.store = Power()
+        self.paid: list[Any] = []
+        self.keys: list[str] = []
+        self.fails_at: Any = None
+        self.wrong: list[BaseException] = []
+        self.hangs = False
+
+    async def pay(self, what: Any, key: str = "") -> str:
+        self.paid.append(what)
+        self.keys.append(key)
+        if what == self.fails_at:
+            self.fails_at, self.store.fails = None, True
+        if self.wrong:
+            raise self.wrong.pop(0)
+        if self.hangs:
+            self.hangs = False
+            await anyio.sleep(60)
+        return f"paid {what}"
+
+    def tool(self, **options: Any) -> Tool:
+        @tool(name="pay", **options)
+        async def pay(amount: int, idempotency_key: str) -> str:
+            """Pay."""
+            return await self.pay(amount, idempotency_key)
+
+        found: Tool = pay
+        return found
+
+    async def crashed(self, graph: Graph, *tools: Tool, **options: Any) -> None:
+        """Run a graph until the power fails."""
+        async with Executor(self.store, graphs=[graph], tools=tools) as executor:
+            with pytest.raises(StoreError):
+                await executor.start(graph, run_id="r", **options)
+        self.store.fails = False
+
+    async def resumed(self, graph: Graph, *tools: Tool) -> Run:
+        async with Executor(self.store, graphs=[graph], tools=tools) as executor:
+            return await executor.resume("r")
+
+    async def answered(self, question: Question, answer: Any, graph: Graph, *tools: Tool) -> Run:
+        async with Executor(self.store, graphs=[graph], tools=tools) as executor:
+            return await executor.answer("r", question.id, answer, digest=question.digest)
+
+
+# -- wherever it is ----------------------------------------------------------------------------------------------------
+
+
+@node
+async def pays(state: Log, ctx: Context) -> Update:
+    amount = ctx.item if isinstance(ctx.item, int) else state.n
+    return {"log": (await ctx.tool("pay", amount=amount)).text}
+
+
+def alone(world: World) -> Graph:
+    return single(pays.run)
+
+
+def mapped(world: World) -> Graph:
+    return Graph(
+        name="mapped", state=Log, nodes={"begin": says("b"), "pays": pays, "join": says("e", join="all")},
+        edges="START -> begin\nbegin -> pays : each items\npays -> join -> END", output="log",
+    )  # fmt: skip
+
+
+def beside(world: World) -> Graph:
+    return Graph(
+        name="beside", state=Log, output="log",
+        nodes={"begin": says("b"), "pays": pays, "other": says("o"), "join": says("e", join="all")},
+        edges="START -> begin -> pays, other -> join -> END",
+    )  # fmt: skip
+
+
+def inside(world: World) -> Graph:
+    done = node(effect="pure")(lambda state: {"answer": " ".join(state.log)})
+    inner = Graph(
+        name="inner", state=Log, nodes={"pays": pays, "done": done}, edges="START -> pays -> done -> END", output="log"
+    )
+    sub = Subgraph(inner, inputs={"n": ITEM}, outputs={"log": "answer"})
+    return Graph(
+        name="outer", state=Log, nodes={"begin": says("b"), "sub": sub, "join": says("e", join="all")},
+        edges="START -> begin\nbegin -> sub : each items\nsub -> join -> END", output="log",
+    )  # fmt: skip
+
+
+def as_effect(world: World) -> Graph:
+    async def work(state: Log, ctx: Context) -> Update:
+        return {"log": await ctx.effect("pay", world.pay, state.n, returns=str, effect="irreversible")}
+
+    return single(work)
+
+
+def as_node(world: World) -> Graph:
+    async def work(state: Log) -> Update:
+        return {"log": await world.pay(state.n)}
+
+    return single(work, effect="irreversible")
+
+
+def in_tasks(world: World) -> Graph:
+    async def work(state: Log, ctx: Context) -> Update:
+        said: dict[int, str] = {}
+
+        async def one(amount: int) -> None:
+            said[amount] = (await ctx.tool("pay", amount=amount)).text
+
+        for amount in state.items[:1]:
+            await one(amount)
+        async with anyio.create_task_group() as tasks:
+            for amount in state.items[1:]:
+                tasks.start_soon(one, amount)
+        return {"log": " ".join(said[amount] for amount in state.items)}
+
+    return single(work)
+
+
+SHAPES = [alone, mapped, beside, inside, as_effect, as_node, in_tasks]
+ITEMS = [1, 2, 3]
+
+
+@pytest.mark.parametrize("choice", ["retry", "happened", "failed"])
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_crash_while_it_pays_is_asked_about_and_each_choice_does_what_it_says(
+    shape: Callable[[World], Graph], choice: str
+) -> None:
+    world = World()
+    pay = world.tool()
+    graph = shape(world)
+    world.fails_at = 2
+    await world.crashed(graph, pay, input={"items": ITEMS, "n": 2})
+    asked: dict[str, Question] = {}
+    run = await world.resumed(graph, pay)
+    paid = list(world.paid)
+    assert paid.count(2) == 1
+    while run.status == "paused":
+        again = await world.resumed(graph, pay)  # asking does nothing outside, however often
+        assert again.waiting == run.waiting
+        assert world.paid == paid
+        for question in run.waiting:
+            assert question.kind == "unknown_outcome"
+            asked[question.id] = question
+        question = run.waiting[0]
+        args = question.payload["args"]
+        about = args["amount"] if isinstance(args, dict) and "amount" in args else 2
+        said: Any = choice if about == 2 else "happened"
+        if said == "happened":
+            text = f"{about} by hand"
+            result = {"log": text} if shape is as_node else text
+            said = {"choice": "happened", "result": result}
+        run = await world.answered(question, said, graph, pay)
+        paid = list(world.paid)
+    about_two = [q for q in asked.values() if q.payload["args"] in ({"amount": 2}, [2], {}, {"args": [2]})]
+    assert len(about_two) == 1, asked
+    assert world.paid.count(2) == (2 if choice == "retry" else 1)
+    assert all(world.paid.count(other) <= 1 for other in (1, 3))
+    if choice == "failed":
+        assert run.status == "failed" or shape in (alone, mapped, beside, inside, in_tasks)
+    else:
+        assert run.status == "completed", run.error
+        words = " ".join(str(word) for word in run.output)
+        assert ("paid 2" in words) == (choice == "retry")
+        assert ("2 by hand" in words) == (choice == "happened")
+    if choice == "retry" and shape is not as_node and shape is not as_effect:
+        assert len({key for what, key in zip(world.paid, world.keys, strict=True) if what == 2}) == 1
+
+
+async def test_the_question_says_what_is_known() -> None:
+    world = World()
+    graph, pay = alone(world), world.tool()
+    world.fails_at = 2
+    await world.crashed(graph, pay, input={"n": 2})
+    run = await world.resumed(graph, pay)
+    (question,) = run.waiting
+    payload = dict(question.payload)
+    assert str(payload.pop("began")).startswith("20")
+    assert payload == {
+        "tool": "pay", "args": {"amount": 2}, "effect": "irreversible", "key": world.keys[0], "attempt": 1,
+        "why": "interrupted",
+    }  # fmt: skip
+    assert "under way when the run was stopped" in question.prompt
+    assert question.digest
+
+
+# -- errors that leave it open -----------------------------------------------------------------------------------------
+
+
+def caused(cause: BaseException) -> Exception:
+    """An error of some library that a connection's error caused, as those of HTTP clients are."""
+    try:
+        try:
+            raise cause
+        except BaseException as error:
+            raise LookupError("the library's own") from error
+    except LookupError as error:
+        return error
+
+
+OPEN = [
+    (ConnectionResetError("reset"), "connection"),
+    (TimeoutError("slow"), "timeout"),
+    (http.client.IncompleteRead(b"half"), "connection"),
+    (caused(ConnectionAbortedError("gone")), "connection"),
+    (ExceptionGroup("several", [ValueError("a"), TimeoutError("b")]), "connection"),
+]
+
+
+@pytest.mark.parametrize(("error", "why"), OPEN)
+@pytest.mark.parametrize("how", ["tool", "effect", "node"])
+async def test_a_retry_of_a_step_asks_before_it_does_it_again(error: Exception, why: str, how: str) -> None:
+    world = World()
+    world.wrong = [error]
+
+    async def work(state: Log, ctx: Context) -> Update:
+        if how == "node":
+            return {"log": await world.pay(1)}
+        if how == "effect":
+            return {"log": await ctx.effect("pay", world.pay, 1, returns=str, effect="irreversible")}
+        result = await ctx.tool("pay", amount=1)
+        if result.failed:
+            raise error
+        return {"log": result.text}
+
+    names = ("Exception",)
+    graph = single(work, retry=Retry(wait=0, on=names), effect="irreversible" if how == "node" else "idempotent")
+    async with Executor(tools=[world.tool()]) as executor:
+        run = await executor.start(graph)
+        (question,) = run.waiting
+        assert (question.kind, question.payload["why"]) == ("unknown_outcome", why)
+        assert question.payload["error"]
+        assert world.paid == [1]
+        run = await executor.answer(run.run_id, question.id, "retry")
+    assert run.output == ["paid 1"]
+    assert world.paid == [1, 1]
+
+
+class Busy(Exception):
+    """What some tool's other side says before it does anything."""
+
+
+@pytest.mark.parametrize(
+    ("effect", "error", "calls"),
+    [
+        ("irreversible", ConnectionResetError("reset"), 1),
+        ("irreversible", TimeoutError("slow"), 1),
+        ("irreversible", caused(TimeoutError("slow")), 1),
+        ("irreversible", Busy("later"), 2),
+        ("irreversible", ToolError("later"), 2),
+        ("idempotent", ConnectionResetError("reset"), 2),
+        ("idempotent", caused(TimeoutError("slow")), 2),
+    ],
+)
+async def test_a_tools_own_retry_never_makes_an_irreversible_call_again_whose_end_is_open(
+    effect: Any, error: Exception, calls: int
+) -> None:
+    world = World()
+    world.wrong = [error]
+    pay = world.tool(effect=effect, retry=Retry(wait=0, on=("Exception",)))
+
+    async def work(state: Log, ctx: Context) -> Update:
+        return {"log": (await ctx.tool("pay", amount=1)).text}
+
+    async with Executor(tools=[pay]) as executor:
+        run = await executor.start(single(work))
+        settled = [e.data async for e in executor.events(run.run_id) if e.type == "effect_settled"]
+    assert len(world.paid) == calls
+    assert (run.output == ["paid 1"]) is (calls == 2)
+    assert [data.get("unknown", False) for data in settled] == [calls == 1]
+
+
+@pytest.mark.parametrize("whose", ["tool", "node"])
+async def test_a_time_limit_leaves_it_open_too(whose: str) -> None:
+    world = World()
+    world.hangs = True
+    pay = world.tool(timeout=0.05 if whose == "tool" else None, retry=Retry(wait=0))
+
+    async def work(state: Log, ctx: Context) -> Update:
+        result = await ctx.tool("pay", amount=1)
+        if result.failed:
+            raise ConnectionError(result.error)
+        return {"log": result.text}
+
+    async with Executor(tools=[pay]) as executor:
+        run = await executor.start(single(work, retry=Retry(wait=0), timeout=0.3 if whose == "node" else None))
+        assert world.paid == [1]
+        (question,) = run.waiting
+        assert (question.kind, question.payload["why"]) == ("unknown_outcome", "timeout")
+        run = await executor.answer(run.run_id, question.id, {"choice": "happened", "result": "by hand"})
+    assert (run.output, world.paid) == (["by hand"], [1])
+
+
+async def test_a_node_that_stops_waiting_by_itself_is_asked_about_when_it_is_tried_again() -> None:
+    world = World()
+    world.hangs = True
+
+    async def work(state: Log, ctx: Context) -> Update:
+        with anyio.fail_after(0.05 if ctx.attempt == 1 else 20):
+            return {"log": (await ctx.tool("pay", amount=1)).text}
+
+    async with Executor(tools=[world.tool()]) as executor:
+        run = await executor.start(single(work, retry=Retry(wait=0)))
+        (question,) = run.waiting
+        assert (question.kind, world.paid) == ("unknown_outcome", [1])
+        run = await executor.answer(run.run_id, question.id, "failed")
+    assert (run.status, world.paid) == ("failed", [1])
+
+
+# -- reconcile ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("how", ["tool", "effect"])
+@pytest.mark.parametrize("finds", ["it", "nothing", "an error", "nonsense"])
+async def test_reconcile_is_asked_first_and_its_own_error_becomes_a_question(kind: str, how: str, finds: str) -> None:
+    world = World()
+    keys: list[str] = []
+
+    def look(key: str) -> Any:
+        keys.append(key)
+        if finds == "an error":
+            raise RuntimeError("the bank is closed")
+        return {"it": "found", "nothing": None}.get(finds, object())
+
+    async def look_slowly(key: str) -> Any:
+        await anyio.lowlevel.checkpoint()
+        return look(key)
+
+    reconcile = look if kind == "sync" else look_slowly
+
+    async def work(state: Log, ctx: Context) -> Update:
+        if how == "tool":
+            return {"log": (await ctx.tool("pay", amount=1)).text}
+        found = await ctx.effect("pay", world.pay, 1, returns=str, effect="irreversible", reconcile=reconcile)
+        return {"log": found}
+
+    graph, pay = single(work), world.tool()
+    if how == "tool":
+        pay = pay.with_(reconcile=reconcile)
+    world.fails_at = 1
+    await world.crashed(graph, pay)
+    run = await world.resumed(graph, pay)
+    if finds in ("it", "nothing"):
+        assert run.output == ["found" if finds == "it" else "paid 1"]
+        assert len(world.paid) == (1 if finds == "it" else 2)
+        assert len(keys) == 1
+        return
+    (question,) = run.waiting
+    assert question.kind == "unknown_outcome"
+    words = str(question.payload["reconcile"])
+    assert words.startswith("reconcile failed: ")
+    assert "the bank is closed" in words or finds == "nonsense"
+    assert words in question.prompt
+    assert world.paid == [1]
+    asked = len(keys)
+    run = await world.answered(question, {"choice": "happened", "result": "by hand"}, graph, pay)
+    assert (run.output, world.paid) == (["by hand"], [1])
+    assert len(keys) == asked  # what a person said counts
+
+
+# -- results that a person gives ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "wrong", "right", "output"),
+    [
+        ("effect", "many", 5, ["5"]),
+        ("effect", None, "6", ["6"]),
+        ("node", {"nothing": 1}, {"log": "by hand"}, ["by hand"]),
+        ("node", {"outcome": "elsewhere", "update": {}}, None, []),
+        ("node", {"log": 5}, {"outcome": "done", "update": {"log": "x"}}, ["x"]),
+        ("tool", {"output": "x", "exit_code": "bad"}, {"output": "x", "exit_code": 1}, ["x"]),
+    ],
+)
+async def test_a_result_that_cannot_be_is_asked_for_again(how: str, wrong: Any, right: Any, output: list[str]) -> None:
+    world = World()
+
+    async def number(what: int) -> int:
+        await world.pay(what)
+        return what
+
+    async def work(state: Log, ctx: Context) -> Update:
+        if how == "node":
+            return {"log": await world.pay(1)}
+        if how == "tool":
+            return {"log": (await ctx.tool("pay", amount=1)).text}
+        found = await ctx.effect("number", number, 1, returns=int, effect="irreversible")
+        return {"log": str(found + 0)}
+
+    graph, pay = single(work, effect="irreversible" if how == "node" else "idempotent"), world.tool()
+    world.fails_at = 1
+    await world.crashed(graph, pay)
+    run = await world.resumed(graph, pay)
+    first = run.waiting[0]
+    run = await world.answered(first, {"choice": "happened", "result": wrong}, graph, pay)
+    assert run.status == "paused"
+    (question,) = run.waiting
+    assert question.id != first.id
+    assert "cannot be its result" in question.prompt
+    run = await world.answered(question, {"choice": "happened", "result": right}, graph, pay)
+    assert (run.status, run.output, world.paid) == ("completed", output, [1])
+
+
+# -- at the ends of branches and runs ----------------------------------------------------------------------------------
+
+
+async def test_of_a_cancelled_run_it_is_shown_as_unknown_and_not_asked() -> None:
+    world = World()
+    graph, pay = mapped(world), world.tool()
+    world.fails_at = 2
+    await world.crashed(graph, pay, input={"items": ITEMS})
+    async with Executor(world.store, graphs=[graph], tools=[pay]) as executor:
+        run = await executor.cancel("r")
+        assert (run.status, run.waiting) == ("cancelled", ())
+        settled = [e.data async for e in executor.events("r") if e.type == "effect_settled"]
+    assert any(data.get("unknown") for data in settled)
+    assert world.paid.count(2) == 1
+
+
+async def test_execute_with_several_calls_of_which_some_ended_and_some_did_not() -> None:
+    world = World()
+    pay = world.tool()
+
+    @tool(name="pay_all")
+    async def other(amount: int) -> str:
+        """Pay, and take long."""
+        await anyio.sleep(0.01)
+        return await world.pay(amount)
+
+    calls = [{"id": str(n), "name": "pay" if n else "pay_all", "arguments": {"amount": n}} for n in range(3)]
+    graph = Graph(
+        name="several", state=Execute.ListState, nodes={"execute": Execute(calls="pending", results="observations")},
+        edges="START -> execute\nexecute -> END", output="observations",
+    )  # fmt: skip
+    world.fails_at = 0
+    await world.crashed(graph, pay, other, input={"pending": calls})
+    run = await world.resumed(graph, pay, other)
+    while run.status == "paused":
+        assert [question.kind for question in run.waiting] == ["unknown_outcome"]
+        run = await world.answered(run.waiting[0], "failed", graph, pay, other)
+    results = [ToolResult.model_validate(message["data"]) for message in run.output]
+    assert [message["tool_call_id"] for message in run.output] == ["0", "1", "2"]
+    assert results[0].failed
+    assert sorted(world.paid) == [0, 1, 2]
+
+
+async def test_of_a_graph_that_is_a_tool_only_the_call_inside_is_unknown() -> None:
+    world = World()
+    pay = world.tool()
+    inner = single(pays.run, name="inner")
+    payer = inner.as_tool("payer", "Pays.")
+
+    async def work(state: Log, ctx: Context) -> Update:
+        return {"log": (await ctx.tool("payer", question="?")).text}
+
+    graph = single(work, name="outer")
+    world.fails_at = 0
+    await world.crashed(graph, pay, payer)
+    async with Executor(world.store, graphs=[graph, inner], tools=[pay, payer]) as executor:
+        run = await executor.resume("r")
+        assert run.waiting == ()
+        assert run.status == "completed"
+        assert "waits for an answer: Whether pay happened is not known" in run.output[0]
+        (child,) = [info.run_id for info in (await executor.runs()).runs if info.run_id != "r"]
+        (question,) = (await executor.load(child)).waiting
+        assert question.kind == "unknown_outcome"
+        assert world.paid == [0]
+        ended = await executor.answer(child, question.id, {"choice": "happened", "result": "by hand"})
+    assert (ended.output, world.paid) == (["by hand"], [0])
