@@ -1,0 +1,19 @@
+"""The crash kit: stop a graph's runs at every moment, resume them, and hold the result against an undisturbed run.
+
+    from orchestrator.testing import assert_crash_safe
+
+    async def test_it_survives_any_crash():
+        await assert_crash_safe(graph, {"question": "..."}, model=model, tools=tools)
+
+`assert_crash_safe` stops a run in process, before and after every write to its journal. `assert_kill_safe` kills
+real processes with SIGKILL at seeded moments. `assert_disk_safe` lets the disk run full, fail, and tear its last
+write. All three compare what must not depend on a crash, and raise `CrashUnsafe` (an `AssertionError`) that says
+at which write what differed. No test framework is needed; in-process forms run on anyio's both backends.
+"""
+
+from __future__ import annotations
+
+from orchestrator.testing.crash.facts import CrashUnsafe
+from orchestrator.testing.crash.kit import CrashReport, assert_crash_safe
+
+__all__ = ["CrashReport", "CrashUnsafe", "assert_crash_safe"]

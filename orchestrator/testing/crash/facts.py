@@ -1,0 +1,140 @@
+"""What must not depend on a crash: the facts of a run that ended, and what its journal promised at each stop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.jsontypes import canonical
+from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, StepDone, StepFailed
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run import Run
+    from orchestrator.kernel.records import Record
+    from orchestrator.testing.crash.world import Call
+
+Journals: TypeAlias = Mapping[str, Sequence["Record"]]
+"""The records of a run and of the runs that it began, by run id."""
+
+_LONGEST = 300
+"""Characters of a value in a message."""
+
+
+class CrashUnsafe(AssertionError):
+    """Raised by the crash kit: a run that was stopped and resumed differs from one that was not."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A run that ended, as far as a crash may not change it."""
+
+    status: str
+    error: str
+    output: str
+    values: str
+    steps: int
+    usage: str
+    story: Counter[str]
+    """What every step did: place, node, attempt, outcome, update."""
+    effects: frozenset[str]
+    """Keys of what was done, and not called off."""
+
+    @classmethod
+    def of(cls, run: Run, journals: Journals) -> Facts:
+        """The facts of a run, with all that was written."""
+        records = [record for journal in journals.values() for record in journal]
+        return cls(
+            status=run.status,
+            error="" if run.error is None else f"{run.error.type}: {run.error.message}",
+            output=canonical(run.output),
+            values=canonical(run.values),
+            steps=run.steps,
+            usage=canonical(run.usage.model_dump(mode="json", exclude={"seconds"})),
+            story=Counter(_line(record) for record in records if isinstance(record, StepDone | StepFailed)),
+            effects=frozenset(_settled(journals)),
+        )
+
+    def differences(self, other: Facts) -> Iterator[str]:
+        """How a run that was stopped differs from this one."""
+        for name in ("status", "error", "output", "values", "steps", "usage"):
+            mine, found = getattr(self, name), getattr(other, name)
+            if mine != found:
+                yield f"{name}: {_short(found)} instead of {_short(mine)}"
+        for line in (self.story - other.story).elements():
+            yield f"a step is missing: {_short(line)}"
+        for line in (other.story - self.story).elements():
+            yield f"a step more: {_short(line)}"
+        if self.effects != other.effects:
+            lost, new = self.effects - other.effects, other.effects - self.effects
+            yield f"effects differ: {len(lost)} are missing, {len(new)} are new"
+
+
+def _line(record: StepDone | StepFailed) -> str:
+    if isinstance(record, StepFailed):
+        return f"{record.path} {record.node} attempt {record.attempt} failed: {record.error}"
+    update = canonical(record.update)
+    return f"{record.path} {record.node} attempt {record.attempt}: {record.outcome} {update}"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the journal of a stopped run says, against what was done outside until then."""
+
+    heads: Mapping[str, int]
+    """Number of records of each run."""
+    begun: Mapping[str, int]
+    """How often each effect was called until then, by key."""
+    settled: frozenset[str]
+    """Keys of effects that the journal has the result of."""
+
+    @classmethod
+    def of(cls, journals: Journals, calls: Mapping[str, Call]) -> Promise:
+        """What is promised now."""
+        heads = {run_id: len(records) for run_id, records in journals.items()}
+        begun = {key: call.begun for key, call in calls.items()}
+        return cls(heads, begun, frozenset(_settled(journals)))
+
+    def broken(self, journals: Journals, calls: Mapping[str, Call]) -> Iterator[str]:
+        """What a later life did against it."""
+        for run_id, head in self.heads.items():
+            found = len(journals.get(run_id, ()))
+            if found < head:
+                yield f"{head - found} records of run {run_id!r} that were durable are gone"
+        for key in self.settled:
+            call = calls.get(key)
+            if call is not None and call.begun > self.begun.get(key, 0):
+                yield f"{call} was called again, and its result had been journaled"
+
+
+def journal_faults(journals: Journals, calls: Mapping[str, Call], *, ended: bool) -> Iterator[str]:
+    """What no journal may ever say, and what nobody may ever do without it."""
+    intended: set[str] = set()
+    for run_id, records in journals.items():
+        if [record.seq for record in records] != list(range(1, len(records) + 1)):
+            yield f"the journal of run {run_id!r} has a gap"
+        ends = sum(isinstance(record, Ended) for record in records)
+        if ends > 1 or (ended and ends != 1):
+            yield f"the journal of run {run_id!r} has {ends} ends"
+        intended.update(record.key for record in records if isinstance(record, EffectIntended))
+    for call in calls.values():
+        if call.key not in intended:
+            yield f"{call} was called, and the journal does not say that it was intended"
+        if call.effect == "irreversible" and call.finished > 1:
+            yield f"{call} was done {call.finished} times"
+    for key, node in _settled(journals).items():
+        known = calls.get(key)
+        if known is None or not known.finished:
+            yield f"the journal has a result of effect {key[:12]} of {node}, and it was never done"
+
+
+def _settled(journals: Journals) -> dict[str, str]:
+    """Key -> node of every effect that a journal has the result of."""
+    records = (record for journal in journals.values() for record in journal)
+    return {record.key: record.node for record in records if isinstance(record, EffectSettled) and record.ok}

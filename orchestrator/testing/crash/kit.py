@@ -1,0 +1,261 @@
+"""Stopping a run in process at every write to its journal."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+
+from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.executor.effects import witness
+from orchestrator.executor.executor import Executor
+from orchestrator.executor.signals import alone
+from orchestrator.kernel.question import Approve
+from orchestrator.stores import open_store
+from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
+from orchestrator.testing.crash.stopping import Side, StoppingStore
+from orchestrator.testing.crash.world import World
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run import Run
+    from orchestrator.graph.graph import Graph
+    from orchestrator.kernel.question import Question
+    from orchestrator.kernel.records import Record
+    from orchestrator.stores.base import Store
+
+RUN = "crash-kit"
+"""The run's id, always the same, so that effects have the same keys in all trials."""
+_FINAL = ("completed", "failed", "cancelled", "exhausted")
+_LIVES = 100
+"""Lives after which a run counts as one that never ends."""
+
+Answering = Callable[["Question"], object]
+
+
+@dataclass
+class CrashReport:
+    """What was tried."""
+
+    status: str = ""
+    """How the undisturbed run ended."""
+    writes: int = 0
+    """Writes to the journal of the undisturbed run."""
+    stops: int = 0
+    """How often a run was stopped."""
+    effects: int = 0
+    """Effects of the undisturbed run."""
+    repeated: int = 0
+    """Effects that may be repeated, and were, over all trials."""
+    asked: int = 0
+    """Questions about effects of unknown outcome, over all trials."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.status} after {self.writes} writes, {self.effects} effects; stopped {self.stops} times: "
+            f"{self.repeated} calls repeated that may be, {self.asked} unknown outcomes asked about"
+        )
+
+
+async def assert_crash_safe(
+    graph: Graph,
+    input: object = None,  # noqa: A002  as in `Executor.start`
+    *,
+    setup: Callable[[], Mapping[str, Any]] | None = None,
+    store: Literal["memory", "sqlite"] | Callable[[], Store] = "memory",
+    answer: Answering | None = None,
+    stops: int = 1,
+    most: int | None = None,
+    seed: int = 0,
+    **executor: Any,
+) -> CrashReport:
+    """Stop a run at every write to its journal, resume it each time, and compare.
+
+    Every write is tried twice: it is lost, or it is kept and not acknowledged. Models are asked once per call: a
+    reply is the same in every trial. Tools and functions are really called, so let `setup` make what they touch.
+
+    What is compared: status, error, output, state, steps, usage, what every step did. What must hold: a result that
+    was journaled is never asked for again, nor given to another request; nothing is called that was not journaled
+    before, or journaled as done that was not; what is irreversible happens once; nothing that was durable is lost.
+
+    Args:
+        graph: its outcome must not depend on timing or chance, except by models.
+        input: as in `Executor.start`.
+        setup: called once per trial; gives arguments of `Executor`, such as tools around a new database.
+        store: where the runs are kept: in memory, in a new SQLite file each, or in what a function makes.
+        answer: answers the questions of the run. Without it, approvals are approved. What it gives None for, and
+            every question about an unknown outcome, the kit answers itself: it knows what happened.
+        stops: how often each trial is stopped: the first time at the write that it is about, then anywhere.
+        most: try so many writes at most, evenly spread; None: all.
+        seed: for where further stops are.
+        executor: arguments of `Executor`: model, models, tools, deps, concurrency, on_change.
+
+    Raises:
+        CrashUnsafe: says at which write, and what differed.
+        ValueError: the undisturbed run waits for something that nobody answers.
+    """
+    trials = _Trials(graph, input, setup or dict, store, answer, executor)
+    report = CrashReport()
+    async with trials.trial() as whole:
+        facts = await whole.undisturbed()
+        report.status, report.writes, report.effects = facts.status, whole.writes, len(whole.world.calls)
+    chance = random.Random(seed)
+    for at in _spread(report.writes, most):
+        for side in ("before", "after"):
+            async with trials.trial(whole.world.replies) as trial:
+                places = [at, *(chance.randint(1, report.writes) for _ in range(stops - 1))]
+                found = await trial.stopped(places, side)
+            trial.hold(f"stopped {side} write {at} of {report.writes}", facts, found)
+            report.stops += trial.stops
+            report.asked += trial.asked
+            report.repeated += sum(max(0, call.begun - 1) for call in trial.world.calls.values())
+    return report
+
+
+def _spread(writes: int, most: int | None) -> Iterator[int]:
+    if most is None or most >= writes:
+        yield from range(1, writes + 1)
+        return
+    yield from sorted({1 + round(i * (writes - 1) / max(1, most - 1)) for i in range(most)})
+
+
+@dataclass
+class _Trials:
+    """What all trials share."""
+
+    graph: Graph
+    input: object
+    setup: Callable[[], Mapping[str, Any]]
+    store: Literal["memory", "sqlite"] | Callable[[], Store]
+    answer: Answering | None
+    executor: Mapping[str, Any]
+
+    @asynccontextmanager
+    async def trial(self, replies: Mapping[str, object] | None = None) -> AsyncIterator[_Trial]:
+        """A new store and a new world."""
+        with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:
+            if callable(self.store):
+                inner = self.store()
+            else:
+                inner = open_store("memory://" if self.store == "memory" else f"sqlite:///{folder}/runs.db")
+            try:
+                async with anyio.create_task_group() as tasks:
+                    world = World(tasks, dict(replies or {}))
+                    token = witness.set(world)
+                    try:
+                        yield _Trial(self, inner, world, {**self.executor, **self.setup()})
+                        await world.settle()
+                    finally:
+                        witness.reset(token)
+            except BaseExceptionGroup as group:
+                raise alone(group) from None
+            finally:
+                await inner.close()
+
+
+@dataclass
+class _Trial:
+    """One run, over all of its lives."""
+
+    trials: _Trials
+    inner: Store
+    world: World
+    executor: Mapping[str, Any]
+    writes: int = 0
+    stops: int = 0
+    asked: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    async def undisturbed(self) -> Facts:
+        """The run as it is without any stop."""
+        run = await self._live(None, "before")
+        if run is None:
+            raise RuntimeError("the store failed without having been stopped")
+        return Facts.of(run, await self._journals())
+
+    async def stopped(self, places: list[int], side: Side) -> Facts:
+        """The run, stopped at these writes of its lives, and gone on with until it ends."""
+        for number in range(_LIVES):
+            run = await self._live(places[number] if number < len(places) else None, side)
+            journals = await self._journals()
+            if run is not None:
+                self.faults += journal_faults(journals, self.world.calls, ended=True)
+                return Facts.of(run, journals)
+            self.stops += 1
+            self.faults += journal_faults(journals, self.world.calls, ended=False)
+        raise CrashUnsafe(f"the run has not ended after {_LIVES} lives")
+
+    def hold(self, place: str, whole: Facts, found: Facts) -> None:
+        """Raise if anything differs.
+
+        Raises:
+            CrashUnsafe: says what.
+        """
+        faults = [*self.world.faults, *self.faults, *whole.differences(found)]
+        if faults:
+            lines = "\n".join(f"  - {fault}" for fault in dict.fromkeys(faults))
+            raise CrashUnsafe(f"graph {self.trials.graph.name!r}, {place}:\n{lines}")
+
+    async def _live(self, at: int | None, side: Side) -> Run | None:
+        """One life; None: it was stopped."""
+        promise = Promise.of(await self._journals(), self.world.calls)
+        life = self.world.life = StoppingStore(self.inner, at, side)
+        run = None
+        try:
+            async with Executor(life.store, graphs=[self.trials.graph], **self.executor) as executor:
+                run = await self._go_on(executor)
+        except StoreError:
+            if not life.stopped:
+                raise
+        await self.world.settle()
+        self.writes += life.writes
+        self.faults += promise.broken(await self._journals(), self.world.calls)
+        return None if life.stopped else run
+
+    async def _go_on(self, executor: Executor) -> Run:
+        graph = self.trials.graph
+        try:
+            run = await executor.load(RUN)
+        except RunUnknown:
+            run = await executor.start(graph, self.trials.input, run_id=RUN)
+        else:
+            if run.status not in _FINAL:
+                run = await executor.resume(RUN)
+        while run.status not in _FINAL:
+            if not run.waiting:
+                raise ValueError(f"graph {graph.name!r} is {run.status} and waits for nothing that can be answered")
+            question = run.waiting[0]
+            run = await executor.answer(RUN, question.id, self._answer(question))
+        return run
+
+    def _answer(self, question: Question) -> object:
+        if question.kind == "unknown_outcome":
+            self.asked += 1
+            return self._outcome(question)
+        found = None if self.trials.answer is None else self.trials.answer(question)
+        if found is not None:
+            return found
+        if question.kind == "approval":
+            return Approve()
+        raise ValueError(f"{question.node} asks {question.prompt or question.kind!r}: say what to answer, answer=...")
+
+    def _outcome(self, question: Question) -> object:
+        call = self.world.calls.get(str(question.payload.get("key")))
+        if call is None or not call.finished:
+            return "retry"
+        return {"choice": "happened", "result": call.result}
+
+    async def _journals(self) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {}
+        cursor: str | None = None
+        while True:
+            page = await self.inner.runs(after=cursor, limit=200)
+            for info in page.runs:
+                found[info.run_id] = await self.inner.read(info.run_id)
+            cursor = page.cursor
+            if cursor is None:
+                return found

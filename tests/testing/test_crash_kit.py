@@ -1,0 +1,262 @@
+"""The crash kit finds nothing wrong with what ships, and finds what is wrong with ledgers that are broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from graphs.tool_user import tool_user
+from orchestrator import Context, Graph, Outcome, Retry, Update, extend, node, tool
+from orchestrator.errors import StepError
+from orchestrator.executor.effects import Effect, Ledger
+from orchestrator.kernel.ledger import EffectEntry
+from orchestrator.kernel.question import Question
+from orchestrator.models import OfflineModel
+from orchestrator.nodes import Ask, Subgraph
+from orchestrator.testing import CrashUnsafe, assert_crash_safe
+from orchestrator.tools import tools_from_ref
+from tests.testing.acting import KINDS, Echo, drawn_graph, ends, said
+from tests.testing.acting import tools as acting_tools
+
+pytestmark = pytest.mark.anyio
+
+STRATEGIES: Mapping[str, Callable[[], Graph]] = {"tool_user": tool_user}
+"""Every strategy that ships."""
+stores = pytest.mark.parametrize("store", ["memory", "sqlite"])
+
+
+# -- what ships ----------------------------------------------------------------------------------------------------
+
+
+@stores
+@pytest.mark.parametrize("name", STRATEGIES)
+async def test_every_strategy_survives_a_stop_at_every_write(name: str, store: Literal["memory", "sqlite"]) -> None:
+    report = await assert_crash_safe(
+        STRATEGIES[name](), "What is 3 + 4 * 2?", model=OfflineModel(), tools=tools_from_ref("arithmetic"), store=store
+    )
+    assert report.stops >= 2 * (report.writes - 1)
+    assert report.repeated > 0  # what was under way and may be done again is done again
+
+
+class Shop(BaseModel):
+    """What a shop keeps of an order."""
+
+    order: str = ""
+    items: list[str] = []
+    log: Annotated[list[str], extend] = []
+    reply: str = ""
+
+
+class Till:
+    """What is outside: remembers what was done, and under which keys."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self.sent: list[str] = []
+
+    def setup(self) -> dict[str, Any]:
+        """A new till, and the tools and functions that touch it."""
+        till = Till()
+
+        @tool(effect="irreversible", risk="none")
+        async def pay(what: str) -> str:
+            """Pay."""
+            await anyio.lowlevel.checkpoint()
+            till.paid.append(what)
+            return f"paid {what}"
+
+        @tool(effect="read", risk="none")
+        def look(what: str) -> str:
+            """Look."""
+            return f"{what} is there"
+
+        @tool(effect="idempotent", risk="dangerous")
+        async def book(what: str) -> str:
+            """Book."""
+            return f"booked {what}"
+
+        return {"tools": [pay, look, book, inside], "deps": till}
+
+
+@node
+async def gather(ctx: Context[Any]) -> Update:
+    async def one(what: str, into: list[str]) -> None:
+        into.append(str((await ctx.tool("look", what=what)).output))
+
+    found: list[str] = []
+    async with anyio.create_task_group() as tasks:
+        for what in ("a", "b", "c"):
+            tasks.start_soon(one, what, found)
+    note = await ctx.effect("note", str.upper, "noted", returns=str)
+    return {"log": [*sorted(found), note]}
+
+
+@node
+async def pay_each(ctx: Context[Any]) -> Update:
+    return {"log": [str((await ctx.tool("pay", what=str(ctx.item))).output)]}
+
+
+@node(retry=Retry(attempts=3, wait=0, on=("StepError",)))
+async def flaky(ctx: Context[Any]) -> Update:
+    told = (await ctx.model.complete(f"try {ctx.attempt}")).text
+    paid = str((await ctx.tool("pay", what="once for all attempts")).output)
+    if ctx.attempt < 3:
+        raise StepError("not yet")
+    return {"log": [told, paid]}
+
+
+@node(effect="irreversible")
+async def send(state: Shop, ctx: Context[Any]) -> Outcome[Literal["sent"]]:
+    ctx.deps.sent.append(state.order)
+    return Outcome("sent", log=["sent"])
+
+
+@node
+async def approved(ctx: Context[Any]) -> Update:
+    answer = await ctx.ask("approval", payload={"tool": "book", "args": {"what": "room"}, "risk": "dangerous"})
+    return {"log": [answer.type, str((await ctx.tool("book", what="room")).output)]}
+
+
+@node
+async def streamed(ctx: Context[Any]) -> Update:
+    said = [event.reply.text async for event in ctx.model.stream("tell me") if event.reply is not None]
+    return {"log": said}
+
+
+@node
+async def pay_inside(ctx: Context[Any]) -> Update:
+    return {"reply": str((await ctx.tool("pay", what="inside")).output)}
+
+
+def _inside() -> Graph:
+    return Graph(
+        name="inside", state=Shop, nodes={"pay": pay_inside}, edges="START -> pay -> END", input="order", output="reply"
+    )
+
+
+inside = _inside().as_tool("inside", "Pays inside.")
+
+
+@node
+async def outer(ctx: Context[Any]) -> Update:
+    return {"log": [str((await ctx.tool("inside", order="o")).output)]}
+
+
+def shop() -> Graph:
+    """All that a ledger has to do with: effects of every class, in forks, maps, retries, subgraphs, graph tools."""
+    nodes = {
+        "gather": gather, "pay": pay_each, "flaky": flaky, "send": send, "approve": approved, "stream": streamed,
+        "outer": outer, "ask": Ask(prompt="Sure?"), "sub": Subgraph(_inside(), outputs={"reply": "reply"}),
+        "join": node(lambda: {"log": ["joined"]}, effect="pure").with_(join="all"),
+    }  # fmt: skip
+    edges = """
+        START -> gather -> pay : each items
+        gather -> flaky, approve, ask, stream
+        pay, flaky, approve, ask, stream -> join -> sub -> outer -> send -> END
+    """
+    return Graph(name="shop", state=Shop, nodes=nodes, edges=edges, input="order", output="log")
+
+
+def yes(question: Question) -> object:
+    return "yes" if question.kind == "input" else None
+
+
+@pytest.mark.parametrize(("store", "most", "stops"), [("memory", None, 1), ("memory", 12, 3), ("sqlite", 8, 2)])
+async def test_every_kind_of_effect_survives(store: Literal["memory", "sqlite"], most: int | None, stops: int) -> None:
+    report = await assert_crash_safe(
+        shop(), {"order": "o", "items": ["x", "y"]}, setup=Till().setup, model=Echo(), answer=yes, store=store,
+        most=most, stops=stops,
+    )  # fmt: skip
+    assert report.status == "completed", report
+    assert report.effects >= 12
+
+
+# -- generated graphs ----------------------------------------------------------------------------------------------
+
+
+async def survives(kind: str, seed: int, most: int, stops: int) -> bool:
+    """Try a generated graph. False: it is of no use, as its outcome depends on timing."""
+    found = drawn_graph(kind, seed)
+    if found is None or not await ends(*found):
+        return False
+    graph, values = found
+    await assert_crash_safe(
+        graph, values, model=Echo(), setup=lambda: {"tools": acting_tools()}, answer=said, most=most, stops=stops,
+        seed=seed,
+    )  # fmt: skip
+    return True
+
+
+@settings(
+    deadline=None, derandomize=True, max_examples=12, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(kind=st.sampled_from(sorted(KINDS)), seed=st.integers(0, 1_000_000), stops=st.integers(1, 3))
+def test_generated_graphs_survive(kind: str, seed: int, stops: int, anyio_backend: str) -> None:
+    assume(anyio.run(survives, kind, seed, 3, stops, backend=anyio_backend))
+
+
+@pytest.mark.storm
+def test_generated_graphs_survive_every_write(scale: int, anyio_backend: str) -> None:
+    tried = 0
+    for seed in range(1_000_000, 1_000_000 + 12 * scale):
+        tried += sum(anyio.run(survives, kind, seed, 40, 1 + seed % 3, backend=anyio_backend) for kind in KINDS)
+    assert tried >= 12 * scale
+
+
+# -- what it finds -------------------------------------------------------------------------------------------------
+
+
+async def found_in(**options: Any) -> str:
+    """What the kit says of the shop."""
+    with pytest.raises(CrashUnsafe) as caught:
+        await assert_crash_safe(
+            shop(), {"order": "o", "items": ["x", "y"]}, setup=Till().setup, model=Echo(), answer=yes, **options
+        )
+    return str(caught.value)
+
+
+async def test_it_finds_a_ledger_that_settles_before_it_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def perform(self: Ledger, effect: Effect[Any]) -> Any:
+        settled, ticket = await self.begin(effect)
+        if ticket is None:
+            assert settled is not None
+            return effect.decode(settled.result)
+        # It guesses the result, and makes the call afterwards.
+        self._settle(ticket.key, ticket.started, result={"output": "guessed"})
+        await self._context.live.durable()
+        return await original(self, effect)
+
+    original = Ledger.perform
+    monkeypatch.setattr(Ledger, "perform", perform)
+    assert "was never done" in await found_in()
+
+
+async def test_it_finds_a_ledger_that_forgets_an_intent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def begin(self: Ledger, effect: Effect[Any]) -> Any:
+        known = self._context.live.machine.effects(self._context.activation.key)
+        settled, ticket = await original(self, effect)
+        if effect.name == "pay" and ticket is not None and not known:
+            # As if it had been called without a word in the journal.
+            context = self._context
+            del context.live.machine.ledger._by_key[ticket.key]
+        return settled, ticket
+
+    original = Ledger.begin
+    monkeypatch.setattr(Ledger, "begin", begin)
+    assert await found_in()
+
+
+async def test_it_finds_a_ledger_that_reuses_a_reply_for_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(self: Ledger, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
+        entries = self._context.live.machine.effects(self._context.activation.key)
+        return next((entry for entry in entries if entry.intended.name == name), None)
+
+    monkeypatch.setattr(Ledger, "_known", known)
+    assert "with another request" in await found_in()
