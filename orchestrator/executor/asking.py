@@ -62,6 +62,19 @@ def make_question(
     )
 
 
+def passed_on(context: StepContext, question: Question) -> Question:
+    """A question of another run, as one of the step that began that run."""
+    name = mix(context.activation.key, "passed on", question.id)
+    return question.model_copy(
+        update={
+            "id": name,
+            "node": context.node,
+            "path": context.path,
+            "digest": digest([context.run_id, context.path, context.node, question.digest, name]),
+        }
+    )
+
+
 def answer_to(context: StepContext, question: Question) -> Answer:
     """The answer to a question of this step.
 

@@ -12,6 +12,7 @@ from orchestrator.errors import GraphError, RunExists
 from orchestrator.executor import control, reading
 from orchestrator.executor.asking import as_answer
 from orchestrator.executor.beginning import begin, join
+from orchestrator.executor.children import Children
 from orchestrator.executor.following import Events
 from orchestrator.executor.hosting import Host
 from orchestrator.executor.resolve import Given
@@ -81,7 +82,7 @@ class Executor:
             tools=box,
             tool_map=box.tool_map,
             deps=deps,
-            start_child=self._start_child,
+            children=Children(self),
             threads=anyio.CapacityLimiter(_THREADS),
             gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
         )
@@ -205,11 +206,6 @@ class Executor:
             raise RunExists(live, "a stream is of a new run; see its events with events(run_id, follow=True)")
         async with streamed(self._host, live) as stream:
             yield stream
-
-    async def _start_child(
-        self, graph: Graph, given: Mapping[str, object], run_id: str, labels: Mapping[str, str]
-    ) -> Run:
-        return await self.start(graph, given, run_id=run_id, labels=labels)
 
     # -- going on --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
+
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
@@ -18,8 +20,8 @@ class GraphTool(Tool):
     """A tool that runs a graph. Its arguments are the fields of the graph's input, its output the graph's.
 
     The run's id follows from the call's idempotency key, so a call that is made again after a crash goes on with
-    the run that it began. That makes the tool `idempotent`, whatever tools the graph uses. A run that pauses
-    fails the call, and says what it waits for: a tool call cannot wait for a person, a subgraph can.
+    the run that it began. That makes the tool `idempotent`, whatever tools the graph uses. What its run asks, the
+    calling step asks; the answer is handed on. A call that is cancelled, or out of time, cancels its run.
     """
 
     effect = "idempotent"
@@ -33,21 +35,27 @@ class GraphTool(Tool):
 
     async def call(self, ctx: object, idempotency_key: str, **args: object) -> ToolResult:
         """Run the graph to its end."""
-        live = getattr(ctx, "live", None)
-        if live is None:
+        if getattr(ctx, "live", None) is None:
             raise GraphUnknown(
                 f"tool {self.name!r} runs a graph, which only an executor can: "
                 f"let a node call it, await ctx.tool({self.name!r}, ...)"
             )
         step = cast("StepContext", ctx)
         run_id = f"{step.run_id}.{idempotency_key}"
-        run = await live.given.start_child(self.graph, args, run_id, {"parent": step.run_id})
+        children = step.live.given.children
+        try:
+            run = await children.start(self.graph, args, run_id, step.run_id)
+            while run.status == "paused" and run.waiting:
+                question = run.waiting[0]
+                run = await children.answer(run, question.id, await step.pass_on(question), step.run_id)
+        except BaseException:
+            if step.stopped() is not None:
+                with anyio.CancelScope(shield=True):
+                    await children.cancel(run_id)
+            raise
         metadata: dict[str, Any] = {"run_id": run_id, "status": run.status}
         if run.status == "completed":
             return ToolResult(output=run.output, metadata=metadata)
-        if run.status == "paused":
-            asked = "; ".join(question.prompt or question.kind for question in run.waiting)
-            return ToolFailure(error=f"run {run_id} waits for an answer: {asked}", metadata=metadata)
         why = str(run.error) if run.error is not None else run.status
         return ToolFailure(output=run.output, error=f"run {run_id}: {why}", metadata=metadata)
 

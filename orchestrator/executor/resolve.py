@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,12 @@ from orchestrator.errors import GraphUnknown
 from orchestrator.graph.node import UnresolvedNode
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
+    from orchestrator.executor.children import Children
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.node import Node
     from orchestrator.models.base import Model
     from orchestrator.tools.tool import Tool
     from orchestrator.tools.toolbox import Toolbox
-
-StartChild = Callable[["Graph", Mapping[str, object], str, Mapping[str, str]], Awaitable["Run"]]
-"""Runs a graph as a run of its own, under a run id that says which: the same id is the same run."""
-
 
 @dataclass(frozen=True)
 class Given:
@@ -33,7 +29,7 @@ class Given:
     tools: Toolbox
     tool_map: Mapping[str, Tool]
     deps: Any
-    start_child: StartChild
+    children: Children
     threads: anyio.CapacityLimiter
     """For nodes that are sync functions."""
     gate: anyio.CapacityLimiter | None

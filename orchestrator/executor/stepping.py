@@ -23,7 +23,7 @@ from orchestrator.errors import (
     StepTimeout,
     StoreError,
 )
-from orchestrator.executor.asking import answer_to, make_question
+from orchestrator.executor.asking import answer_to, make_question, passed_on
 from orchestrator.executor.effects import Effect, Ledger
 from orchestrator.executor.failing import ended_badly, failure_of
 from orchestrator.executor.nesting import faulted, subgraph_step
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
     from orchestrator.graph.limits import LimitsLeft
     from orchestrator.graph.node import Node
-    from orchestrator.kernel.question import Answer, QuestionKind
+    from orchestrator.kernel.question import Answer, Question, QuestionKind
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.token import Activation
     from orchestrator.models.base import Model
@@ -183,6 +183,14 @@ class StepContext(Context[Any]):
             await self._ledger.settle_down()
         answer: Answer = answer_to(self, question)
         return answer
+
+    async def pass_on(self, question: Question) -> Answer:
+        """The answer to a question of a run that this step began. It is asked here, with all that it says."""
+        self.go_on()
+        own = passed_on(self, question)
+        if self._ledger is not None and own.id not in self.activation.answers:
+            await self._ledger.settle_down()
+        return answer_to(self, own)
 
     def _occurrence(self, beside: str = "") -> int:
         if self._asked is None:

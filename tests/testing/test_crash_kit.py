@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel
 from graphs.tool_user import tool_user
 from orchestrator import Context, Graph, Outcome, Retry, Update, extend, node, tool
 from orchestrator.errors import StepError
-from orchestrator.executor.effects import Effect, Ledger
+from orchestrator.executor.effects import Effect, Ledger, Ticket, witness
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Question
 from orchestrator.models import OfflineModel
@@ -224,14 +225,19 @@ async def found_in(**options: Any) -> str:
 
 async def test_it_finds_a_ledger_that_settles_before_it_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     async def perform(self: Ledger, effect: Effect[Any]) -> Any:
+        if effect.name != "pay":
+            return await original(self, effect)
         settled, ticket = await self.begin(effect)
         if ticket is None:
             assert settled is not None
             return effect.decode(settled.result)
-        # It guesses the result, and makes the call afterwards.
-        self._settle(ticket.key, ticket.started, result={"output": "guessed"})
+        asked: Any = effect.request["args"]
+        found = effect.decode({"output": f"paid {asked['what']}"})  # it knows what will come of it
+        self.end(ticket, effect, found)
         await self._context.live.durable()
-        return await original(self, effect)
+        watching = witness.get()
+        assert watching is not None
+        return await watching.call(effect, ticket.key)
 
     original = Ledger.perform
     monkeypatch.setattr(Ledger, "perform", perform)
@@ -239,18 +245,19 @@ async def test_it_finds_a_ledger_that_settles_before_it_calls(monkeypatch: pytes
 
 
 async def test_it_finds_a_ledger_that_forgets_an_intent(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def begin(self: Ledger, effect: Effect[Any]) -> Any:
-        known = self._context.live.machine.effects(self._context.activation.key)
-        settled, ticket = await original(self, effect)
-        if effect.name == "pay" and ticket is not None and not known:
-            # As if it had been called without a word in the journal.
-            context = self._context
-            del context.live.machine.ledger._by_key[ticket.key]
-        return settled, ticket
+    async def intend(
+        self: Ledger, effect: Effect[Any], key: str, wanted: str, occurrence: int, *, again: bool
+    ) -> Ticket:
+        if effect.name != "pay":
+            return await original(self, effect, key, wanted, occurrence, again=again)
+        self._used.add(key)
+        self._flying.add(key)
+        return Ticket(key, time.time(), irreversible=True)
 
-    original = Ledger.begin
-    monkeypatch.setattr(Ledger, "begin", begin)
-    assert await found_in()
+    original = Ledger._intend
+    monkeypatch.setattr(Ledger, "_intend", intend)
+    found = await found_in()
+    assert "does not say that it was intended" in found
 
 
 async def test_it_finds_a_ledger_that_reuses_a_reply_for_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,3 +267,42 @@ async def test_it_finds_a_ledger_that_reuses_a_reply_for_another_request(monkeyp
 
     monkeypatch.setattr(Ledger, "_known", known)
     assert "with another request" in await found_in()
+
+
+async def test_it_finds_what_does_not_follow_from_the_journal() -> None:
+    @node
+    async def chance(ctx: Context[Any]) -> Update:
+        await ctx.tool("look", what="first")
+        ctx.deps.append("again")
+        return {"reply": str(len(ctx.deps))}
+
+    graph = Graph(name="chance", state=Shop, nodes={"n": chance}, edges="START -> n -> END", output="reply")
+    with pytest.raises(CrashUnsafe, match=r"stopped (before|after) write [2-9] of \d+:\n  - output: "):
+        await assert_crash_safe(graph, setup=lambda: {**Till().setup(), "deps": []})
+
+
+async def test_it_finds_a_payment_that_no_ledger_knows_of() -> None:
+    paid: list[str] = []
+
+    @node
+    async def pay(state: Shop) -> Update:
+        paid.append("again")
+        return {"log": [str(len(paid))]}
+
+    graph = Graph(name="sly", state=Shop, nodes={"n": pay}, edges="START -> n -> END", output="log")
+    with pytest.raises(CrashUnsafe):
+        await assert_crash_safe(graph)
+
+
+async def test_it_says_what_nobody_answers() -> None:
+    graph = Graph(name="ask", state=Shop, nodes={"n": Ask(prompt="Sure?")}, edges="START -> n -> END")
+    with pytest.raises(ValueError, match=r"n asks 'Sure\?': say what to answer, answer=\.\.\."):
+        await assert_crash_safe(graph)
+
+
+async def test_it_tries_no_more_than_it_is_told_to() -> None:
+    report = await assert_crash_safe(
+        shop(), {"order": "o", "items": []}, setup=Till().setup, model=Echo(), answer=yes, most=2
+    )
+    assert report.stops == 4
+    assert str(report).startswith(f"completed after {report.writes} writes, ")

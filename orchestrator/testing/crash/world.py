@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from orchestrator.executor.effects import Effect
+from orchestrator.executor.signals import Lost, Refused, Suspend
 from orchestrator.jsontypes import digest
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ class Call:
     """Digest of what was asked."""
     begun: int = 0
     finished: int = 0
-    raised: int = 0
     result: object = None
     """As plain JSON."""
 
@@ -97,8 +97,7 @@ class World:
                     if effect.kind == "model":
                         self.replies[key] = known.result
                     found.append(value)
-            except Exception as error:
-                known.raised += 1
+            except (Exception, Suspend, Refused, Lost) as error:
                 raised.append(error)
             finally:
                 self._busy -= 1
