@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.tools.tool import Tool
     from orchestrator.tools.toolbox import Toolbox
 
+
 @dataclass(frozen=True)
 class Given:
     """Everything that code of a run may come from."""
