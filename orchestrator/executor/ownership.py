@@ -4,10 +4,10 @@ A lease names the holder's host, boot, process and start time. A holder on this 
 dead for certain, so its runs are taken over at once; of any other holder only the lease's end says anything.
 
 No clock decides who may write: the journal's appends carry the lease's token, so that who lost it without knowing
-is stopped by the store. Clocks only say when it is worth to try. On one machine they are compared by the time since
-boot, which never jumps; of a lease from elsewhere whose end is far off, only the holder's silence counts: who saw it
-unchanged for as long as it lasts may take it, whatever its end says. And a holder asks the store before it does
-anything outside, when by any of its clocks the lease may have run out: it may have been stopped for an hour.
+is stopped by the store. Clocks only say when it is worth to try. A holder reckons with the time since boot, which
+never jumps, and so do others on its machine. For those elsewhere whose clocks say otherwise, silence counts: who saw
+a lease unchanged for as long as it lasts may take it, whatever its end says. And a holder asks the store before it
+does anything outside, when by any of its clocks the lease may have run out: it may have been stopped for an hour.
 
 A store that fails (its disk is full, say) does not take a lease back either. So a process also knows which leases
 it keeps: one that names this process and is not among them holds nothing up.
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from orchestrator.stores.base import Store
 
 _POLL = 0.1
-_SLACK = 1.0
-"""Seconds by which a lease may seem to last longer than it does before its clock counts as wrong."""
 _MOST_SEEN = 10_000
 
 _kept: set[str] = set()
@@ -133,15 +131,12 @@ def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
 
 def left(lease: Lease, now: float, now_steady: float) -> float:
     """How many seconds a lease lasts if its holder is not heard of again, as far as clocks can tell; 0: none."""
-    owner, by_wall = lease.owner, max(0.0, lease.expires - now)
+    owner = lease.owner
     ttl, booted = owner.get("ttl"), owner.get("booted")
-    if not isinstance(ttl, int | float):
-        return by_wall
-    if not isinstance(booted, int | float) or owner.get("boot") != _boot() or owner.get("times") != _space("time"):
-        return min(by_wall, ttl)
-    # The holder's clock is ours. It may have jumped since the lease was taken, before or after it was renewed.
-    since_boot = max(0.0, lease.expires - booted - now_steady)
-    return max((one for one in (by_wall, since_boot) if one <= ttl + _SLACK), default=0.0)
+    if isinstance(booted, int | float) and owner.get("boot") == _boot() != "" and owner.get("times") == _space("time"):
+        now = booted + now_steady  # what the holder's clock says, had it never jumped: it reckons so too
+    seconds = max(0.0, lease.expires - now)
+    return min(seconds, ttl) if isinstance(ttl, int | float) else seconds
 
 
 def _is_silent(lease: Lease, now_steady: float) -> bool:
@@ -164,11 +159,12 @@ def _is_here(owner: Mapping[str, object]) -> bool:
 class Hold:
     """A lease on the side of its holder, who knows how long it lasts at least."""
 
-    __slots__ = ("_until", "_until_steady", "lease", "store", "ttl")
+    __slots__ = ("_booted", "_until", "_until_steady", "lease", "store", "ttl")
 
     def __init__(self, store: Store, lease: Lease, ttl: float, now_steady: float) -> None:
         self.store, self.lease, self.ttl = store, lease, ttl
         self._until, self._until_steady = lease.expires, now_steady + ttl
+        self._booted = lease.expires - self._until_steady
 
     @property
     def token(self) -> str:
@@ -188,9 +184,10 @@ class Hold:
         """
         now, now_steady = clocks()  # before the store is asked: what it takes counts as gone
         lease = self.lease
-        if not await self.store.renew_lease(lease.run_id, lease.token, now + self.ttl):
+        expires = self._booted + now_steady + self.ttl  # goes on as it began, when the wall clock jumps
+        if not await self.store.renew_lease(lease.run_id, lease.token, expires):
             return False
-        self.lease = replace(lease, expires=now + self.ttl)
+        self.lease = replace(lease, expires=expires)
         self._until, self._until_steady = now + self.ttl, now_steady + self.ttl
         return True
 

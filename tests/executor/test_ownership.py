@@ -1,0 +1,428 @@
+"""Who may go on with a run: fenced out at once, asked before an effect, told by clocks that may be wrong."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from orchestrator import Context, Executor, Graph, Retry, Tool, Update, node, tool
+from orchestrator.errors import RunConflict
+from orchestrator.kernel.records import Ended, Record
+from orchestrator.stores import open_store
+from orchestrator.stores.base import Lease, Store
+from orchestrator.stores.memory import MemoryStore
+from tests.executor.contest import ACTS, Sure, fetch, opened
+from tests.executor.lives import Life, Program, programs
+from tests.executor.outside import Outside, outside
+from tests.executor.program import Trip, agree, tidy, tools
+from tests.executor.sample import Log, single
+from tests.executor.test_processes import aside, until
+
+pytestmark = pytest.mark.anyio
+
+HOUR = 3600.0
+WHAT = {"model": "model", "stream": "model", "order": "order", "fetch": "fetch", "save": "save", "send": "send"}
+"""What the outside is asked for by each act."""
+NAME = {**WHAT, "model": "far", "stream": "far"}
+"""What the journal calls it."""
+
+
+def elsewhere(owner: dict[str, Any] | None = None, *, ttl: float | None = None, ends_in: float = 60.0) -> Lease:
+    """A lease of run `r` whose holder cannot be looked at from here."""
+    told = {**(owner or {}), "host": "elsewhere", "boot": "another", "pid": 7}
+    if ttl is not None:
+        told["ttl"] = ttl
+    return Lease("r", f"lease {time.monotonic_ns()}", told, time.time() + ends_in)
+
+
+async def taken(store: Store, lease: Lease) -> Lease:
+    """Have a run taken over, whoever holds it."""
+    held = await store.lease("r")
+    assert held is not None
+    assert await store.take_lease(lease, replaces=held.token, now=time.time())
+    return lease
+
+
+# -- the fence ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    found = MemoryStore() if request.param == "memory" else open_store(f"sqlite:///{tmp_path}/runs.db")
+    yield found
+    await found.close()
+
+
+async def test_who_was_taken_over_writes_nothing_though_its_successor_has_not_written_yet(store: Store) -> None:
+    begun, released = anyio.Event(), anyio.Event()
+
+    async def work(state: Log) -> Update:
+        begun.set()
+        await released.wait()
+        return {"log": "late"}
+
+    async with Executor(store) as executor:
+        await executor.submit(single(work), run_id="r")
+        await begun.wait()
+        before = await store.read("r")
+        mine = await taken(store, elsewhere())
+        released.set()
+        with pytest.raises(RunConflict, match="taken over"):
+            await executor.wait("r")
+        assert await store.read("r") == before
+        assert await store.lease("r") == mine
+        assert (await store.info("r")).status == "running"
+
+
+async def test_who_gave_its_lease_back_writes_nothing_more(store: Store) -> None:
+    async def work(ctx: Context) -> Update:
+        held = await store.lease("r")
+        assert held is not None
+        await store.drop_lease("r", held.token)
+        return {"log": "late"}
+
+    graph = single(work)
+    async with Executor(store) as executor:
+        with pytest.raises(RunConflict):
+            await executor.start(graph, run_id="r")
+        assert (await executor.load("r")).values["log"] == []
+
+
+async def test_a_tool_is_not_tried_again_by_who_lost_the_run_meanwhile(store: Store) -> None:
+    calls: list[int] = []
+
+    @tool(effect="idempotent", retry=Retry(attempts=3, wait=0.0))
+    async def fails() -> str:
+        """Fails, after so long a time that others took the run over."""
+        calls.append(1)
+        await taken(store, elsewhere())
+        time.sleep(0.4)  # noqa: ASYNC251  nothing in this process goes on meanwhile
+        raise ConnectionError("gone")
+
+    async def work(ctx: Context) -> Update:
+        return {"log": (await ctx.tool("fails")).text}
+
+    tools: list[Tool] = [fails]
+    async with Executor(store, tools=tools, lease_ttl=0.3) as executor:
+        with pytest.raises(RunConflict):
+            await executor.start(single(work), run_id="r")
+    assert len(calls) == 1
+    assert [record.type for record in await store.read("r")] == ["run_started", "effect_intended"]
+
+
+async def test_an_effect_is_called_whose_lease_ran_out_and_is_still_ours(store: Store) -> None:
+    async def work(ctx: Context) -> Update:
+        for number in range(3):
+            time.sleep(0.25)  # noqa: ASYNC251  nothing in this process goes on meanwhile
+            await ctx.effect(f"e{number}", lambda: "done", returns=str)
+        return {"log": "done"}
+
+    async with Executor(store, lease_ttl=0.2) as executor:
+        run = await executor.start(single(work), run_id="r")
+    assert run.output == ["done"]
+
+
+# -- other processes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Program]:
+    """Another process."""
+    with programs(1, "contest") as (found,):
+        yield found
+
+
+class Scene:
+    """A store, a world outside, and a run in another process."""
+
+    def __init__(self, store: str, world: Outside, program: Program, backend: str) -> None:
+        self.store, self.world, self._program, self._backend = store, world, program, backend
+
+    def begin(self, act: str, **order: Any) -> Life:
+        """Let the other process begin a run of one effect."""
+        return self._program.begin(
+            act, store=self.store, url=self.world.url, run_id="r", backend=self._backend, **order
+        )
+
+    def here(self, **options: Any) -> Executor:
+        """An executor in this process."""
+        return opened(self.store, Sure(self.world.url, "here"), **options)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, one: Program, anyio_backend: str) -> AsyncIterator[Scene]:
+    with outside() as world:
+        yield Scene(f"sqlite:///{tmp_path}/runs.db", world, one, anyio_backend)
+        one.stop()
+
+
+async def is_stopped(life: Life) -> bool:
+    """Whether a process is stopped just now."""
+    return Path(f"/proc/{life.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def whole(records: list[Record]) -> bool:
+    """Whether a journal has no gap and one end."""
+    ends = sum(isinstance(record, Ended) for record in records)
+    return ends == 1 and [record.seq for record in records] == list(range(1, len(records) + 1))
+
+
+@pytest.mark.parametrize("act", ACTS)
+async def test_who_wakes_after_its_run_was_taken_over_does_not_call_what_it_intended(scene: Scene, act: str) -> None:
+    zombie = scene.begin(act, before=NAME[act], ttl=0.5)
+    async with scene.here() as executor:
+        await until(partial(is_stopped, zombie))
+        assert scene.world.count(WHAT[act]) == 0
+        run = await executor.resume("r", wait=30)
+        if run.status == "paused":  # nobody can know that the other never called
+            assert [question.kind for question in run.waiting] == ["unknown_outcome"]
+            assert run.waiting[0].payload["tool"] == act
+            said = {"notes": "yes"} if act == "send" else "yes"
+            run = await executor.answer("r", run.waiting[0].id, {"choice": "happened", "result": said})
+        assert run.status == "completed"
+        assert scene.world.count(WHAT[act]) == (0 if act in ("order", "send") else 1)
+        zombie.send(signal.SIGCONT)
+        assert (await aside(zombie.end))["error"] == "RunConflict"
+        assert zombie.name not in {asked.life for asked in scene.world.asked}
+        assert whole(await executor.store.read("r"))
+
+
+async def test_the_intent_of_who_lost_the_run_stays_open_for_the_next(scene: Scene) -> None:
+    zombie = scene.begin("order", before="order", ttl=0.4)
+    async with scene.here() as executor:
+        await until(partial(is_stopped, zombie))
+        mine = await taken(executor.store, elsewhere(ends_in=1.0))
+        await anyio.sleep(0.5)
+        zombie.send(signal.SIGCONT)
+        told = await aside(zombie.end)
+        assert told["error"] == "RunConflict"
+        assert await executor.store.lease("r") == mine
+        assert [record.type for record in await executor.store.read("r")][-1] == "effect_intended"
+        run = await executor.resume("r", wait=30)
+        assert [question.kind for question in run.waiting] == ["unknown_outcome"]
+    assert scene.world.asked == []
+
+
+@pytest.mark.parametrize("act", ["stream", "order"])
+async def test_who_wakes_and_was_not_taken_over_goes_on(scene: Scene, act: str) -> None:
+    sleeper = scene.begin(act, before=NAME[act], ttl=0.3)
+    await until(partial(is_stopped, sleeper))
+    await anyio.sleep(0.5)
+    async with scene.here() as executor:
+        assert (await executor.load("r")).status == "interrupted"
+        sleeper.send(signal.SIGCONT)
+        assert (await aside(sleeper.result))["status"] == "completed"
+    assert [asked.life for asked in scene.world.asked] == [sleeper.name]
+
+
+async def test_a_step_that_takes_longer_than_a_lease_is_held(scene: Scene) -> None:
+    gate = scene.world.close("order")
+    holder = scene.begin("order", ttl=0.6)
+    async with scene.here() as executor:
+        await aside(partial(scene.world.arrived, "order"))
+        first = await executor.store.lease("r")
+        for wait in (0.0, 1.4):
+            with pytest.raises(RunConflict, match=r"for [01] s more"):
+                await executor.resume("r", wait=wait)
+        last = await executor.store.lease("r")
+        assert first is not None
+        assert last is not None
+        assert last.token == first.token
+        assert last.expires >= first.expires + 0.6
+        assert await executor.recover() == []
+        gate.set()
+        assert (await aside(holder.result))["status"] == "completed"
+    assert scene.world.count("order") == 1
+
+
+# -- clocks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [-HOUR, HOUR])
+async def test_a_holder_with_a_wrong_clock_is_left_alone_while_it_lives_and_no_longer(
+    scene: Scene, ahead: float
+) -> None:
+    scene.world.close("fetch")
+    holder = scene.begin("fetch", ttl=0.6, ahead=ahead)
+    async with scene.here() as executor:
+        await aside(partial(scene.world.arrived, "fetch"))
+        for wait in (0.0, 1.0):
+            with pytest.raises(RunConflict, match=r"for [01] s more"):
+                await executor.resume("r", wait=wait)
+        assert await executor.recoverable() == []
+        assert (await executor.load("r")).status == "running"
+        holder.send(signal.SIGSTOP)
+        scene.world.gates.pop("fetch").set()
+        started = time.monotonic()
+        run = await executor.resume("r", wait=30)
+        assert time.monotonic() - started < 10
+        assert run.status == "completed"
+        holder.send(signal.SIGCONT)
+        assert (await aside(holder.end))["error"] == "RunConflict"
+        assert whole(await executor.store.read("r"))
+
+
+@pytest.mark.parametrize("jump", [-HOUR, HOUR])
+async def test_a_clock_that_jumps_in_a_running_holder_loses_nothing(scene: Scene, jump: float) -> None:
+    gate = scene.world.close("order")
+    holder = scene.begin("order", ttl=0.6, jump=jump)
+    async with scene.here() as executor:
+        await aside(partial(scene.world.arrived, "order"))
+        holder.send(signal.SIGUSR1)
+        before = await executor.store.lease("r")
+        assert before is not None
+        with pytest.raises(RunConflict):
+            await executor.resume("r", wait=1.2)
+        after = await executor.store.lease("r")
+        assert after is not None
+        assert 0.6 < after.expires - before.expires < 60
+        gate.set()
+        assert (await aside(holder.result))["status"] == "completed"
+        assert whole(await executor.store.read("r"))
+    assert scene.world.count("order") == 1
+
+
+@pytest.mark.parametrize("jump", [-HOUR, HOUR])
+async def test_a_clock_that_jumps_here_takes_nothing_from_a_living_holder(
+    scene: Scene, jump: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = scene.world.close("order")
+    holder = scene.begin("order", ttl=0.6)
+    async with scene.here() as executor:
+        await aside(partial(scene.world.arrived, "order"))
+        right = time.time
+        monkeypatch.setattr(time, "time", lambda: right() + jump)
+        with pytest.raises(RunConflict):
+            await executor.resume("r", wait=1.0)
+        assert await executor.recoverable() == []
+        gate.set()
+        assert (await aside(holder.result))["status"] == "completed"
+
+
+async def left_behind(executor: Executor) -> None:
+    """A run that somebody began and let go."""
+    with anyio.move_on_after(0.1):
+        await executor.start("fetch", run_id="r")
+
+
+async def test_a_lease_that_ends_far_off_is_waited_for_no_longer_than_it_lasts(scene: Scene) -> None:
+    scene.world.close("fetch")
+    async with scene.here() as executor:
+        await left_behind(executor)
+        scene.world.gates.pop("fetch").set()
+        lease = elsewhere(ttl=0.7, ends_in=HOUR)
+        assert await executor.store.take_lease(lease, now=time.time())
+        with pytest.raises(RunConflict, match="for 1 s more"):
+            await executor.resume("r")
+        started = time.monotonic()
+        with pytest.raises(RunConflict):
+            await executor.resume("r", wait=0.2)
+        run = await executor.resume("r", wait=30)
+        assert 0.6 <= time.monotonic() - started < 10
+        assert run.status == "completed"
+
+
+async def test_who_looks_again_and_again_takes_such_a_lease_too(scene: Scene) -> None:
+    scene.world.close("fetch")
+    async with scene.here() as executor:
+        await left_behind(executor)
+        scene.world.gates.pop("fetch").set()
+        assert await executor.store.take_lease(elsewhere(ttl=0.5, ends_in=HOUR), now=time.time())
+
+        async def recovered() -> list[Any]:
+            return list(await executor.recover())
+
+        assert 0.4 < await until(recovered) < 10
+        assert (await executor.load("r")).status == "completed"
+
+
+async def test_a_lease_that_ends_far_off_and_is_renewed_is_left_alone(scene: Scene) -> None:
+    scene.world.close("fetch")
+    async with scene.here() as executor:
+        await left_behind(executor)
+        lease = elsewhere(ttl=0.6, ends_in=HOUR)
+        assert await executor.store.take_lease(lease, now=time.time())
+
+        async def beat() -> None:
+            while True:
+                await anyio.sleep(0.2)
+                assert await executor.store.renew_lease("r", lease.token, time.time() + HOUR)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(beat)
+            with pytest.raises(RunConflict):
+                await executor.resume("r", wait=1.5)
+            tasks.cancel_scope.cancel()
+
+
+# -- after a deploy ----------------------------------------------------------------------------------------------------
+
+
+@node(effect="pure")
+def changed(state: Trip) -> Update:
+    """What the next version of the code does in the end."""
+    return {"notes": "by the new code"}
+
+
+@node(effect="pure")
+async def late(state: Trip, ctx: Context) -> Update:
+    """Wait for a person, not for long."""
+    return {"notes": str((await ctx.ask("input", prompt="?", deadline=0.3)).type)}
+
+
+def version(last: Any) -> list[Graph]:
+    """The graphs of one version of the code."""
+    return [
+        Graph(
+            name=name, state=Trip, nodes={"first": first, "last": last}, edges="START -> first -> last -> END",
+            output="notes",
+        )
+        for name, first in (("working", fetch), ("asking", agree), ("hurrying", late), ("idle", agree))
+    ]  # fmt: skip
+
+
+async def test_after_a_deploy_everything_that_can_go_on_does(scene: Scene) -> None:
+    scene.world.close("fetch")
+    world = Sure(scene.world.url, "here")
+    old, new = version(tidy), version(changed)
+
+    async def dies(executor: Executor) -> None:
+        """The old process, with its code."""
+        for graph in old:
+            await executor.submit(graph, run_id=graph.name)
+        await until(partial(asked, executor, "asking"))
+        await until(partial(asked, executor, "hurrying"))
+        await until(partial(asked, executor, "idle"))
+        await aside(partial(scene.world.arrived, "fetch"))
+
+    async def asked(executor: Executor, run_id: str) -> bool:
+        return (await executor.load(run_id)).status == "paused"
+
+    async with Executor(scene.store, graphs=old, tools=tools(world), deps=world) as executor:
+        await dies(executor)
+        question = (await executor.load("asking")).waiting[0]
+        await executor.store.post(
+            "asking",
+            {"type": "answer", "question": question.id, "answer": {"type": "value", "value": "yes"}, "by": "ann"},
+        )
+    scene.world.gates.pop("fetch").set()
+    await anyio.sleep(0.3)
+    async with Executor(scene.store, graphs=new, tools=tools(world), deps=world) as executor:
+        assert set(await executor.recoverable()) == {"working", "asking", "hurrying"}
+        found = {run.run_id: run for run in await executor.recover()}
+        assert {name: run.status for name, run in found.items()} == dict.fromkeys(
+            ("working", "asking", "hurrying"), "completed"
+        )
+        for run in found.values():
+            assert run.values["notes"][-1] == "by the new code"
+            told = [event async for event in executor.events(run.run_id) if event.type == "resumed"]
+            assert any("last" in line for event in told for line in event.data["changes"])
+        assert await executor.recoverable() == []
+        assert (await executor.load("idle")).status == "paused"
