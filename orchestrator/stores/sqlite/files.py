@@ -32,6 +32,9 @@ BUSY_SECONDS = 10.0
 _PAGE_BYTES = 8192
 """Records of 1 to 4 KiB are usual, and a record is kept within one page if it fits: 4096 would waste a third."""
 
+_LEAST_BYTES = 512
+"""The smallest page that SQLite has."""
+
 
 def open_to_write(path: Path, url: str) -> sqlite3.Connection:
     """A connection that writes durably; makes the file (0600), its directory (0700) and its tables when needed.
@@ -85,10 +88,11 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
         try:
             version = patiently(lambda: check_version(connection, url))
         except sqlite3.OperationalError as error:
-            if _code(error) not in _NO_SHARED_MEMORY:
+            full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE
+            if _code(error) not in _NO_SHARED_MEMORY and not full:
                 raise
             connection.close()
-            connection, lasting = _connect_frozen(path, url), False
+            connection, lasting = _connect_frozen(path, url, full=full), False
             version = check_version(connection, url)
         if version < len(MIGRATIONS):
             connection.close()
@@ -102,10 +106,15 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
     return connection, lasting
 
 
-def _connect_frozen(path: Path, url: str) -> sqlite3.Connection:
-    """Read a file in a directory where the files that coordinate readers and writers cannot be made."""
+def _connect_frozen(path: Path, url: str, *, full: bool) -> sqlite3.Connection:
+    """Read a file in a directory where the files that coordinate readers and writers cannot be made.
+
+    So nobody has them: nobody writes just now.
+    """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size:
+        if full:
+            raise StoreUnavailable(f"store {url}: {_UNAVAILABLE[sqlite3.SQLITE_FULL]}")
         raise StoreUnavailable(
             f"store {url}: its latest records are in {log.name}, which cannot be read in a directory that is "
             f"read-only; copy {path.name} and {log.name} to a directory where you may write"
@@ -116,9 +125,10 @@ def _connect_frozen(path: Path, url: str) -> sqlite3.Connection:
 def _connect(path: Path, url: str, mode: str, timeout: float = 1.0) -> sqlite3.Connection:
     if path.is_dir():
         raise StoreUnavailable(f"store {url}: it cannot be opened, it is a directory; name a file in it")
-    with path.open("rb") as file:
-        if file.read(16) not in (b"", b"SQLite format 3\0"):  # SQLite takes what is shorter than its head for empty
-            raise StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_NOTADB]}")
+    # SQLite takes such a file for an empty one and would write over it. Not opened to look: closing it again would
+    # take the locks away that our other connections have on it.
+    if path.exists() and 0 < path.stat().st_size < _LEAST_BYTES:
+        raise StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_NOTADB]}")
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=timeout
     )
