@@ -130,7 +130,7 @@ async def fight(executor: Executor, world: World, run_ids: Collection[str]) -> o
                     with contextlib.suppress(RunError):
                         await executor.answer(info.run_id, question.id, said, resume=False)
         await executor.recover()
-        await anyio.sleep(0.02)
+        await anyio.sleep(0.2)
 
 
 async def carry_out(order: Mapping[str, Any]) -> object:

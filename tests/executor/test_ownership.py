@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ WHAT = {"model": "model", "stream": "model", "order": "order", "fetch": "fetch",
 """What the outside is asked for by each act."""
 NAME = {**WHAT, "model": "far", "stream": "far"}
 """What the journal calls it."""
+
+
+def on_one_loop_each(what: str, cases: Iterable[object]) -> pytest.MarkDecorator:
+    """Parametrize by cases, in turn on asyncio and on trio: those that take time need not all run on both."""
+    pairs = list(zip(cases, itertools.cycle(("asyncio", "trio")), strict=False))
+    return pytest.mark.parametrize((what, "anyio_backend"), pairs, indirect=["anyio_backend"])
 
 
 def elsewhere(owner: dict[str, Any] | None = None, *, ttl: float | None = None, ends_in: float = 60.0) -> Lease:
@@ -174,7 +181,7 @@ def whole(records: list[Record]) -> bool:
     return ends == 1 and [record.seq for record in records] == list(range(1, len(records) + 1))
 
 
-@pytest.mark.parametrize("act", ACTS)
+@on_one_loop_each("act", ACTS)
 async def test_who_wakes_after_its_run_was_taken_over_does_not_call_what_it_intended(scene: Scene, act: str) -> None:
     zombie = scene.begin(act, before=NAME[act], ttl=0.5)
     async with scene.here() as executor:
@@ -210,7 +217,7 @@ async def test_the_intent_of_who_lost_the_run_stays_open_for_the_next(scene: Sce
     assert scene.world.asked == []
 
 
-@pytest.mark.parametrize("act", ["stream", "order"])
+@on_one_loop_each("act", ["stream", "order"])
 async def test_who_wakes_and_was_not_taken_over_goes_on(scene: Scene, act: str) -> None:
     sleeper = scene.begin(act, before=NAME[act], ttl=0.3)
     await until(partial(is_stopped, sleeper))
@@ -245,7 +252,7 @@ async def test_a_step_that_takes_longer_than_a_lease_is_held(scene: Scene) -> No
 # -- clocks ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ahead", [-HOUR, HOUR])
+@on_one_loop_each("ahead", [-HOUR, HOUR])
 async def test_a_holder_with_a_wrong_clock_is_left_alone_while_it_lives_and_no_longer(
     scene: Scene, ahead: float
 ) -> None:
@@ -269,7 +276,7 @@ async def test_a_holder_with_a_wrong_clock_is_left_alone_while_it_lives_and_no_l
         assert whole(await executor.store.read("r"))
 
 
-@pytest.mark.parametrize("jump", [-HOUR, HOUR])
+@on_one_loop_each("jump", [-HOUR, HOUR])
 async def test_a_clock_that_jumps_in_a_running_holder_loses_nothing(scene: Scene, jump: float) -> None:
     gate = scene.world.close("order")
     holder = scene.begin("order", ttl=0.6, jump=jump)
@@ -289,7 +296,7 @@ async def test_a_clock_that_jumps_in_a_running_holder_loses_nothing(scene: Scene
     assert scene.world.count("order") == 1
 
 
-@pytest.mark.parametrize("jump", [-HOUR, HOUR])
+@on_one_loop_each("jump", [-HOUR, HOUR])
 async def test_a_clock_that_jumps_here_takes_nothing_from_a_living_holder(
     scene: Scene, jump: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
 
-SOON = 4.0
-"""Seconds; what is promised is about one."""
+SOON = 3.0
+"""Seconds; what is promised is one, and a lease lasts 30."""
 WHOLE = {"status": "completed", "error": None}
 
 
@@ -73,6 +73,12 @@ async def scene(tmp_path: Path, two: list[Program], anyio_backend: str) -> Async
 async def aside(work: Callable[[], T]) -> T:
     """Wait for something that blocks."""
     return await anyio.to_thread.run_sync(work)
+
+
+def soon(what: str, seconds: float) -> None:
+    """Hold that something was seen soon; `pytest -s` shows how soon."""
+    print(f"{what} from another process was seen after {seconds:.2f} s")
+    assert seconds < SOON
 
 
 async def until(true: Callable[[], Awaitable[object]]) -> float:
@@ -263,7 +269,7 @@ async def test_a_pause_from_another_process_is_seen_soon_and_lets_land_what_runs
             back.set()
 
         tasks.start_soon(pause)
-        assert await until(partial(recorded, executor, "paused")) < SOON
+        soon("a pause", await until(partial(recorded, executor, "paused")))
         assert not paused  # what runs has not landed yet
         gate.set()
         assert (await aside(holder.result))["status"] == "paused"
@@ -287,7 +293,7 @@ async def test_a_cancel_from_another_process_is_seen_soon_and_does_not_wait_for_
     async with scene.here() as executor:
         started = time.monotonic()
         run = await executor.cancel("r", by="ann", reason="enough")
-        assert time.monotonic() - started < SOON
+        soon("a cancel", time.monotonic() - started)
         assert run.status == "cancelled"
         assert (await aside(holder.result))["status"] == "cancelled"
         assert [event.data["ok"] for event in await recorded(executor, "effect_settled")] == [False]
@@ -313,7 +319,7 @@ async def test_an_answer_from_another_process_is_seen_soon_by_who_drives_the_run
         run = await executor.answer("r", question.id, "yes", by="ann", resume=False)
         assert run.waiting == ()
         await aside(lambda: scene.world.arrived("model", 2))
-        assert time.monotonic() - started < SOON
+        soon("an answer", time.monotonic() - started)
         with pytest.raises(StaleAnswer, match="closed"):
             await executor.answer("r", question.id, "yes")
         assert scene.by(holder) == ["model", "model"]  # the holder went on with it

@@ -1,0 +1,134 @@
+"""Four processes fight over the same runs, and one after the other is stopped past its leases and goes on."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import RunUnknown
+from orchestrator.kernel.records import EffectIntended, Ended, Record
+from orchestrator.stores import open_store
+from orchestrator.stores.base import Store
+from tests.executor.lives import Life, Program, programs
+from tests.executor.outside import Outside, outside
+from tests.executor.test_kill import IRREVERSIBLE, names, unsettled
+
+TTL = 0.7
+
+
+class Kept:
+    """What was durable at some time, to be there ever after."""
+
+    def __init__(self, store: Store, run_ids: Sequence[str]) -> None:
+        self._store = store
+        self.journals: dict[str, list[Record]] = {run_id: [] for run_id in run_ids}
+
+    def check(self) -> None:
+        """Hold every journal against what it was."""
+        for run_id, before in self.journals.items():
+            try:
+                now = self._store.read_now(run_id)
+            except RunUnknown:
+                now = []
+            assert now[: len(before)] == before, f"{run_id}: records that were durable are gone, or others"
+            assert [record.seq for record in now] == list(range(1, len(now) + 1)), run_id
+            self.journals[run_id] = now
+
+    @property
+    def over(self) -> bool:
+        """Whether every run has ended."""
+        return all(journal and isinstance(journal[-1], Ended) for journal in self.journals.values())
+
+
+def stopped_in_turn(lives: Sequence[Life], kept: Kept, chance: random.Random, stops: int) -> int:
+    """Stop one process after the other for longer than its leases last; how many stops found runs to fight for."""
+    for number in range(stops):
+        time.sleep(chance.uniform(0.05, 0.3))
+        victim = chance.choice(lives)
+        victim.send(signal.SIGSTOP)
+        time.sleep(TTL * chance.uniform(1.2, 1.6))
+        kept.check()
+        over = kept.over
+        victim.send(signal.SIGCONT)
+        if over:
+            return number
+    return stops
+
+
+def holders(journal: Sequence[Record]) -> int:
+    """How many times a run was taken up."""
+    return sum(record.type in ("run_started", "resumed") for record in journal)
+
+
+def check(world: Outside, kept: Kept) -> None:
+    """Hold what the outside saw, and the journals, against what is promised."""
+    known: set[str] = set()
+    for run_id, journal in kept.journals.items():
+        ends = [record for record in journal if isinstance(record, Ended)]
+        assert [end.status for end in ends] == ["completed"], run_id
+        assert isinstance(journal[-1], Ended)
+        assert not unsettled(journal), run_id
+        known |= set(names(journal, run_id).values())
+        keys = Counter((r.activation, r.name, r.digest, r.occurrence, r.attempt) for r in journal if is_first(r))
+        assert set(keys.values()) == {1}, f"{run_id}: one effect under two keys"
+    for asked in world.asked:
+        assert asked.key in known, f"{asked} was asked for and no journal knows of it"
+    for (what, key), times in Counter((asked.what, asked.key) for asked in world.asked).items():
+        assert times == 1 or what not in IRREVERSIBLE, f"{what} {key} was done {times} times"
+
+
+def is_first(record: Record) -> bool:
+    """Whether this is the first intent of an effect."""
+    return isinstance(record, EffectIntended) and not record.again
+
+
+def fight(place: Path, found: Sequence[Program], seed: int, runs: int, stops: int, slowest: float) -> tuple[int, int]:
+    """One fight: how many stops fell into it, and how many times runs changed hands."""
+    run_ids = [f"r{number}" for number in range(runs)]
+    store = open_store(f"sqlite:///{place}/{seed}.db")
+    chance = random.Random(seed)
+    kept = Kept(store, run_ids)
+    with outside(seed, slowest) as world:
+        lives = [
+            program.begin(
+                "fight", store=store.url, url=world.url, runs=run_ids, ttl=TTL, backend=("asyncio", "trio")[number % 2]
+            )
+            for number, program in enumerate(found)
+        ]
+        hit = stopped_in_turn(lives, kept, chance, stops)
+        for life in lives:
+            life.result()
+        kept.check()
+        check(world, kept)
+    with sqlite3.connect(f"{place}/{seed}.db") as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert file.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+        assert file.execute("SELECT count(*) FROM inbox").fetchone() == (0,)
+    file.close()
+    return hit, sum(holders(journal) for journal in kept.journals.values())
+
+
+def test_runs_that_four_processes_fight_for_are_each_driven_once(tmp_path: Path) -> None:
+    with programs(4, "contest") as found:
+        hit, taken = fight(tmp_path, found, seed=1, runs=8, stops=3, slowest=0.4)
+    print(f"{hit} stops, 8 runs were taken up {taken} times")
+    assert hit >= 2, "the runs were over before anybody was stopped"
+    assert taken > 8, "no run changed hands"
+
+
+@pytest.mark.storm
+def test_a_long_fight(tmp_path: Path, scale: int) -> None:
+    hits = 0
+    with programs(4, "contest") as found:
+        for seed in range(100, 100 + scale):
+            hit, taken = fight(tmp_path, found, seed, runs=40, stops=12, slowest=0.8)
+            print(f"seed {seed}: {hit} stops, 40 runs were taken up {taken} times")
+            hits += hit
+    assert hits >= 3 * scale
