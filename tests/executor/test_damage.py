@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -155,7 +156,7 @@ def rows_of(path: Path, run: int) -> list[tuple[object, ...]]:
         return rows + connection.execute(f"SELECT * FROM runs WHERE id = {run}").fetchall()
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize(("name", "anyio_backend"), [*zip(DAMAGES, itertools.cycle(("asyncio", "trio")), strict=False)])
 async def test_damage_is_named_and_nothing_goes_on_behind_it(whole: Whole, tmp_path: Path, name: str) -> None:
     seq, damage = DAMAGES[name]
     seq = seq if seq >= 0 else whole.head + 1
@@ -227,6 +228,7 @@ async def test_what_else_a_bit_can_flip_in_holds_nothing_up(whole: Whole, tmp_pa
 # -- whole files -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_file_cut_short_tells_what_is_gone(whole: Whole, tmp_path: Path) -> None:
     content = whole.path.read_bytes()
     path = tmp_path / "damaged.db"
@@ -254,6 +256,7 @@ async def test_a_file_cut_short_tells_what_is_gone(whole: Whole, tmp_path: Path)
             assert kept == 0 or "damaged" in fault or "not an SQLite database" in fault, fault
 
 
+@pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_a_log_cut_at_any_byte_gives_the_state_before_the_write(tmp_path: Path) -> None:
     """As after a power failure in the middle of a write: every state that is read was once the state of the run."""
     book = Book()
@@ -339,15 +342,10 @@ async def test_what_is_no_store_is_told_and_left_as_it_is(whole: Whole, tmp_path
 async def test_the_command_line_names_the_damage_and_shows_what_precedes_it(whole: Whole, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     flipped(6)(whole.path, 2)
-    newer = tmp_path / "newer.db"
-    whole.copy(newer)
-    with closing(sqlite3.connect(newer)) as connection:
-        connection.execute("PRAGMA user_version = 99")
     store = ("--store", f"sqlite:///{whole.path}")
-    show, at, resume, events, new = await anyio.to_thread.run_sync(
+    show, at, resume, events = await anyio.to_thread.run_sync(
         lambda: shell.all(
             ("show", "r", *store), ("show", "r", "--at", 5, *store), ("resume", "r", *store), ("events", "r", *store),
-            ("show", "r", "--store", "sqlite:///newer.db"),
         )
     )  # fmt: skip
     for done in (show, resume, events):
@@ -359,6 +357,3 @@ async def test_the_command_line_names_the_damage_and_shows_what_precedes_it(whol
     assert [event["seq"] for event in events.lines] == [1, 2, 3, 4, 5]
     assert at.code == 0
     assert at.out.startswith("r  book  running  (record 5;")
-    assert new.code == 1
-    assert "schema version 99" in new.err
-    assert "update graph-orchestrator" in new.err

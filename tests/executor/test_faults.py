@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import resource
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -18,6 +14,7 @@ import pytest
 from orchestrator import Context, Executor, Graph, Limits, Outcome, Update, node
 from orchestrator.errors import RunUnknown, StoreError, StoreUnavailable
 from orchestrator.stores import open_store
+from tests.executor.disks import KINDS, Disk, disk_of
 from tests.executor.lives import programs
 from tests.executor.outside import outside
 from tests.executor.sample import Log, says, single
@@ -28,77 +25,9 @@ pytestmark = pytest.mark.anyio
 # -- disks that fill up ------------------------------------------------------------------------------------------------
 
 
-class Disk:
-    """A place for a store that can be filled up and freed again."""
-
-    message: str
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.url = f"sqlite:///{path}/runs.db"
-
-    def fill(self) -> None:
-        """From now on nothing can be added."""
-
-    def free(self) -> None:
-        """There is room again."""
-
-
-class SmallDisk(Disk):
-    """A file system of its own. Needs the right to mount."""
-
-    message = "the disk is full"
-
-    def fill(self) -> None:
-        with contextlib.suppress(OSError), (self.path / "filler").open("wb", buffering=0) as file:
-            for size in (65536, 4096, 1):
-                with contextlib.suppress(OSError):
-                    while True:
-                        file.write(b"." * size)
-
-    def free(self) -> None:
-        (self.path / "filler").unlink(missing_ok=True)
-
-
-class SmallFiles(Disk):
-    """Files of this process can grow no more, which needs no rights at all."""
-
-    message = "the disk refused to read or write"
-
-    def fill(self) -> None:
-        biggest = max(file.stat().st_size for file in self.path.iterdir())
-        resource.setrlimit(resource.RLIMIT_FSIZE, (biggest, resource.RLIM_INFINITY))
-
-    def free(self) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-
-@contextlib.contextmanager
-def mounted(path: Path) -> Iterator[Path]:
-    """A small file system in memory."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", path], check=True, capture_output=True)
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
-@functools.cache
-def can_mount() -> bool:
-    """Whether this user may mount."""
-    try:
-        with tempfile.TemporaryDirectory() as path, mounted(Path(path)):
-            return True
-    except (OSError, subprocess.CalledProcessError):
-        return False
-
-
-@pytest.fixture(params=[SmallFiles, SmallDisk] if can_mount() else [SmallFiles])
+@pytest.fixture(params=KINDS)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    with contextlib.ExitStack() as stack:
-        path = stack.enter_context(mounted(tmp_path)) if request.param is SmallDisk else tmp_path
-        found: Disk = request.param(path)
-        stack.callback(found.free)
+    with disk_of(request.param, tmp_path) as found:
         yield found
 
 

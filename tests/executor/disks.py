@@ -1,0 +1,101 @@
+"""Places for a store that can be filled up and freed again."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import resource
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class Disk:
+    """A place for a store that can be filled up and freed again."""
+
+    message: str
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}/runs.db"
+
+    def fill(self) -> None:
+        """From now on nothing can be added."""
+
+    def leave(self, room: int) -> None:
+        """From now on about so many bytes can be added."""
+
+    def free(self) -> None:
+        """There is room again."""
+
+
+class SmallDisk(Disk):
+    """A file system of its own. Needs the right to mount."""
+
+    message = "the disk is full"
+
+    def fill(self) -> None:
+        with contextlib.suppress(OSError), (self.path / "filler").open("wb", buffering=0) as file:
+            for size in (65536, 4096, 1):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(b"." * size)
+
+    def leave(self, room: int) -> None:
+        self.fill()
+        filler = self.path / "filler"
+        os.truncate(filler, max(0, filler.stat().st_size - room))
+
+    def free(self) -> None:
+        (self.path / "filler").unlink(missing_ok=True)
+
+
+class SmallFiles(Disk):
+    """Files of this process can grow no more, which needs no rights at all."""
+
+    message = "the disk refused to read or write"
+
+    def fill(self) -> None:
+        self.leave(0)
+
+    def leave(self, room: int) -> None:
+        biggest = max((file.stat().st_size for file in self.path.iterdir()), default=0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (biggest + room, resource.RLIM_INFINITY))
+
+    def free(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@contextlib.contextmanager
+def mounted(path: Path) -> Iterator[Path]:
+    """A small file system in memory."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", path], check=True, capture_output=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+@functools.cache
+def can_mount() -> bool:
+    """Whether this user may mount."""
+    try:
+        with tempfile.TemporaryDirectory() as path, mounted(Path(path)):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+KINDS: list[type[Disk]] = [SmallFiles, SmallDisk] if can_mount() else [SmallFiles]
+"""Those that this machine has."""
+
+
+@contextlib.contextmanager
+def disk_of(kind: type[Disk], path: Path) -> Iterator[Disk]:
+    """A disk at a path, with room."""
+    with contextlib.ExitStack() as stack:
+        found = kind(stack.enter_context(mounted(path)) if kind is SmallDisk else path)
+        stack.callback(found.free)
+        yield found
