@@ -186,11 +186,14 @@ class Ledger:
 
     def broke(self, ticket: Ticket, error: BaseException) -> None:
         """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled."""
+        if self._suspended_in(ticket.key):
+            if ticket.irreversible:
+                self._land(ticket, error=self._context.failure_named(SUSPENDED, "it asked something first"))
+            else:
+                self._flew(ticket.key)
+            return
         if isinstance(error, Exception):
             self._land(ticket, error=self._context.failure(error), unknown=ticket.irreversible and uncertain(error))
-            return
-        if ticket.irreversible and self._suspended_in(ticket.key):
-            self._land(ticket, error=self._context.failure_named(SUSPENDED, "it asked something first"))
             return
         why = self._context.stopped()
         if why is not None:

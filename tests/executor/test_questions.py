@@ -607,6 +607,34 @@ async def test_an_irreversible_tool_may_ask_first_and_is_asked_about_once() -> N
     assert ran.calls == ["careful 1"]
 
 
+@pytest.mark.parametrize("catch", CATCHERS)
+@pytest.mark.parametrize("what", ["tool", "node"])
+async def test_what_asks_inside_of_a_call_cannot_catch_it_either(catch: Any, what: str) -> None:
+    ran = Ran()
+
+    async def done(ctx: Context) -> str:
+        said = await catch(lambda: ctx.ask("input", prompt="?"))
+        ran.calls.append(said)
+        return "done"
+
+    @tool
+    async def asks(ctx: Context) -> str:
+        """Asks, and catches whatever is raised."""
+        return await done(ctx)
+
+    async def work(state: Log, ctx: Context) -> Update:
+        return {"log": await done(ctx) if what == "node" else (await ctx.tool("asks")).text}
+
+    graph = single(work, effect="irreversible" if what == "node" else "idempotent")
+    async with Executor(tools=[asks]) as executor:
+        run = await executor.start(graph)
+        assert [question.kind for question in run.waiting] == ["input"]
+        ran.calls.clear()
+        run = await executor.answer(run.run_id, run.waiting[0].id, "yes")
+    assert (run.output, run.waiting) == (["done"], ())
+    assert len(ran.calls) == 1
+
+
 async def test_tools_that_ask_beside_each_other_and_one_that_pays_meanwhile() -> None:
     ran = Ran()
 
