@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.testing.crash import CrashReport, CrashUnsafe, assert_crash_safe
+    from orchestrator.testing.crash import CrashReport, CrashUnsafe, assert_crash_safe, assert_kill_safe
     from orchestrator.testing.scripted import ScriptedModel
     from orchestrator.testing.store_conformance import STORE_CHECKS, check_store
 
@@ -16,10 +16,19 @@ _HOME = {
     "STORE_CHECKS": "orchestrator.testing.store_conformance",
     "ScriptedModel": "orchestrator.testing.scripted",
     "assert_crash_safe": "orchestrator.testing.crash",
+    "assert_kill_safe": "orchestrator.testing.crash",
     "check_store": "orchestrator.testing.store_conformance",
 }
 
-__all__ = ["STORE_CHECKS", "CrashReport", "CrashUnsafe", "ScriptedModel", "assert_crash_safe", "check_store"]
+__all__ = [
+    "STORE_CHECKS",
+    "CrashReport",
+    "CrashUnsafe",
+    "ScriptedModel",
+    "assert_crash_safe",
+    "assert_kill_safe",
+    "check_store",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -15,13 +15,12 @@ from orchestrator import Context, Executor, Graph, Limits, Node, Outcome, Retry,
 from orchestrator.errors import InvalidGraph, StepError
 from orchestrator.executor.stepping import StepContext
 from orchestrator.kernel.question import Question
-from orchestrator.models import Reply
-from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.nodes import Subgraph
 from orchestrator.tools import Tool
 from tests.kernel.behave import Seeded, Sight
 from tests.kernel.build import State
 from tests.kernel.sketches import Drawn, mutated, settle, structured, unstructured, values_for
+from tests.testing.shop import Echo
 
 KINDS = {"structured": structured, "unstructured": unstructured, "mutated": mutated}
 
@@ -52,15 +51,6 @@ class Acting(Drawn, kind="acting"):
         if kind == "function":
             return await ctx.effect("note", str.upper, what, returns=str)
         return str((await ctx.tool(kind, what=what)).output)
-
-
-class Echo(RequestModel):
-    """Says back what it is asked."""
-
-    name = "echo"
-
-    async def respond(self, request: ModelRequest) -> Reply:
-        return Reply(text=f"({request.messages[-1].content})", model="echo")
 
 
 def tools() -> list[Tool]:

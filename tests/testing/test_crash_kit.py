@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
 from graphs.tool_user import tool_user
-from orchestrator import Context, Graph, Outcome, Retry, Update, extend, node, tool
-from orchestrator.errors import StepError
+from orchestrator import Context, Graph, Update, node
 from orchestrator.executor.effects import Effect, Ledger, Ticket, witness
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.question import Question
 from orchestrator.models import OfflineModel
-from orchestrator.nodes import Ask, Subgraph
-from orchestrator.testing import CrashUnsafe, assert_crash_safe
+from orchestrator.nodes import Ask
+from orchestrator.testing import CrashUnsafe, assert_crash_safe, assert_kill_safe
 from orchestrator.tools import tools_from_ref
-from tests.testing.acting import KINDS, Echo, drawn_graph, ends, said
+from tests.testing.acting import KINDS, drawn_graph, ends, said
 from tests.testing.acting import tools as acting_tools
+from tests.testing.shop import Echo, Shop, Till, shop, yes
 
 pytestmark = pytest.mark.anyio
 
@@ -44,129 +42,6 @@ async def test_every_strategy_survives_a_stop_at_every_write(name: str, store: L
     )
     assert report.stops >= 2 * (report.writes - 1)
     assert report.repeated > 0  # what was under way and may be done again is done again
-
-
-class Shop(BaseModel):
-    """What a shop keeps of an order."""
-
-    order: str = ""
-    items: list[str] = []
-    log: Annotated[list[str], extend] = []
-    reply: str = ""
-
-
-class Till:
-    """What is outside: remembers what was done, and under which keys."""
-
-    def __init__(self) -> None:
-        self.paid: list[str] = []
-        self.sent: list[str] = []
-
-    def setup(self) -> dict[str, Any]:
-        """A new till, and the tools and functions that touch it."""
-        till = Till()
-
-        @tool(effect="irreversible", risk="none")
-        async def pay(what: str) -> str:
-            """Pay."""
-            await anyio.lowlevel.checkpoint()
-            till.paid.append(what)
-            return f"paid {what}"
-
-        @tool(effect="read", risk="none")
-        def look(what: str) -> str:
-            """Look."""
-            return f"{what} is there"
-
-        @tool(effect="idempotent", risk="dangerous")
-        async def book(what: str) -> str:
-            """Book."""
-            return f"booked {what}"
-
-        return {"tools": [pay, look, book, inside], "deps": till}
-
-
-@node
-async def gather(ctx: Context[Any]) -> Update:
-    async def one(what: str, into: list[str]) -> None:
-        into.append(str((await ctx.tool("look", what=what)).output))
-
-    found: list[str] = []
-    async with anyio.create_task_group() as tasks:
-        for what in ("a", "b", "c"):
-            tasks.start_soon(one, what, found)
-    note = await ctx.effect("note", str.upper, "noted", returns=str)
-    return {"log": [*sorted(found), note]}
-
-
-@node
-async def pay_each(ctx: Context[Any]) -> Update:
-    return {"log": [str((await ctx.tool("pay", what=str(ctx.item))).output)]}
-
-
-@node(retry=Retry(attempts=3, wait=0, on=("StepError",)))
-async def flaky(ctx: Context[Any]) -> Update:
-    told = (await ctx.model.complete(f"try {ctx.attempt}")).text
-    paid = str((await ctx.tool("pay", what="once for all attempts")).output)
-    if ctx.attempt < 3:
-        raise StepError("not yet")
-    return {"log": [told, paid]}
-
-
-@node(effect="irreversible")
-async def send(state: Shop, ctx: Context[Any]) -> Outcome[Literal["sent"]]:
-    ctx.deps.sent.append(state.order)
-    return Outcome("sent", log=["sent"])
-
-
-@node
-async def approved(ctx: Context[Any]) -> Update:
-    answer = await ctx.ask("approval", payload={"tool": "book", "args": {"what": "room"}, "risk": "dangerous"})
-    return {"log": [answer.type, str((await ctx.tool("book", what="room")).output)]}
-
-
-@node
-async def streamed(ctx: Context[Any]) -> Update:
-    said = [event.reply.text async for event in ctx.model.stream("tell me") if event.reply is not None]
-    return {"log": said}
-
-
-@node
-async def pay_inside(ctx: Context[Any]) -> Update:
-    return {"reply": str((await ctx.tool("pay", what="inside")).output)}
-
-
-def _inside() -> Graph:
-    return Graph(
-        name="inside", state=Shop, nodes={"pay": pay_inside}, edges="START -> pay -> END", input="order", output="reply"
-    )
-
-
-inside = _inside().as_tool("inside", "Pays inside.")
-
-
-@node
-async def outer(ctx: Context[Any]) -> Update:
-    return {"log": [str((await ctx.tool("inside", order="o")).output)]}
-
-
-def shop() -> Graph:
-    """All that a ledger has to do with: effects of every class, in forks, maps, retries, subgraphs, graph tools."""
-    nodes = {
-        "gather": gather, "pay": pay_each, "flaky": flaky, "send": send, "approve": approved, "stream": streamed,
-        "outer": outer, "ask": Ask(prompt="Sure?"), "sub": Subgraph(_inside(), outputs={"reply": "reply"}),
-        "join": node(lambda: {"log": ["joined"]}, effect="pure").with_(join="all"),
-    }  # fmt: skip
-    edges = """
-        START -> gather -> pay : each items
-        gather -> flaky, approve, ask, stream
-        pay, flaky, approve, ask, stream -> join -> sub -> outer -> send -> END
-    """
-    return Graph(name="shop", state=Shop, nodes=nodes, edges=edges, input="order", output="log")
-
-
-def yes(question: Question) -> object:
-    return "yes" if question.kind == "input" else None
 
 
 @pytest.mark.parametrize(("store", "most", "stops"), [("memory", None, 1), ("memory", 12, 3), ("sqlite", 8, 2)])
@@ -306,3 +181,29 @@ async def test_it_tries_no_more_than_it_is_told_to() -> None:
     )
     assert report.stops == 4
     assert str(report).startswith(f"completed after {report.writes} writes, ")
+
+
+# -- real processes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+def test_killed_processes_do_no_harm(anyio_backend: str) -> None:
+    report = assert_kill_safe("tests.testing.shop:shop_program", runs=1, kills=5, seed=5, backend="trio")
+    assert report.status == "completed"
+    assert report.stops >= 1, report
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("program", ["shop_program", "tool_user_program"])
+def test_a_storm_of_killed_processes_does_no_harm(program: str, scale: int, anyio_backend: str) -> None:
+    report = assert_kill_safe(
+        f"tests.testing.shop:{program}", runs=2 * scale, kills=8, seed=scale, backend=anyio_backend
+    )
+    print(f"\n{program} on {anyio_backend}: {report}")
+    assert report.stops >= 4 * scale
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+def test_a_program_that_fails_is_heard(anyio_backend: str) -> None:
+    with pytest.raises(RuntimeError, match=r"mute_program: the process ended with 1: (.|\n)*say what to answer"):
+        assert_kill_safe("tests.testing.shop:mute_program", backend=anyio_backend)

@@ -12,8 +12,7 @@ from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, St
 
 if TYPE_CHECKING:
     from orchestrator.executor.run import Run
-    from orchestrator.kernel.records import Record
-    from orchestrator.testing.crash.world import Call
+    from orchestrator.kernel.records import EffectClass, EffectKind, Record
 
 Journals: TypeAlias = Mapping[str, Sequence["Record"]]
 """The records of a run and of the runs that it began, by run id."""
@@ -24,6 +23,25 @@ _LONGEST = 300
 
 class CrashUnsafe(AssertionError):
     """Raised by the crash kit: a run that was stopped and resumed differs from one that was not."""
+
+
+@dataclass
+class Call:
+    """One effect, however often it was called."""
+
+    key: str
+    kind: EffectKind
+    name: str
+    effect: EffectClass
+    wanted: str
+    """Digest of what was asked."""
+    begun: int = 0
+    finished: int = 0
+    result: object = None
+    """As plain JSON."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} ({self.effect}, key {self.key[:12]})"
 
 
 @dataclass(frozen=True)

@@ -11,30 +11,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.errors import StoreError
 from orchestrator.executor.effects import witness
 from orchestrator.executor.executor import Executor
 from orchestrator.executor.signals import alone
-from orchestrator.kernel.question import Approve
 from orchestrator.stores import open_store
 from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
+from orchestrator.testing.crash.living import Answering, Answers, journals, live
 from orchestrator.testing.crash.stopping import Side, StoppingStore
 from orchestrator.testing.crash.world import World
 
 if TYPE_CHECKING:
     from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
-    from orchestrator.kernel.question import Question
-    from orchestrator.kernel.records import Record
     from orchestrator.stores.base import Store
 
-RUN = "crash-kit"
-"""The run's id, always the same, so that effects have the same keys in all trials."""
-_FINAL = ("completed", "failed", "cancelled", "exhausted")
 _LIVES = 100
 """Lives after which a run counts as one that never ends."""
-
-Answering = Callable[["Question"], object]
 
 
 @dataclass
@@ -87,8 +80,8 @@ async def assert_crash_safe(
         input: as in `Executor.start`.
         setup: called once per trial; gives arguments of `Executor`, such as tools around a new database.
         store: where the runs are kept: in memory, in a new SQLite file each, or in what a function makes.
-        answer: answers the questions of the run. Without it, approvals are approved. What it gives None for, and
-            every question about an unknown outcome, the kit answers itself: it knows what happened.
+        answer: answers the questions of the run. What it gives None for the kit answers itself: approvals are
+            approved, and of effects whose outcome is unknown it knows what happened.
         stops: how often each trial is stopped: the first time at the write that it is about, then anywhere.
         most: try so many writes at most, evenly spread; None: all.
         seed: for where further stops are.
@@ -111,7 +104,7 @@ async def assert_crash_safe(
                 found = await trial.stopped(places, side)
             trial.hold(f"stopped {side} write {at} of {report.writes}", facts, found)
             report.stops += trial.stops
-            report.asked += trial.asked
+            report.asked += trial.answers.asked
             report.repeated += sum(max(0, call.begun - 1) for call in trial.world.calls.values())
     return report
 
@@ -167,26 +160,28 @@ class _Trial:
     executor: Mapping[str, Any]
     writes: int = 0
     stops: int = 0
-    asked: int = 0
     faults: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answers = Answers(self.trials.answer, self.world.calls)
 
     async def undisturbed(self) -> Facts:
         """The run as it is without any stop."""
         run = await self._live(None, "before")
         if run is None:
             raise RuntimeError("the store failed without having been stopped")
-        return Facts.of(run, await self._journals())
+        return Facts.of(run, await journals(self.inner))
 
     async def stopped(self, places: list[int], side: Side) -> Facts:
         """The run, stopped at these writes of its lives, and gone on with until it ends."""
         for number in range(_LIVES):
             run = await self._live(places[number] if number < len(places) else None, side)
-            journals = await self._journals()
+            written = await journals(self.inner)
             if run is not None:
-                self.faults += journal_faults(journals, self.world.calls, ended=True)
-                return Facts.of(run, journals)
+                self.faults += journal_faults(written, self.world.calls, ended=True)
+                return Facts.of(run, written)
             self.stops += 1
-            self.faults += journal_faults(journals, self.world.calls, ended=False)
+            self.faults += journal_faults(written, self.world.calls, ended=False)
         raise CrashUnsafe(f"the run has not ended after {_LIVES} lives")
 
     def hold(self, place: str, whole: Facts, found: Facts) -> None:
@@ -202,60 +197,16 @@ class _Trial:
 
     async def _live(self, at: int | None, side: Side) -> Run | None:
         """One life; None: it was stopped."""
-        promise = Promise.of(await self._journals(), self.world.calls)
+        promise = Promise.of(await journals(self.inner), self.world.calls)
         life = self.world.life = StoppingStore(self.inner, at, side)
         run = None
         try:
             async with Executor(life.store, graphs=[self.trials.graph], **self.executor) as executor:
-                run = await self._go_on(executor)
+                run = await live(executor, self.trials.graph, self.trials.input, self.answers)
         except StoreError:
             if not life.stopped:
                 raise
         await self.world.settle()
         self.writes += life.writes
-        self.faults += promise.broken(await self._journals(), self.world.calls)
+        self.faults += promise.broken(await journals(self.inner), self.world.calls)
         return None if life.stopped else run
-
-    async def _go_on(self, executor: Executor) -> Run:
-        graph = self.trials.graph
-        try:
-            run = await executor.load(RUN)
-        except RunUnknown:
-            run = await executor.start(graph, self.trials.input, run_id=RUN)
-        else:
-            if run.status not in _FINAL:
-                run = await executor.resume(RUN)
-        while run.status not in _FINAL:
-            if not run.waiting:
-                raise ValueError(f"graph {graph.name!r} is {run.status} and waits for nothing that can be answered")
-            question = run.waiting[0]
-            run = await executor.answer(RUN, question.id, self._answer(question))
-        return run
-
-    def _answer(self, question: Question) -> object:
-        if question.kind == "unknown_outcome":
-            self.asked += 1
-            return self._outcome(question)
-        found = None if self.trials.answer is None else self.trials.answer(question)
-        if found is not None:
-            return found
-        if question.kind == "approval":
-            return Approve()
-        raise ValueError(f"{question.node} asks {question.prompt or question.kind!r}: say what to answer, answer=...")
-
-    def _outcome(self, question: Question) -> object:
-        call = self.world.calls.get(str(question.payload.get("key")))
-        if call is None or not call.finished:
-            return "retry"
-        return {"choice": "happened", "result": call.result}
-
-    async def _journals(self) -> dict[str, list[Record]]:
-        found: dict[str, list[Record]] = {}
-        cursor: str | None = None
-        while True:
-            page = await self.inner.runs(after=cursor, limit=200)
-            for info in page.runs:
-                found[info.run_id] = await self.inner.read(info.run_id)
-            cursor = page.cursor
-            if cursor is None:
-                return found

@@ -14,33 +14,15 @@ import anyio
 from orchestrator.executor.effects import Effect
 from orchestrator.executor.signals import Lost, Refused, Suspend
 from orchestrator.jsontypes import digest
+from orchestrator.testing.crash.facts import Call
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled
+    from orchestrator.kernel.records import EffectSettled
     from orchestrator.testing.crash.stopping import StoppingStore
 
 T = TypeVar("T")
-
-
-@dataclass
-class Call:
-    """One effect, however often it was called."""
-
-    key: str
-    kind: EffectKind
-    name: str
-    effect: EffectClass
-    wanted: str
-    """Digest of what was asked."""
-    begun: int = 0
-    finished: int = 0
-    result: object = None
-    """As plain JSON."""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name} ({self.effect}, key {self.key[:12]})"
 
 
 @dataclass

@@ -1,0 +1,89 @@
+"""One life of a run: begin it or go on with it, answer what it asks, until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import RunUnknown
+from orchestrator.kernel.question import Approve
+from orchestrator.kernel.records import FINAL
+
+if TYPE_CHECKING:
+    from orchestrator.executor.executor import Executor
+    from orchestrator.executor.run import Run
+    from orchestrator.graph.graph import Graph
+    from orchestrator.kernel.question import Question
+    from orchestrator.kernel.records import Record
+    from orchestrator.stores.base import Store
+    from orchestrator.testing.crash.facts import Call
+
+RUN = "crash-kit"
+"""The run's id, always the same, so that effects have the same keys in all trials."""
+
+Answering = Callable[["Question"], object]
+
+
+class Answers:
+    """Answers a run's questions: as the test says, else as the kit knows.
+
+    Args:
+        answer: of the test; None, or what gives None, leaves it to the kit.
+        calls: what was done outside, by key.
+    """
+
+    def __init__(self, answer: Answering | None, calls: Mapping[str, Call]) -> None:
+        self._answer, self._calls = answer, calls
+        self.asked = 0
+        """How often somebody had to say what became of an effect."""
+
+    def to(self, question: Question) -> object:
+        """What to answer.
+
+        Raises:
+            ValueError: nobody knows.
+        """
+        self.asked += question.kind == "unknown_outcome"
+        found = None if self._answer is None else self._answer(question)
+        if found is not None:
+            return found
+        if question.kind == "unknown_outcome":
+            call = self._calls.get(str(question.payload.get("key")))
+            return {"choice": "happened", "result": call.result} if call is not None and call.finished else "retry"
+        if question.kind == "approval":
+            return Approve()
+        raise ValueError(f"{question.node} asks {question.prompt or question.kind!r}: say what to answer, answer=...")
+
+
+async def live(executor: Executor, graph: Graph, given: object, answers: Answers) -> Run:
+    """Begin the run, or go on with it, and see it to its end.
+
+    Raises:
+        ValueError: it waits for what nobody answers.
+    """
+    try:
+        run = await executor.load(RUN)
+    except RunUnknown:
+        run = await executor.start(graph, given, run_id=RUN)
+    else:
+        if run.status not in FINAL:
+            run = await executor.resume(RUN)
+    while run.status not in FINAL:
+        if not run.waiting:
+            raise ValueError(f"graph {graph.name!r} is {run.status} and waits for nothing that can be answered")
+        question = run.waiting[0]
+        run = await executor.answer(RUN, question.id, answers.to(question))
+    return run
+
+
+async def journals(store: Store) -> dict[str, list[Record]]:
+    """The records of every run in a store, by run id."""
+    found: dict[str, list[Record]] = {}
+    cursor: str | None = None
+    while True:
+        page = await store.runs(after=cursor, limit=200)
+        for info in page.runs:
+            found[info.run_id] = await store.read(info.run_id)
+        cursor = page.cursor
+        if cursor is None:
+            return found
