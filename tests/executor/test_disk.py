@@ -370,6 +370,7 @@ async def test_a_lock_that_is_held_for_a_while_delays_a_run(tmp_path: Path) -> N
 
 
 @pytest.mark.storm
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_lock_that_is_held_for_ever_is_told(tmp_path: Path) -> None:
     """Takes as long as a lock is waited for."""
     work = Work()
