@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Node, Outcome, Run, Update, node, tool
-from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunEnded, StaleAnswer, StoreError, StoreUnavailable
+from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunConflict, RunEnded, StaleAnswer, StoreUnavailable
 from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import encode
 from orchestrator.nodes import Subgraph
@@ -447,16 +447,19 @@ class Fails(MemoryStore):
     """A store that takes no more records from some moment on."""
 
     fails = False
+    error: Exception = StoreUnavailable("the disk is gone")
 
     async def append(self, *args: Any, **options: Any) -> int:
         if self.fails:
-            raise StoreUnavailable("the disk is gone")
+            raise self.error
         return await super().append(*args, **options)
 
 
 @pytest.mark.parametrize("catch", CATCHERS)
-async def test_a_store_that_fails_cannot_be_caught(catch: Any) -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable("the disk is gone"), RunConflict("r", "somebody else moved it")])
+async def test_neither_a_store_that_fails_nor_the_loss_of_the_run_can_be_caught(catch: Any, error: Exception) -> None:
     ran, store = Ran(), Fails()
+    store.error = error
     heard: list[str] = []
 
     async def work(state: Log, ctx: Context) -> Update:
@@ -468,7 +471,7 @@ async def test_a_store_that_fails_cannot_be_caught(catch: Any) -> None:
 
     graph = single(work)
     async with Executor(store, graphs=[graph], tools=[ran.pay]) as executor:
-        with pytest.raises(StoreError):
+        with pytest.raises(type(error)):
             await executor.start(graph, run_id="r")
     assert ran.calls == []
     assert "caught" not in heard or catch is not catches_errors
