@@ -127,7 +127,8 @@ class Context(ABC, Generic[D]):
             returns: the type of the result, which must have a JSON form.
             effect: `pure`, `read` and `idempotent` run again when a crash left their end unknown; after an
                 `irreversible` one the run asks what became of it.
-            reconcile: told the key, finds out whether it happened: its result, or None if it did not.
+            reconcile: told the key, finds out whether it happened: its result, or None if it did not. If it raises,
+                a person is asked.
 
         Raises:
             EffectFailed: the journal holds that it ended in an error.
@@ -178,6 +179,11 @@ class Context(ABC, Generic[D]):
 
         Until then the step is suspended, and the run pauses when nothing else in it can run. When the answer
         has come the node runs again from its start and this call returns it: so ask before any work.
+
+        Clean-up (`finally`, `async with`) runs at each suspension, but touches nothing through this context then: a
+        suspended step makes no further calls, whatever its node catches. In the node's own task the order of
+        questions says which is which; questions of tasks that it starts are told apart by all that they ask, so those
+        must ask the same words again.
 
         Args:
             kind: `approval` (payload `{tool, args, risk, effect, call_id}`; answered by Approve or Deny), or

@@ -69,7 +69,8 @@ class Tool:
     `idempotency_key` or annotated `IdempotencyKey` the key of the call; neither is part of the schema.
 
     An irreversible tool can have a method `reconcile(key)`, sync or async, that finds out what became of a call
-    whose end a crash left unknown: what it returned, or None if it did not happen. Without one a person is asked.
+    whose end a crash left unknown: what it returned, or None if it did not happen. Without one, or if it raises, a
+    person is asked.
     """
 
     name: str
@@ -85,7 +86,8 @@ class Tool:
     timeout: float | None = None
     """Seconds that one call may take."""
     retry: Retry | None = None
-    """When the executor makes a failed call again."""
+    """When the executor makes a failed call again. One of an irreversible tool never after a connection that broke or
+    time that ran out, which leave open whether it happened; an error that it names, `on=`, says that it did not."""
     ends: bool = False
     """Whether a call of it says that the agent has finished."""
     group: str | None = None
