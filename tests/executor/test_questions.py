@@ -104,7 +104,11 @@ def nested(ran: Ran) -> Graph:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", [forked, mapped, nested])
+@pytest.mark.parametrize(
+    ("shape", "place"),
+    [(forked, "memory"), (mapped, "memory"), (nested, "memory"), (nested, "sqlite")],
+    indirect=["place"],
+)
 async def test_three_open_questions_answered_in_any_order_give_the_same(
     shape: Callable[[Ran], Graph], place: Store | str
 ) -> None:
