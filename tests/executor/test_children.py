@@ -1,0 +1,143 @@
+"""Graphs as tools: what their runs ask, the caller asks; a call that nobody wants any more ends its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from orchestrator import Approve, Context, Deny, Executor, Graph, Retry, Update, node, tool
+from orchestrator.nodes import Ask
+
+pytestmark = pytest.mark.anyio
+
+
+class State(BaseModel):
+    word: str = ""
+    reply: str = ""
+
+
+async def _buy(ctx: Context[Any]) -> Update:
+    answer = await ctx.ask("approval", prompt="Pay?", payload={"tool": "pay", "args": {"what": "tea"}, "risk": "write"})
+    if isinstance(answer, Deny):
+        return {"reply": f"not paid: {answer.reason}"}
+    what = "tea" if answer.args is None else answer.args["what"]
+    return {"word": str((await ctx.tool("pay", what=what)).output)}
+
+
+def inner() -> Graph:
+    """Asks twice: an approval, and a word."""
+    return Graph(
+        name="inner", state=State, nodes={"buy": node(_buy), "ask": Ask(prompt="For whom?")},
+        edges="START -> buy -> ask -> END", input="word", output=["word", "reply"],
+    )  # fmt: skip
+
+
+def outer(inside: Graph, **options: Any) -> tuple[Graph, list[Any]]:
+    """A step that calls it twice, and what it calls with."""
+    paid: list[str] = []
+
+    @tool(effect="irreversible", risk="write")
+    async def pay(what: str) -> str:
+        """Pay."""
+        paid.append(what)
+        return f"{len(paid)}. paid {what}"
+
+    @node(**options)
+    async def work(ctx: Context[Any]) -> Update:
+        first = await ctx.tool("inside", word="a")
+        second = await ctx.tool("inside", word="b")
+        return {"reply": f"{first.output} {second.output}"}
+
+    graph = Graph(name="outer", state=State, nodes={"work": work}, edges="START -> work -> END", output="reply")
+    return graph, [inside.as_tool("inside", "Works."), pay, paid]
+
+
+async def test_what_a_run_inside_asks_its_caller_asks_one_after_the_other(tmp_path: Path) -> None:
+    graph, (inside, pay, paid) = outer(inner())
+    store = f"sqlite:///{tmp_path}/runs.db"
+    answers = [Approve(), "ann", Approve(args={"what": "milk"}), "bob"]
+    seen: list[str] = []
+    async with Executor(store, graphs=[graph], tools=[inside, pay]) as executor:
+        run = await executor.start(graph, run_id="r")
+    for answer in answers:
+        assert run.status == "paused"
+        (question,) = run.waiting
+        assert (question.node, question.path) == ("work", "")
+        seen.append(question.prompt)
+        async with Executor(store, graphs=[graph], tools=[inside, pay]) as executor:
+            run = await executor.resume("r")
+            assert [one.id for one in run.waiting] == [question.id]
+            run = await executor.answer("r", question.id, answer, digest=question.digest)
+    assert run.status == "completed", run.error
+    assert seen == ["Pay?", "For whom?"] * 2
+    assert paid == ["tea", "milk"]
+    assert run.output == "{'word': '1. paid tea', 'reply': 'ann'} {'word': '2. paid milk', 'reply': 'bob'}"
+    async with Executor(store) as executor:
+        page = await executor.runs(labels={"parent": "r"})
+        assert [one.status for one in page.runs] == ["completed", "completed"]
+
+
+async def test_a_policy_of_the_caller_answers_for_the_run_inside() -> None:
+    graph, (inside, pay, paid) = outer(inner())
+    async with Executor(graphs=[graph], tools=[inside, pay]) as executor:
+        run = await executor.start(graph, approve="write")
+        assert [question.prompt for question in run.waiting] == ["For whom?"]
+        assert paid == ["tea"]
+
+
+async def test_a_child_that_is_answered_itself_needs_no_answer_of_its_caller() -> None:
+    graph, (inside, pay, paid) = outer(inner())
+    async with Executor(graphs=[graph], tools=[inside, pay]) as executor:
+        run = await executor.start(graph, run_id="r")
+        (child,) = (await executor.runs(labels={"parent": "r"})).runs
+        own = (await executor.load(child.run_id)).waiting[0]
+        await executor.answer(child.run_id, own.id, Deny(reason="no money"))
+        run = await executor.answer("r", run.waiting[0].id, Approve())  # too late: it is settled
+        assert [question.prompt for question in run.waiting] == ["For whom?"]
+        assert paid == []
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+async def test_a_run_inside_that_nobody_wants_any_more_is_cancelled(how: str, tmp_path: Path) -> None:
+    begun = anyio.Event()
+
+    @node
+    async def hang(ctx: Context[Any]) -> None:
+        begun.set()
+        await anyio.sleep(60)
+
+    inside = Graph(name="inner", state=State, nodes={"hang": hang}, edges="START -> hang -> END", input="word")
+    graph, (inner_tool, pay, _) = outer(inside, **({"timeout": 0.3} if how == "timeout" else {}))
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph], tools=[inner_tool, pay]) as executor:
+        run_id = await executor.submit(graph, run_id="r")
+        with anyio.fail_after(20):
+            await begun.wait()
+            run = await (executor.cancel(run_id) if how == "cancel" else executor.wait(run_id))
+        assert run.status == ("cancelled" if how == "cancel" else "failed")
+        (child,) = (await executor.runs(labels={"parent": "r"})).runs
+        assert child.status == "cancelled"
+        assert await executor.recoverable() == []
+
+
+async def test_a_retry_of_the_caller_begins_a_run_of_its_own(tmp_path: Path) -> None:
+    inside = Graph(
+        name="inner", state=State, nodes={"n": node(lambda state: {"reply": state.word})}, edges="START -> n -> END",
+        input="word", output="reply",
+    )  # fmt: skip
+
+    @node(retry=Retry(attempts=2, wait=0, on=("ValueError",)))
+    async def work(ctx: Context[Any]) -> Update:
+        found = await ctx.tool("inside", word="a")
+        if ctx.attempt == 1:
+            raise ValueError("again")
+        return {"reply": found.output}
+
+    graph = Graph(name="outer", state=State, nodes={"work": work}, edges="START -> work -> END", output="reply")
+    async with Executor(graphs=[graph], tools=[inside.as_tool("inside", "Works.")]) as executor:
+        run = await executor.start(graph, run_id="r")
+        assert run.output == "a"
+        assert len((await executor.runs(labels={"parent": "r"})).runs) == 2
