@@ -6,7 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.testing.crash import CrashReport, CrashUnsafe, assert_crash_safe, assert_kill_safe
+    from orchestrator.testing.crash import (
+        CrashReport,
+        CrashUnsafe,
+        assert_crash_safe,
+        assert_disk_safe,
+        assert_kill_safe,
+    )
     from orchestrator.testing.scripted import ScriptedModel
     from orchestrator.testing.store_conformance import STORE_CHECKS, check_store
 
@@ -16,6 +22,7 @@ _HOME = {
     "STORE_CHECKS": "orchestrator.testing.store_conformance",
     "ScriptedModel": "orchestrator.testing.scripted",
     "assert_crash_safe": "orchestrator.testing.crash",
+    "assert_disk_safe": "orchestrator.testing.crash",
     "assert_kill_safe": "orchestrator.testing.crash",
     "check_store": "orchestrator.testing.store_conformance",
 }
@@ -26,6 +33,7 @@ __all__ = [
     "CrashUnsafe",
     "ScriptedModel",
     "assert_crash_safe",
+    "assert_disk_safe",
     "assert_kill_safe",
     "check_store",
 ]

@@ -1,9 +1,8 @@
-"""One life of a run in a process of its own, which kills itself at a given moment.
+"""One life of a run in a process of its own, which stops itself or loses its disk at a given moment.
 
-`python -m orchestrator.testing.crash.child ORDER` with the order as JSON: `program`, `store`, `diary`, `replies`,
-`backend`, and `die_at`, the number of the moment. Moments are: before and after every write to the journal, and
-every effect's call when it begins and when it has ended. On stdout it says `ready`, then how many moments it saw
-and how many seconds it took since.
+`python -m orchestrator.testing.crash.child ORDER` with an order as JSON, see `Order`. What it says, a line of JSON
+each, begins with `ready`; then come the lines of the diary; in the end how many moments and writes it saw and how
+many seconds it took since, or that the store was not available any more.
 """
 
 from __future__ import annotations
@@ -13,16 +12,20 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from orchestrator.errors import StoreUnavailable
 from orchestrator.executor.effects import Effect, witness
 from orchestrator.executor.executor import Executor
 from orchestrator.graph.refs import resolve
-from orchestrator.stores import open_store
+from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing.crash.diary import Diary
+from orchestrator.testing.crash.disk import Disk, Fault
 from orchestrator.testing.crash.living import Answers, live
 from orchestrator.testing.crash.stopping import StoppingStore
 from orchestrator.testing.crash.world import wanted_of
@@ -31,6 +34,28 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import EffectSettled
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a process has to do."""
+
+    program: str
+    """`module:function`."""
+    store: str
+    """Path of the file."""
+    diary: str
+    """Path of what earlier processes of the run did."""
+    replies: str
+    """Path of the diary that has what models said."""
+    backend: str
+    die_at: int | None = None
+    """Number of the moment at which it dies. Moments are: before and after every write to the journal, and every
+    effect's call when it begins and when it has ended."""
+    fault: Fault | None = None
+    """What happens to its disk."""
+    write: int = 0
+    """Number of the write of the journal at which that happens."""
 
 
 class Moments:
@@ -46,16 +71,19 @@ class Moments:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DyingStore(StoppingStore):
-    """A store at whose writes the process may die."""
+class FailingStore(StoppingStore):
+    """A store at whose writes the process may die, or lose its disk at one."""
 
-    def __init__(self, inner: Any, moments: Moments) -> None:
+    def __init__(self, inner: Any, moments: Moments, disk: Disk | None, write: int) -> None:
         super().__init__(inner)
-        self._moments = moments
+        self._moments, self._disk, self._write = moments, disk, write
 
     def _begins(self) -> bool:
         self._moments.pass_by()
-        return super()._begins()
+        last = super()._begins()
+        if self._disk is not None and self.writes == self._write:
+            self._disk.fail()
+        return last
 
     def _ended(self, last: bool) -> None:
         self._moments.pass_by()
@@ -63,7 +91,7 @@ class DyingStore(StoppingStore):
 
 
 class Writing:
-    """Writes down what is done, where a kill does not reach it."""
+    """Tells what is done, where it is written down."""
 
     def __init__(self, diary: Diary, replies: Diary, moments: Moments) -> None:
         self._diary, self._replies, self._moments = diary, replies, moments
@@ -86,29 +114,40 @@ class Writing:
         self._diary.reuse(settled.key, wanted_of(effect))
 
 
-async def _live(order: dict[str, Any]) -> dict[str, float]:
-    program: Any = resolve(order["program"])
+async def _live(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
+    program: Any = resolve(order.program)
     given = dict(program())
     graph, begin, answer = given.pop("graph"), given.pop("input", None), given.pop("answer", None)
-    moments = Moments(order["die_at"])
-    diary = Diary(order["diary"])
-    witness.set(Writing(diary, Diary(order["replies"]), moments))
-    store = open_store(order["store"])
+    moments = Moments(order.die_at)
+    diary = Diary(order.diary, say)
+    witness.set(Writing(diary, Diary(order.replies), moments))
+    inner = SQLiteStore(order.store)
     began = time.monotonic()
     try:
-        print("ready", flush=True)
-        dying = DyingStore(store, moments)
-        async with Executor(dying.store, graphs=[graph], **given) as executor:
+        say({"did": "ready"})
+        disk = None if order.fault is None else Disk(order.fault, inner)
+        failing = FailingStore(inner, moments, disk, order.write)
+        async with Executor(failing.store, graphs=[graph], **given) as executor:
             await live(executor, graph, begin, Answers(answer, diary.calls))
     finally:
-        await store.close()
-    return {"moments": moments.count, "seconds": time.monotonic() - began}
+        await inner.close()
+    seconds = time.monotonic() - began
+    say({"did": "end", "moments": moments.count, "writes": failing.writes, "seconds": seconds})
 
 
 def main() -> None:
     """Live."""
-    order = json.loads(sys.argv[1])
-    print(json.dumps(anyio.run(partial(_live, order), backend=order["backend"])), flush=True)
+    order = Order(**json.loads(sys.argv[1]))
+    with os.fdopen(os.dup(1), "w") as told:
+        os.dup2(2, 1)  # what the program prints is no line of ours
+
+        def say(line: dict[str, Any]) -> None:
+            print(json.dumps(line), file=told, flush=True)
+
+        try:
+            anyio.run(partial(_live, order, say), backend=order.backend)
+        except StoreUnavailable as error:
+            say({"did": "give up", "error": str(error)})
 
 
 if __name__ == "__main__":

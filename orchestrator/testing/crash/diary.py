@@ -1,9 +1,13 @@
-"""What a process did outside, in a file that outlives it: one line per call that began, ended, or was reused."""
+"""What a run's processes did outside, in a file that outlives them: a line per call that began, ended, was reused.
+
+A process tells its lines to who started it, who writes them down: a pipe loses nothing when the process is killed,
+and is no file, so that it takes lines also where no file does.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,41 +18,39 @@ if TYPE_CHECKING:
 
 
 class Diary:
-    """Reads what is in the file, and adds to it.
+    """What the file says, and what was done since.
 
-    A line is written with one call of the system, so a killed process leaves whole lines only.
+    Args:
+        path: of the file.
+        tell: is told what is done from now on; None: this diary is only read.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, tell: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._tell = tell
         self.calls: dict[str, Call] = {}
         self.replies: dict[str, object] = {}
         """What models said, by key."""
         self.faults: list[str] = []
         """What must never be."""
-        if self.path.exists():
-            for line in self.path.read_text().splitlines():
+        if (file := Path(path)).exists():
+            for line in file.read_text().splitlines():
                 self._take(json.loads(line))
 
     def begin(self, key: str, kind: EffectKind, name: str, effect: EffectClass, wanted: str) -> None:
         """A call begins."""
-        self._write({"did": "begin", "key": key, "kind": kind, "name": name, "effect": effect, "wanted": wanted})
+        self._add({"did": "begin", "key": key, "kind": kind, "name": name, "effect": effect, "wanted": wanted})
 
     def finish(self, key: str, result: object) -> None:
         """It is done."""
-        self._write({"did": "finish", "key": key, "result": result})
+        self._add({"did": "finish", "key": key, "result": result})
 
     def reuse(self, key: str, wanted: str) -> None:
         """Its result was given to a call that wants this."""
-        self._write({"did": "reuse", "key": key, "wanted": wanted})
+        self._add({"did": "reuse", "key": key, "wanted": wanted})
 
-    def _write(self, line: dict[str, Any]) -> None:
-        data = json.dumps(line).encode() + b"\n"
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(file, data)
-        finally:
-            os.close(file)
+    def _add(self, line: dict[str, Any]) -> None:
+        if self._tell is not None:
+            self._tell(line)
         self._take(line)
 
     def _take(self, line: dict[str, Any]) -> None:

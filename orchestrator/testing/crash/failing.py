@@ -1,0 +1,80 @@
+"""Disks that fail under real processes: full, refusing, and tearing the last write."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.testing.crash.processes import Whole, written
+from orchestrator.testing.crash.tearing import before_and_after, tear
+
+if TYPE_CHECKING:
+    from orchestrator.testing.crash.disk import Fault
+    from orchestrator.testing.crash.kit import CrashReport
+    from orchestrator.testing.crash.processes import Life
+
+
+def assert_disk_safe(
+    program: str,
+    *,
+    runs: int = 5,
+    faults: Sequence[Fault] = ("full", "error", "torn"),
+    seed: int = 0,
+    backend: str = "asyncio",
+    timeout: float = 60.0,
+) -> CrashReport:
+    """Run a graph in real processes on a SQLite file whose disk fails, go on in new ones, and compare.
+
+    A run's disk fails once, at a drawn write to its journal:
+
+    - `full`: from then on SQLite finds no room for any write.
+    - `error`: from then on every write to a file is an I/O error, of whichever file.
+    - `torn`: the power fails as the write reaches the disk. The process is killed, and a drawn part of what this
+      write added is lost or garbled; nothing before it.
+
+    At the first two the process must end with a `StoreUnavailable` that names the file; then there is room again.
+    After the last the journal must stand where it stood before the write, or after it. A new process goes on to the
+    end. What is compared, and what must hold, is as for `assert_crash_safe`.
+
+    Args:
+        program: as for `assert_kill_safe`.
+        runs: how many runs, of each fault.
+        faults: which.
+        seed: for the writes, and for what is torn.
+        backend: `asyncio` or `trio`.
+        timeout: seconds after which a process counts as hanging.
+
+    Raises:
+        CrashUnsafe: says in which run, and what was wrong.
+        RuntimeError: a process failed or hung whose disk did not fail; its words.
+    """
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:
+        whole = Whole(program, Path(folder), backend, timeout)
+        for number in range(runs):
+            for fault in faults:
+                life = whole.another()
+                write = chance.randint(1, whole.told["writes"])
+                place = f"run {number} of seed {seed}, disk {fault} at write {write} of {whole.told['writes']}"
+                told = life.process(fault=fault, write=write)
+                if fault == "torn" and told.killed:
+                    place += f", {_tear(life, chance)}"
+                elif not told.ended and (fault == "torn" or str(life.file) not in told.gave_up):
+                    life.faults.append(f"it must end with a `StoreUnavailable` that names the file; {told}")
+                life.check(told, place)
+                if not told.ended:
+                    life.to_the_end(f"{place}, and going on")
+                whole.compare(life, place)
+        return whole.report
+
+
+def _tear(life: Life, chance: random.Random) -> str:
+    """Tear the last write of a process that was killed at it. Gives in words what was done."""
+    states = [written(copy) for copy in before_and_after(life.file)]
+    done = tear(life.file, chance)
+    if life.written() not in states:
+        life.faults.append("the journal stands neither where it stood before the torn write nor after it")
+    return done
