@@ -32,6 +32,7 @@ def test_every_form_is_there() -> None:
     import orchestrator.testing
 
     page = (Path(__file__).parents[2] / PAGE).read_text()
-    for name in ("assert_crash_safe", "assert_kill_safe", "STORE_CHECKS", "check_store", "ScriptedModel"):
+    forms = ("assert_crash_safe", "assert_kill_safe", "assert_disk_safe")
+    for name in (*forms, "STORE_CHECKS", "check_store", "ScriptedModel"):
         assert name in page
         assert getattr(orchestrator.testing, name)

@@ -57,12 +57,14 @@ def assert_disk_safe(
         for number in range(runs):
             for fault in faults:
                 life = whole.another()
-                write = chance.randint(1, whole.told["writes"])
+                write = 1 + int(chance.random() * whole.told["writes"])
                 place = f"run {number} of seed {seed}, disk {fault} at write {write} of {whole.told['writes']}"
                 told = life.process(fault=fault, write=write)
                 if fault == "torn" and told.killed:
                     place += f", {_tear(life, chance)}"
-                elif not told.ended and (fault == "torn" or str(life.file) not in told.gave_up):
+                elif fault == "torn" and not told.ended:
+                    raise RuntimeError(f"{program}: {told}")
+                elif not told.ended and str(life.file) not in told.gave_up:
                     life.faults.append(f"it must end with a `StoreUnavailable` that names the file; {told}")
                 life.check(told, place)
                 if not told.ended:
