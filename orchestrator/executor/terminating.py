@@ -1,8 +1,12 @@
-"""SIGTERM while executors are open: their runs are checkpointed and given back, then the process ends by the signal.
+"""Signals while executors are open: their runs are checkpointed and given back before the process ends by them.
 
-Without this the signal would end the process at once, and whoever goes on with its runs would find leases of a
-dead holder and lack what was not written yet. A program that handles SIGTERM itself is left alone, and so is one
-whose executors are open in other threads than the main one: those close its executors, or are killed.
+SIGTERM would end the process at once: whoever goes on with its runs would find leases of a dead holder, and lack what
+was not written yet. Ctrl-C (SIGINT) is handled so on trio only: trio raises `KeyboardInterrupt` wherever the main
+thread happens to be, which may be in the middle of a write; asyncio cancels the main task, which interrupts its runs.
+A second signal acts at once.
+
+A program that handles a signal itself is left alone, and so is one whose executors are open in other threads than
+the main one: those close its executors, or are killed.
 """
 
 from __future__ import annotations
@@ -19,60 +23,101 @@ import anyio.lowlevel
 
 
 class _Guarded:
-    """The executors that are open in the main thread of this process."""
+    """The executors that are open in the main thread of this process, and the signals that stop them."""
 
     def __init__(self) -> None:
         self.tell: dict[anyio.Event, Callable[[], object]] = {}
-        self.told = False
+        self.told: int | None = None
+        """The signal that came."""
         self.process = 0
+        self._before: dict[int, Any] = {}
+        """The handlers in whose place ours are."""
 
-    def listen(self) -> bool:
-        """Hear the signal, if nobody else wants to."""
+    def listen(self, *, interrupts: bool) -> bool:
+        """Hear the signals that nobody else wants to. Whether there are any."""
         if threading.current_thread() is not threading.main_thread():
             return False
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and not self.told:
+        if self.told is None:
             self.process = os.getpid()
-            signal.signal(signal.SIGTERM, self.hear)
-        return signal.getsignal(signal.SIGTERM) == self.hear
+            self._take(signal.SIGTERM, lambda handler: handler is signal.SIG_DFL)
+            if interrupts:
+                self._take(signal.SIGINT, _is_of_trio)
+        return any(signal.getsignal(number) == self.hear for number in self._before)
+
+    def _take(self, number: int, free: Callable[[Any], bool]) -> None:
+        handler = signal.getsignal(number)
+        if free(handler):
+            self._before[number] = handler
+            signal.signal(number, self.hear)
+
+    def _give_back(self) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self.hear:
+                signal.signal(number, handler)
+        self._before.clear()
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        """Have all executors stop. A second signal ends the process at once, and so does one that a fork gets."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self.told = os.getpid() == self.process
-        for event, tell in list(self.tell.items() if self.told else ()):
+        """Have all executors stop. A second signal acts at once, and so does one that a fork gets."""
+        self._give_back()
+        if os.getpid() != self.process:
+            os.kill(os.getpid(), number)
+            return
+        self.told = number
+        for event, tell in list(self.tell.items()):
             try:
                 tell()
             except RuntimeError:  # its event loop is gone, and could not close it
                 del self.tell[event]
-        if not self.told or not self.tell:
-            os.kill(os.getpid(), signal.SIGTERM)
+        if not self.tell:
+            self._end()
 
     def leave(self, event: anyio.Event) -> None:
         """One executor is closed, or has stopped."""
         self.tell.pop(event, None)
-        if self.tell:
-            return
-        if self.told:
+        if not self.tell:
+            self._give_back()
+            if self.told is not None:
+                self._end()
+
+    def _end(self) -> None:
+        number, self.told = self.told, None
+        if number == signal.SIGINT:
+            _interrupt()
+        else:
             os.kill(os.getpid(), signal.SIGTERM)
-        elif signal.getsignal(signal.SIGTERM) == self.hear:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 _guarded = _Guarded()
 
 
 async def guard(stop: Callable[[], Awaitable[None]]) -> None:
-    """Call `stop` when the process is told to terminate, and let it end after that."""
-    if not _guarded.listen():
+    """Call `stop` when the process is told to end, and let it end after that."""
+    loop: Any = anyio.lowlevel.current_token().native_token
+    on_trio = not hasattr(loop, "call_soon_threadsafe")
+    if not _guarded.listen(interrupts=on_trio):
         return
     event = anyio.Event()
-    loop: Any = anyio.lowlevel.current_token().native_token
-    soon = loop.call_soon_threadsafe if hasattr(loop, "call_soon_threadsafe") else loop.run_sync_soon
+    soon = loop.run_sync_soon if on_trio else loop.call_soon_threadsafe
     _guarded.tell[event] = lambda: soon(event.set)
     try:
         await event.wait()
     finally:
-        if _guarded.told:
+        if _guarded.told is not None:
             with anyio.CancelScope(shield=True):
                 await stop()
         _guarded.leave(event)
+
+
+def _is_of_trio(handler: Any) -> bool:
+    return str(getattr(handler, "__module__", "")).startswith("trio.")
+
+
+def _interrupt() -> None:
+    """Have trio raise `KeyboardInterrupt` in the main task, and not here."""
+    import trio
+
+    @trio.lowlevel.enable_ki_protection
+    def raise_it() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    raise_it()
