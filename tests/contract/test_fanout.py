@@ -3,61 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import anyio
 import pytest
-from pydantic import BaseModel, JsonValue
 
-from orchestrator import Context, Executor, Graph, Node, Tool, Toolbox, Update, append, node, tool
+from orchestrator import Executor, Graph, Toolbox, Update, node, tool
 from orchestrator.nodes import Ask, Execute
+from tests.contract.sample import World, logs, single, tool_of, use
 
 pytestmark = pytest.mark.anyio
-
-
-class State(BaseModel):
-    items: list[int] = []
-    log: Annotated[list[JsonValue], append] = []
-    reply: str = ""
-
-
-def single(work: Any, edges: str = "START -> work -> END", name: str = "g", **nodes: Any) -> Graph:
-    return Graph(name=name, state=State, nodes={"work": work, **nodes}, edges=edges, output="log")
-
-
-def logs(word: JsonValue) -> Node:
-    return node(effect="pure")(lambda state: {"log": word})
-
-
-class World:
-    """What is outside: it counts what is done in it, and can be slow once."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-        self.slow = True
-        self.hangs = anyio.Event()
-
-    async def do(self, key: str) -> str:
-        self.done.append(key)
-        if self.slow:
-            self.slow = False
-            self.hangs.set()
-            await anyio.sleep(30)
-        return f"done {len(self.done)}"
-
-
-def tool_of(world: World, effect: Any, **options: Any) -> Tool:
-    @tool(effect=effect, **options)
-    async def outside(idempotency_key: str) -> str:
-        """Do something outside."""
-        return await world.do(idempotency_key)
-
-    return outside
-
-
-@node
-async def use(ctx: Context) -> Update:
-    return {"log": (await ctx.tool("outside")).output}
 
 
 async def test_siblings_that_landed_never_run_again(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import enum
 import pathlib
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -19,18 +18,9 @@ from pydantic import (
 from orchestrator import Executor, Graph, Run, add, append, extend, local, merge, node, replace, union
 from orchestrator.errors import GraphError
 from orchestrator.nodes import Ask
+from tests.contract.sample import Color, Sub
 
 pytestmark = pytest.mark.anyio
-
-
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Sub(BaseModel):
-    a: int
-    days: list[dt.date] = []
 
 
 T = TypeVar("T")

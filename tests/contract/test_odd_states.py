@@ -31,13 +31,9 @@ from pydantic import (
 
 from orchestrator import Executor, Graph, Run, node
 from orchestrator.errors import InvalidInput
+from tests.contract.sample import Color, Sub
 
 pytestmark = pytest.mark.anyio
-
-
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
 
 
 class Number(enum.IntEnum):
@@ -48,11 +44,6 @@ class Number(enum.IntEnum):
 class Flags(enum.Flag):
     A = 1
     B = 2
-
-
-class Sub(BaseModel):
-    a: int
-    days: list[dt.date] = []
 
 
 class Cat(BaseModel):

@@ -5,32 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import anyio
 import pytest
-from pydantic import BaseModel, JsonValue
 
-from orchestrator import Approve, Context, Executor, Graph, Node, Update, append, node
+from orchestrator import Approve, Context, Executor, Graph, Update, node
 from orchestrator.errors import GraphChanged, InvalidAnswer, RunConflict
 from orchestrator.nodes import Ask
 from orchestrator.testing import ScriptedModel
+from tests.contract.sample import State, logs, single
 
 pytestmark = pytest.mark.anyio
-
-
-class State(BaseModel):
-    items: list[int] = []
-    log: Annotated[list[JsonValue], append] = []
-    reply: str = ""
-
-
-def single(work: Any, edges: str = "START -> work -> END", name: str = "g", **nodes: Any) -> Graph:
-    return Graph(name=name, state=State, nodes={"work": work, **nodes}, edges=edges, output="log")
-
-
-def logs(word: JsonValue) -> Node:
-    return node(effect="pure")(lambda state: {"log": word})
 
 
 async def sleeps() -> Update:
@@ -85,6 +71,7 @@ KILLED = """
 import sys, anyio
 from orchestrator import Executor
 from tests.contract.test_owners import hanging
+from tests.contract.sample import State, logs, single
 
 async def main():
     async with Executor(sys.argv[1], graphs=[hanging]) as ex:
@@ -184,7 +171,14 @@ async def test_a_changed_structure_behind_goes_on(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     question = await asked(url, ASKS)
     nodes = {"first": logs("first"), "ask": Ask(prompt="?"), "late": logs("late")}
-    behind = Graph(name="g", state=State, nodes=nodes, edges="START -> first -> ask -> late -> END", output="log")
+    behind = Graph(
+        name="single",
+        state=State,
+        input="question",
+        nodes=nodes,
+        edges="START -> first -> ask -> late -> END",
+        output="log",
+    )
     async with Executor(url, graphs=[behind]) as ex:
         run = await ex.answer("r", question, "x")
     assert (run.status, run.output) == ("completed", ["work", "late"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
-from typing import Annotated, Any
 
 import anyio
 import pytest
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from orchestrator import (
     Approve,
@@ -16,10 +14,8 @@ from orchestrator import (
     Deny,
     Executor,
     Graph,
-    Node,
     Question,
     Update,
-    append,
     node,
     tool,
 )
@@ -27,111 +23,12 @@ from orchestrator.errors import (
     InvalidAnswer,
     QuestionUnknown,
     RunEnded,
-    RunUnknown,
     StaleAnswer,
 )
 from orchestrator.nodes import Ask, Confirm
-from orchestrator.testing import ScriptedModel
+from tests.contract.sample import logs, single
 
 pytestmark = pytest.mark.anyio
-
-
-class State(BaseModel):
-    question: str = ""
-    items: list[int] = []
-    log: Annotated[list[JsonValue], append] = []
-    reply: str = ""
-
-
-class Deps(BaseModel):
-    """What nodes get."""
-
-    db: str
-
-
-@node
-async def think(state: State, ctx: Context[Deps]) -> Update:
-    await ctx.emit("thinking", {"about": state.question})
-    reply = await ctx.model.complete(state.question)
-    other = await ctx.models["cheap"].complete("short")
-    return {"log": [reply.text, other.text, ctx.deps.db]}
-
-
-research = Graph(
-    name="research", state=State, input="question", output="log",
-    nodes={"think": think, "ask": Ask(prompt="Is that all?")},
-    edges="START -> think -> ask -> END",
-)  # fmt: skip
-
-
-def single(work: Any, edges: str = "START -> work -> END", name: str = "single", **nodes: Any) -> Graph:
-    return Graph(name=name, state=State, input="question", nodes={"work": work, **nodes}, edges=edges, output="log")
-
-
-def logs(word: JsonValue) -> Node:
-    return node(effect="pure")(lambda state: {"log": word})
-
-
-def models() -> dict[str, Any]:
-    return {"m": ScriptedModel(lambda request: "long"), "m2": ScriptedModel(lambda request: "brief")}
-
-
-async def awaited(code: str, names: dict[str, Any]) -> dict[str, Any]:
-    """Run a block with `await` at its top."""
-    result = eval(compile(code, "block", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-    if result is not None:
-        await result
-    return names
-
-
-BLOCK = """
-async with Executor(store="sqlite:///runs.db", graphs=[research], model=m, models={"cheap": m2}, tools=t, deps=Deps(db)) as ex:   # store defaults to memory://
-    run = await ex.start(research, {"question": "..."}, run_id=None, labels={"user": "u1"})   # submit + wait: returns when it ends or pauses
-    run_id = await ex.submit(research, {"question": "k"}, run_id="k")        # returns when durable; same id and input: the same run; other input: RunExists
-    run = await ex.wait(run_id, timeout=None)
-    async with ex.stream(research, {"question": "s"}) as live:           # events; then live.run; leaving early interrupts, never cancels
-        async for event in live: seen.append(event)
-    streamed = live.run
-    seq = 1
-    async for event in ex.events(run_id, after=seq, follow=False): told.append(event)
-    q = run.waiting[0].id
-    value = "yes"
-    await ex.answer(run_id, q, value, by="ann", digest=None, resume=True)   # the holder goes on, else this executor
-    waits = streamed.run_id
-    run = await ex.resume(waits); await ex.recover()            # recover: go on with every interrupted, answered or overdue run
-    run = await ex.load(run_id, at=None)                          # folds only, runs nothing, needs no code
-    await ex.pause(waits); await ex.cancel(waits)               # from any process, seen within 1 s
-    points = await ex.history(run_id); page = await ex.runs(status=None, graph="research", labels={"user": "u1"}, after=None, limit=50)
-""".replace("Deps(db)", "Deps(db=db)")  # noqa: E501
-
-
-async def test_the_block_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {
-        "Executor": Executor, "research": research, "t": [], "Deps": Deps, "db": "a database", "seen": [], "told": [],
-        **models(),
-    }  # fmt: skip
-    names = await awaited(BLOCK, names)
-    assert names["run"].status == "completed"
-    assert names["run"].output == [["long", "brief", "a database"]]
-    assert names["run"].values["reply"] == "yes"
-    assert names["streamed"].status == "paused"
-    assert [event.type for event in names["seen"]] == [
-        "run_started", "step_started", "emitted", "effect_intended", "effect_settled", "effect_intended",
-        "effect_settled", "step_done", "step_started", "asked",
-    ]  # fmt: skip
-    assert [event.seq for event in names["told"]] == list(range(2, 2 + len(names["told"])))
-    assert [(point.node, point.outcome) for point in names["points"]] == [("think", "done"), ("ask", "done")]
-    assert [info.labels for info in names["page"].runs] == [{"user": "u1"}]
-    assert (tmp_path / "runs.db").exists()
-
-
-async def test_the_store_defaults_to_memory() -> None:
-    async with Executor(graphs=[research]) as one, Executor(store="memory://", graphs=[research]) as two:
-        run = await one.start(single(logs(1)))
-        assert run.status == "completed"
-        with pytest.raises(RunUnknown):
-            await two.load(run.run_id)
 
 
 def test_the_fields_of_a_question() -> None:

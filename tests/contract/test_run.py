@@ -5,22 +5,20 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import anyio
 import pytest
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from orchestrator import (
     Context,
     Executor,
     Graph,
     Limits,
-    Node,
     Outcome,
     Run,
     Update,
-    append,
     node,
 )
 from orchestrator.errors import (
@@ -33,15 +31,9 @@ from orchestrator.errors import (
 from orchestrator.executor import EVENT_TYPES
 from orchestrator.nodes import Ask
 from orchestrator.testing import ScriptedModel
+from tests.contract.sample import State, logs, single
 
 pytestmark = pytest.mark.anyio
-
-
-class State(BaseModel):
-    question: str = ""
-    items: list[int] = []
-    log: Annotated[list[JsonValue], append] = []
-    reply: str = ""
 
 
 class Deps(BaseModel):
@@ -63,14 +55,6 @@ research = Graph(
     nodes={"think": think, "ask": Ask(prompt="Is that all?")},
     edges="START -> think -> ask -> END",
 )  # fmt: skip
-
-
-def single(work: Any, edges: str = "START -> work -> END", name: str = "single", **nodes: Any) -> Graph:
-    return Graph(name=name, state=State, input="question", nodes={"work": work, **nodes}, edges=edges, output="log")
-
-
-def logs(word: JsonValue) -> Node:
-    return node(effect="pure")(lambda state: {"log": word})
 
 
 def models() -> dict[str, Any]:

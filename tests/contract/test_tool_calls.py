@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio
 import pytest
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field
 
 from orchestrator import Context, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
 from orchestrator.errors import AgentError, SecretInState
 from orchestrator.nodes import Execute
+from tests.contract.sample import Out, called, google
 
 pytestmark = pytest.mark.anyio
-
-
-class State(BaseModel):
-    out: JsonValue = None
-
-
-async def called(*tools: Tool, name: str | None = None, deps: Any = None, **args: Any) -> Any:
-    @node
-    async def work(ctx: Context) -> Update:
-        return {"out": (await ctx.tool(name or tools[0].name, **args)).model_dump()}
-
-    graph = Graph(name="g", state=State, nodes={"work": work}, edges="START -> work -> END", output="out")
-    run = await graph.run(tools=tools, deps=deps)
-    if run.status != "completed":
-        raise AssertionError(run.error)
-    return run.output
-
-
-@tool
-def google(city: str, days: int = 3, unit: Literal["C", "F"] = "C") -> str:
-    """The weather of some days.
-
-    It may be wrong.
-
-    Args:
-        city: name of the city
-        days: how many days
-        unit: of temperatures
-    """
-    return f"{city} {days} {unit}"
 
 
 async def test_sync_tools_run_in_threads() -> None:
@@ -184,7 +155,7 @@ async def test_ctx_tool_is_validated_ledgered_and_journaled() -> None:
             await ctx.tool("nobody")
         return {"out": (await ctx.tool("google", city="Bonn")).output}
 
-    graph = Graph(name="g", state=State, nodes={"work": work}, edges="START -> work -> END", output="out")
+    graph = Graph(name="g", state=Out, nodes={"work": work}, edges="START -> work -> END", output="out")
     async with Executor(tools=[google]) as ex:
         run = await ex.start(graph)
         assert run.output == "Bonn 3 C"

@@ -8,47 +8,17 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from pydantic import BaseModel, JsonValue
 
-from orchestrator import Context, Executor, Graph, Retry, Tool, Toolbox, ToolResult, Update, node, tool
+from orchestrator import Executor, Graph, Retry, Tool, Toolbox, ToolResult, node, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import Execute
 from orchestrator.tools import ToolFailure, risk_at_most
+from tests.contract.sample import called, google
 
 pytestmark = pytest.mark.anyio
 
 
-class State(BaseModel):
-    out: JsonValue = None
-
-
-async def called(*tools: Tool, name: str | None = None, deps: Any = None, **args: Any) -> Any:
-    @node
-    async def work(ctx: Context) -> Update:
-        return {"out": (await ctx.tool(name or tools[0].name, **args)).model_dump()}
-
-    graph = Graph(name="g", state=State, nodes={"work": work}, edges="START -> work -> END", output="out")
-    run = await graph.run(tools=tools, deps=deps)
-    if run.status != "completed":
-        raise AssertionError(run.error)
-    return run.output
-
-
 # -- what a tool is -------------------------------------------------------------------------------------------------
-
-
-@tool
-def google(city: str, days: int = 3, unit: Literal["C", "F"] = "C") -> str:
-    """The weather of some days.
-
-    It may be wrong.
-
-    Args:
-        city: name of the city
-        days: how many days
-        unit: of temperatures
-    """
-    return f"{city} {days} {unit}"
 
 
 @tool
