@@ -140,6 +140,7 @@ class LedgeredModel:
             return
         try:
             reply: Reply | None = None
+            ledger.read_here(ticket)
             watching = witness.get()
             self._called(ticket.key)
             events = (

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import QuestionUnknown, RunEnded, RunUnknown, StaleAnswer
+from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
     from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
     from orchestrator.kernel.question import Answer
+
+
+def child_id(parent: str, key: str) -> str:
+    """The id of the run that a call, with this idempotency key, of a run begins."""
+    return f"{parent}.{key}"
 
 
 class Children:
@@ -28,8 +33,20 @@ class Children:
         """Hand an answer on that was given to the parent, and go on."""
         try:
             return await self._executor.answer(run.run_id, question, answer, by=f"run {parent}")
-        except (QuestionUnknown, StaleAnswer):
-            return await self._executor.wait(run.run_id)  # somebody answered the child itself
+        except (QuestionUnknown, StaleAnswer):  # somebody answered the child itself, or its deadline has passed
+            return await self._go_on(run.run_id)
+
+    async def _go_on(self, run_id: str) -> Run:
+        """Let a run take in what was answered and what is overdue; whoever drives it does."""
+        while True:
+            try:
+                return await self._executor.resume(run_id)
+            except RunEnded:
+                return await self._executor.load(run_id)
+            except RunConflict:
+                run = await self._executor.wait(run_id)
+                if run.status != "interrupted":
+                    return run
 
     async def cancel(self, run_id: str) -> None:
         """End a run whose parent does not want it any more."""

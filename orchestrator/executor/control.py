@@ -234,7 +234,6 @@ async def _command(host: Host, run_id: str, kind: str, by: str, reason: str, act
                 return await wait_for(host, run_id, None)
             continue
         act(held, by=by, reason=reason)
-        held.end_if_over()
         await _journal(host, held)
         return await load(host, run_id)
 
@@ -242,8 +241,9 @@ async def _command(host: Host, run_id: str, kind: str, by: str, reason: str, act
 async def _journal(host: Host, held: LiveRun) -> None:
     """Make durable what was journaled to a borrowed run, and give it back."""
     try:
+        await held.end_if_over()
         await look(held)
-        held.end_if_over()
+        await held.end_if_over()
         await held.durable()
     finally:
         with anyio.CancelScope(shield=True):

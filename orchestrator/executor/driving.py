@@ -21,11 +21,12 @@ from anyio.lowlevel import checkpoint
 
 from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, StoreError
 from orchestrator.executor.asking import by_policy, policy_answers
+from orchestrator.executor.children import child_id
 from orchestrator.executor.clock import next_due, ring
 from orchestrator.executor.ownership import give_back
 from orchestrator.executor.signals import alone, found_in, settle_in
 from orchestrator.executor.stepping import run_step
-from orchestrator.kernel.records import Answered, Asked, EffectSettled, Ended, Failure
+from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Ended, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -180,7 +181,7 @@ class LiveRun:
     async def _until_quiet(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
         while True:
             while not self._active:
-                self.end_if_over()
+                await self.end_if_over()
                 await self.durable()
                 await look(self)
                 if not self._active and self.journal.stored == self.journal.head:
@@ -269,12 +270,13 @@ class LiveRun:
 
     # -- ends ----------------------------------------------------------------------------------------------------
 
-    def end_if_over(self) -> None:
+    async def end_if_over(self) -> None:
         """Journal the end of the run, when nothing is left to do but that."""
         machine = self.machine
         result = machine.result
         if result is None or machine.ended is not None:
             return
+        await self._end_the_lost_inside()
         self._settle_the_lost()
         schema = machine.plan.schema
         status, error = result.status, result.error
@@ -296,12 +298,23 @@ class LiveRun:
             )
         )  # fmt: skip
 
+    def _lost(self) -> list[EffectIntended]:
+        """Every effect without an end that nobody will ever hear of again."""
+        entries = self.machine.ledger.entries()
+        return [one.intended for one in entries if one.settled is None or one.settled.seq < one.intended.seq]
+
+    async def _end_the_lost_inside(self) -> None:
+        """Cancel the runs of graphs that were called as tools, and that nobody waits for any more.
+
+        Those were left while they asked something, or when a process died: there was no step that could cancel them.
+        """
+        for intended in self._lost():
+            if intended.kind == "tool" and intended.effect == "idempotent":
+                await self.given.children.cancel(child_id(self.run_id, intended.key))
+
     def _settle_the_lost(self) -> None:
-        """Journal an end for every effect that nobody will ever hear of again."""
-        for entry in self.machine.ledger.entries():
-            intended, settled = entry.intended, entry.settled
-            if settled is not None and settled.seq > intended.seq:
-                continue
+        """Journal an end for those effects."""
+        for intended in self._lost():
             now = time.time()
             error = Failure(
                 type="Cancelled", message="cancelled while it was under way", node=intended.node, path=intended.path

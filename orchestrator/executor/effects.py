@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
-from orchestrator.errors import EffectFailed, ReplayMismatch, message_of
+from orchestrator.errors import EffectFailed, ModelError, ReplayMismatch, message_of
 from orchestrator.executor.asking import answer_to
 from orchestrator.executor.signals import Lost, Refused, Suspend
 from orchestrator.executor.unknown import uncertain, unknown_question, verdict
@@ -104,7 +104,7 @@ class Ticket:
 class Ledger:
     """The effects of one attempt of one activation, against what the journal knows of them."""
 
-    __slots__ = ("_asking", "_context", "_counts", "_flying", "_landed", "_reused", "_used")
+    __slots__ = ("_asking", "_context", "_counts", "_flying", "_landed", "_reading", "_reused", "_used")
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
@@ -116,6 +116,8 @@ class Ledger:
         self._landed = anyio.Event()
         self._asking: list[str] = []
         """Those inside of which something asks: they wait for the step's suspension, and it not for them."""
+        self._reading: dict[str, tuple[Ticket, int]] = {}
+        """Those whose results the node reads piece by piece, and the id of the task that does."""
 
     async def perform(self, effect: Effect[T]) -> T:
         """Do an effect, or give back what the journal says came of it.
@@ -173,6 +175,10 @@ class Ledger:
                 return found, None
         return None, await self._intend(effect, key, wanted, occurrence, again=True)
 
+    def read_here(self, ticket: Ticket) -> None:
+        """The result of this effect comes in pieces, and what this task does between two of them is up to the node."""
+        self._reading[ticket.key] = (ticket, anyio.get_current_task().id)
+
     def end(self, ticket: Ticket, effect: Effect[T], value: T) -> T:
         """Journal the result of an effect, and give it as a replay will."""
         unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
@@ -186,6 +192,8 @@ class Ledger:
 
     def broke(self, ticket: Ticket, error: BaseException) -> None:
         """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled."""
+        if ticket.key not in self._flying:
+            return  # the attempt is over; only now somebody closed what read it
         if self._suspended_in(ticket.key):
             if ticket.irreversible:
                 self._land(ticket, error=self._context.failure_named(SUSPENDED, "it asked something first"))
@@ -203,7 +211,8 @@ class Ledger:
 
     async def settle_down(self) -> None:
         """Wait until no effect of this attempt is under way: a step is suspended between effects only."""
-        inside = _inside.get()
+        task = anyio.get_current_task().id
+        inside = [*_inside.get(), *(key for key, (_, reader) in self._reading.items() if reader == task)]
         self._asking.extend(inside)
         self._landed.set()
         try:
@@ -222,6 +231,18 @@ class Ledger:
     def _suspended_in(self, key: str) -> bool:
         """Whether the step is suspended while something inside of this effect asks."""
         return key in self._asking and isinstance(self._context.signal, Suspend)
+
+    def stop_reading(self, *, goes_on: bool) -> None:
+        """The attempt is over: nobody reads on in what it has not read to its end.
+
+        Args:
+            goes_on: it begins anew later, and may read it then.
+        """
+        for ticket, _ in list(self._reading.values()):
+            if goes_on:
+                self._flew(ticket.key)
+            else:
+                self.broke(ticket, ModelError("the node stopped reading the reply"))
 
     def check(self) -> None:
         """Refuse to end the step while a settled irreversible effect is left behind.
@@ -328,6 +349,7 @@ class Ledger:
 
     def _flew(self, key: str) -> None:
         self._flying.discard(key)
+        self._reading.pop(key, None)
         self._landed.set()
 
     def _land(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from orchestrator.errors import GraphUnknown
+from orchestrator.executor.children import child_id
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
 
@@ -41,7 +42,7 @@ class GraphTool(Tool):
                 f"let a node call it, await ctx.tool({self.name!r}, ...)"
             )
         step = cast("StepContext", ctx)
-        run_id = f"{step.run_id}.{idempotency_key}"
+        run_id = child_id(step.run_id, idempotency_key)
         children = step.live.given.children
         try:
             run = await children.start(self.graph, args, run_id, step.run_id)

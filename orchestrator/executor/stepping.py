@@ -223,6 +223,11 @@ class StepContext(Context[Any]):
         except (RunConflict, StoreError) as error:
             raise self.signalled(Lost(error)) from error
 
+    def stop_reading(self, *, goes_on: bool) -> None:
+        """See `Ledger.stop_reading`."""
+        if self._ledger is not None:
+            self._ledger.stop_reading(goes_on=goes_on)
+
     def tell(self, kind: str, **data: object) -> None:
         """Send a live event about this step to whoever watches."""
         if self.live.watchers:
@@ -293,10 +298,14 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
             raise InvalidOutcome(fault.message)
         if machine.effects(activation.key):
             # Also of a node that calls nothing any more: what it did before may not be left behind.
+            context.stop_reading(goes_on=False)
             context.ledger.check()
         reduced = machine.reduced_for(activation, values, ops)
     except BaseException as error:
-        return _not_done(context, error, started)
+        try:
+            return _not_done(context, error, started)
+        finally:
+            context.stop_reading(goes_on=True)
     now = time.time()
     return step_done(
         seq=machine.head + 1,
@@ -338,6 +347,7 @@ def _not_done(context: StepContext, error: BaseException, started: float) -> Rec
         raise wrong
     if not isinstance(error, Exception):
         raise error
+    context.stop_reading(goes_on=False)
     return ended_badly(live, activation, error, context.spec.retry, started)
 
 

@@ -141,3 +141,79 @@ async def test_a_retry_of_the_caller_begins_a_run_of_its_own(tmp_path: Path) -> 
         run = await executor.start(graph, run_id="r")
         assert run.output == "a"
         assert len((await executor.runs(labels={"parent": "r"})).runs) == 2
+
+
+def asking(name: str, deadline: float | None = None) -> Graph:
+    """One step that asks."""
+
+    @node
+    async def ask(ctx: Context[Any]) -> Update:
+        return {"reply": (await ctx.ask("approval", prompt="Sure?", deadline=deadline)).type}
+
+    return Graph(name=name, state=State, nodes={"ask": ask}, edges="START -> ask -> END", input="word", output="reply")
+
+
+def calling(name: str, tool_name: str) -> Graph:
+    """One step that calls a tool."""
+
+    @node
+    async def call(ctx: Context[Any]) -> Update:
+        return {"reply": str((await ctx.tool(tool_name, word="a")).output)}
+
+    return Graph(name=name, state=State, nodes={"call": call}, edges="START -> call -> END", output="reply")
+
+
+async def test_the_deadline_of_a_question_inside_passes_for_the_caller_and_inside(tmp_path: Path) -> None:
+    graph = calling("outer", "inner")
+    inside = asking("inner", deadline=0.2).as_tool("inner", "Asks.")
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph], tools=[inside]) as executor:
+        run = await executor.start(graph, run_id="r")
+        assert run.waiting[0].deadline is not None
+        await anyio.sleep(0.3)
+        with anyio.fail_after(20):
+            run = await executor.resume("r")  # the caller only: nobody has looked at the run inside
+        assert (run.status, run.output) == ("completed", "deny")
+
+
+@pytest.mark.parametrize("how", ["cancel", "elsewhere", "race"])
+async def test_a_run_inside_that_asks_what_nobody_wants_to_know_any_more_is_cancelled(how: str, tmp_path: Path) -> None:
+    tools = [
+        asking("leaf").as_tool("leaf", "Asks."),
+        calling("inner", "leaf").as_tool("inner", "Calls."),
+    ]
+    call = calling("outer", "inner").nodes["call"]
+    asked = anyio.Event()
+
+    @node
+    async def other(ctx: Context[Any]) -> Update:
+        await asked.wait()
+        return {"word": "quick"}
+
+    @node
+    def nothing() -> None:
+        return None
+
+    race = "START -> begin -> call, other -> first -> END"
+    graph = Graph(
+        name="outer", state=State,
+        nodes={"call": call} if how != "race" else {
+            "begin": nothing, "call": call, "other": other, "first": nothing.with_(join=1),
+        },
+        edges=race if how == "race" else "START -> call -> END",
+    )  # fmt: skip
+    store = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(store, graphs=[graph], tools=tools) as executor:
+        await executor.submit(graph, run_id="r")
+        with anyio.fail_after(20):
+            async for event in executor.events("r", follow=True):
+                if event.type == "asked":
+                    break
+        asked.set()
+        run = await (executor.cancel("r") if how == "cancel" else executor.wait("r"))
+    async with Executor(store) as executor:
+        if how == "elsewhere":
+            run = await executor.cancel("r")  # without any code
+        assert run.status == ("completed" if how == "race" else "cancelled")
+        children = [one for one in (await executor.runs()).runs if one.run_id != "r"]
+        assert [one.status for one in children] == ["cancelled", "cancelled"]
+        assert [(await executor.load(one.run_id)).waiting for one in children] == [(), ()]

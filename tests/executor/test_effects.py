@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
@@ -170,6 +171,63 @@ async def test_a_reply_that_does_not_fit_is_journaled_and_paid_for_once() -> Non
     assert run.error is not None
     assert run.error.type == "AgentError"
     assert both(records, "effect_settled")[0]["result"]["text"] == "no JSON"
+
+
+class Pieces:
+    """A model that says a word in two pieces."""
+
+    name = "pieces"
+
+    async def complete(self, *args: Any, **options: Any) -> Reply:
+        return Reply(text="word", model="pieces")
+
+    async def stream(self, *args: Any, **options: Any) -> Any:
+        yield ModelEvent(text="wo")
+        yield ModelEvent(text="rd")
+        await anyio.lowlevel.checkpoint()
+        yield ModelEvent(reply=await self.complete())
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+async def test_a_node_may_ask_while_it_reads_a_reply(tasks: int) -> None:
+    async def work(ctx: Context) -> Update:
+        said: list[str] = []
+
+        async def read(what: str) -> None:
+            async for event in ctx.model.stream(what):
+                if event.text == "wo" or event.reply is not None:
+                    said.append((await ctx.ask("input", prompt=f"{what}?")).value)
+                    return
+
+        async with anyio.create_task_group() as group:
+            for number in range(tasks):
+                group.start_soon(read, str(number))
+        return {"log": sorted(said)}
+
+    async with Executor(model=Pieces()) as executor:
+        with anyio.fail_after(20):
+            run = await executor.start(single(work), run_id="r")
+            for _ in range(tasks):
+                assert run.status == "paused"
+                run = await executor.answer("r", run.waiting[0].id, run.waiting[0].prompt)
+        assert run.status == "completed", run.error
+        assert run.output == ["0?", "1?"][:tasks]
+
+
+@pytest.mark.parametrize("edges", ["START -> work -> END", "START -> work -> after -> END"])
+async def test_a_reply_that_is_not_read_to_its_end_is_settled_before_its_step_ends(edges: str) -> None:
+    async def work(ctx: Context) -> Update:
+        async for _ in ctx.model.stream("?"):
+            break
+        return {"log": ["enough"]}
+
+    nodes = {"after": says("after")} if "after" in edges else {}
+    async with Executor(model=Pieces()) as executor:
+        await executor.start(single(work, edges=edges, nodes=nodes), run_id="r")
+        await anyio.sleep(0.05)
+        records = [record.type for record in await executor.store.read("r")]
+        assert records[1:4] == ["effect_intended", "effect_settled", "step_done"]
+        assert records[-1] == "ended"
 
 
 async def test_a_streamed_reply_is_one_effect_with_tokens_on_the_way() -> None:
