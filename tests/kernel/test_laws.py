@@ -245,9 +245,9 @@ def test_the_generators_draw_what_they_are_for() -> None:
 @pytest.mark.storm
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_storm_of_graphs(kind: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--storm-scale N`: N times 150 graphs of each kind, eight interleavings each."""
+    """`--storm-scale N`: N times 50 graphs of each kind, eight interleavings each."""
     told = Counter[str]()
-    for seed in range(150 * scale):
+    for seed in range(50 * scale):
         asks = 0.1 if seed % 2 else 0.0
         trial = Trial.draw(kind, seed, writes=0.05 * (seed % 3 == 0), asks=asks)
         if trial is None:
@@ -261,7 +261,7 @@ def test_a_storm_of_graphs(kind: str, scale: int, capsys: pytest.CaptureFixture[
             raise AssertionError(f"{trial.name}: {error}") from error
     with capsys.disabled():
         print(f"\n{kind}: {dict(told)}")
-    assert told["agreed"] > 30 * scale
+    assert told["agreed"] > 8 * scale
 
 
 def storm_on(trial: Trial, seed: int) -> str:

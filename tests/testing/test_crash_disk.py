@@ -39,9 +39,9 @@ def test_a_strategy_survives_a_full_disk(anyio_backend: str) -> None:
 @pytest.mark.storm
 @pytest.mark.parametrize("program", ["shop_program", "tool_user_program"])
 def test_a_storm_of_failing_disks_does_no_harm(program: str, scale: int, anyio_backend: str) -> None:
-    report = assert_disk_safe(f"tests.testing.shop:{program}", runs=2 * scale, seed=scale, backend=anyio_backend)
+    report = assert_disk_safe(f"tests.testing.shop:{program}", runs=scale, seed=scale, backend=anyio_backend)
     print(f"\n{program} on {anyio_backend}: {report}")
-    assert report.stops >= 2 * scale * 3 * 0.75  # of some runs the drawn write never comes
+    assert report.stops >= scale * 3 * 0.6  # of some runs the drawn write never comes
 
 
 # -- what it finds -------------------------------------------------------------------------------------------------

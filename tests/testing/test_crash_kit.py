@@ -82,21 +82,22 @@ def test_generated_graphs_survive(kind: str, seed: int, stops: int, anyio_backen
 @pytest.mark.storm
 def test_generated_graphs_survive_every_write(scale: int, anyio_backend: str) -> None:
     tried = 0
-    for seed in range(1_000_000, 1_000_000 + 12 * scale):
-        tried += sum(anyio.run(survives, kind, seed, 40, 1 + seed % 3, backend=anyio_backend) for kind in KINDS)
-    assert tried >= 12 * scale
+    for seed in range(1_000_000, 1_000_000 + 3 * scale):
+        tried += sum(anyio.run(survives, kind, seed, 20, 1 + seed % 3, backend=anyio_backend) for kind in KINDS)
+    assert tried >= 3 * scale
 
 
 @pytest.mark.storm
-@pytest.mark.parametrize("stops", [1, 2, 3])
-async def test_every_kind_of_effect_survives_every_write(stops: int, scale: int) -> None:
-    for store in ("memory", "sqlite"):
-        report = await assert_crash_safe(
-            shop(), {"order": "o", "items": ["x", "y"]}, setup=Till().setup, model=Echo(), answer=yes, store=store,
-            stops=stops, seed=scale,
-        )  # fmt: skip
-        assert report.status == "completed", report
-        print(f"\nshop, {store}: {report}")
+@pytest.mark.parametrize(("store", "stops"), [("memory", 1), ("memory", 3), ("sqlite", 2)])
+async def test_every_kind_of_effect_survives_every_write(
+    store: Literal["memory", "sqlite"], stops: int, scale: int
+) -> None:
+    report = await assert_crash_safe(
+        shop(), {"order": "o", "items": ["x", "y"]}, setup=Till().setup, model=Echo(), answer=yes, store=store,
+        stops=stops, seed=scale,
+    )  # fmt: skip
+    assert report.status == "completed", report
+    print(f"\nshop, {store}: {report}")
 
 
 # -- what it finds -------------------------------------------------------------------------------------------------
@@ -209,11 +210,9 @@ def test_killed_processes_do_no_harm(anyio_backend: str) -> None:
 @pytest.mark.storm
 @pytest.mark.parametrize("program", ["shop_program", "tool_user_program"])
 def test_a_storm_of_killed_processes_does_no_harm(program: str, scale: int, anyio_backend: str) -> None:
-    report = assert_kill_safe(
-        f"tests.testing.shop:{program}", runs=2 * scale, kills=8, seed=scale, backend=anyio_backend
-    )
+    report = assert_kill_safe(f"tests.testing.shop:{program}", runs=scale, kills=8, seed=scale, backend=anyio_backend)
     print(f"\n{program} on {anyio_backend}: {report}")
-    assert report.stops >= scale
+    assert report.stops >= (scale if scale > 2 else 1)
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
