@@ -138,6 +138,7 @@ class LedgeredModel:
         if ticket is None:
             yield ModelEvent(reply=request.parse(result_of(settled, effect)))
             return
+        events: AsyncIterator[ModelEvent] | None = None
         try:
             reply: Reply | None = None
             ledger.read_here(ticket)
@@ -162,13 +163,16 @@ class LedgeredModel:
                 raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
             reply = ledger.end(ticket, effect, _bare(reply))
         except GeneratorExit:
-            ledger.broke(ticket, ModelError("the node stopped reading the reply"))
+            ledger.put_down(ticket)
             raise
         except BaseException as error:
             ledger.broke(ticket, error)
             raise
         finally:
             calling_key.set(None)
+            close = getattr(events, "aclose", None)
+            if close is not None:  # its connection, when the node stops reading
+                await close()
         yield ModelEvent(reply=request.parse(reply))
 
     def _called(self, key: str) -> None:

@@ -232,6 +232,11 @@ class Ledger:
         """Whether the step is suspended while something inside of this effect asks."""
         return key in self._asking and isinstance(self._context.signal, Suspend)
 
+    def put_down(self, ticket: Ticket) -> None:
+        """The node reads no further, for now: a replay of this attempt begins to read anew, up to where it stops."""
+        self._flying.discard(ticket.key)
+        self._landed.set()
+
     def stop_reading(self, *, goes_on: bool) -> None:
         """The attempt is over: nobody reads on in what it has not read to its end.
 
@@ -242,7 +247,7 @@ class Ledger:
             if goes_on:
                 self._flew(ticket.key)
             else:
-                self.broke(ticket, ModelError("the node stopped reading the reply"))
+                self._land(ticket, error=self._context.failure(ModelError("the node stopped reading the reply")))
 
     def check(self) -> None:
         """Refuse to end the step while a settled irreversible effect is left behind.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -173,19 +174,19 @@ async def test_a_reply_that_does_not_fit_is_journaled_and_paid_for_once() -> Non
     assert both(records, "effect_settled")[0]["result"]["text"] == "no JSON"
 
 
-class Pieces:
+class Pieces(RequestModel):
     """A model that says a word in two pieces."""
 
     name = "pieces"
 
-    async def complete(self, *args: Any, **options: Any) -> Reply:
-        return Reply(text="word", model="pieces")
+    async def respond(self, request: ModelRequest) -> Reply:
+        return Reply(text="word")
 
     async def stream(self, *args: Any, **options: Any) -> Any:
         yield ModelEvent(text="wo")
         yield ModelEvent(text="rd")
         await anyio.lowlevel.checkpoint()
-        yield ModelEvent(reply=await self.complete())
+        yield ModelEvent(reply=Reply(text="word"))
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
@@ -194,15 +195,16 @@ async def test_a_node_may_ask_while_it_reads_a_reply(tasks: int) -> None:
         said: list[str] = []
 
         async def read(what: str) -> None:
-            async for event in ctx.model.stream(what):
-                if event.text == "wo" or event.reply is not None:
-                    said.append((await ctx.ask("input", prompt=f"{what}?")).value)
-                    return
+            async with aclosing(ctx.model.stream(what)) as events:
+                async for event in events:
+                    if event.text == "wo" or event.reply is not None:
+                        said.append((await ctx.ask("input", prompt=f"{what}?")).value)
+                        return
 
         async with anyio.create_task_group() as group:
             for number in range(tasks):
                 group.start_soon(read, str(number))
-        return {"log": sorted(said)}
+        return {"log": " ".join(sorted(said))}
 
     async with Executor(model=Pieces()) as executor:
         with anyio.fail_after(20):
@@ -211,19 +213,34 @@ async def test_a_node_may_ask_while_it_reads_a_reply(tasks: int) -> None:
                 assert run.status == "paused"
                 run = await executor.answer("r", run.waiting[0].id, run.waiting[0].prompt)
         assert run.status == "completed", run.error
-        assert run.output == ["0?", "1?"][:tasks]
+        assert run.output == [" ".join(["0?", "1?"][:tasks])]
+
+
+async def test_a_step_that_read_a_part_of_a_reply_and_asks_then_goes_on() -> None:
+    async def work(ctx: Context) -> Update:
+        async with aclosing(ctx.model.stream("?")) as events:
+            await anext(events)
+        return {"log": str((await ctx.ask("input", prompt="Well?")).value)}
+
+    async with Executor(model=Pieces()) as executor:
+        run = await executor.start(single(work), run_id="r")
+        run = await executor.answer("r", run.waiting[0].id, "yes")
+        assert (run.output, run.error) == (["yes"], None)
 
 
 @pytest.mark.parametrize("edges", ["START -> work -> END", "START -> work -> after -> END"])
 async def test_a_reply_that_is_not_read_to_its_end_is_settled_before_its_step_ends(edges: str) -> None:
+    reading: list[Any] = []
+
     async def work(ctx: Context) -> Update:
-        async for _ in ctx.model.stream("?"):
-            break
-        return {"log": ["enough"]}
+        reading.append(ctx.model.stream("?"))
+        await anext(reading[0])
+        return {"log": "enough"}
 
     nodes = {"after": says("after")} if "after" in edges else {}
     async with Executor(model=Pieces()) as executor:
         await executor.start(single(work, edges=edges, nodes=nodes), run_id="r")
+        await reading[0].aclose()
         await anyio.sleep(0.05)
         records = [record.type for record in await executor.store.read("r")]
         assert records[1:4] == ["effect_intended", "effect_settled", "step_done"]
