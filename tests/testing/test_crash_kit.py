@@ -219,3 +219,29 @@ def test_a_storm_of_killed_processes_does_no_harm(program: str, scale: int, anyi
 def test_a_program_that_fails_is_heard(anyio_backend: str) -> None:
     with pytest.raises(RuntimeError, match=r"mute_program: the process ended with 1: (.|\n)*say what to answer"):
         assert_kill_safe("tests.testing.shop:mute_program", backend=anyio_backend)
+
+
+async def test_it_finds_a_ledger_that_calls_again_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def charge() -> str:
+        raise ValueError("charged, and then it broke")
+
+    @node
+    async def work(ctx: Context[Any]) -> Update:
+        try:
+            await ctx.effect("charge", charge, returns=str, effect="irreversible")
+        except Exception:
+            await ctx.effect("note", str.upper, "noted", returns=str)
+        return {"log": ["done"]}
+
+    graph = Graph(name="charge", state=Shop, nodes={"work": work}, edges="START -> work -> END")
+    await assert_crash_safe(graph)
+    original = Ledger._known
+
+    def known(self: Ledger, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
+        entry = original(self, name, wanted, occurrence)
+        failed = entry is not None and entry.settled is not None and not entry.settled.ok
+        return None if failed else entry
+
+    monkeypatch.setattr(Ledger, "_known", known)
+    with pytest.raises(CrashUnsafe, match=r"charge .* was called again"):
+        await assert_crash_safe(graph)

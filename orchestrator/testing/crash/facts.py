@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.executor.effects import SUSPENDED
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, StepDone, StepFailed
 
@@ -117,7 +118,7 @@ class Promise:
         """What is promised now."""
         heads = {run_id: len(records) for run_id, records in journals.items()}
         begun = {key: call.begun for key, call in calls.items()}
-        return cls(heads, begun, frozenset(_settled(journals)))
+        return cls(heads, begun, frozenset(_settled(journals)) | _failed(journals))
 
     def broken(self, journals: Journals, calls: Mapping[str, Call]) -> Iterator[str]:
         """What a later life did against it."""
@@ -150,6 +151,21 @@ def journal_faults(journals: Journals, calls: Mapping[str, Call], *, ended: bool
         known = calls.get(key)
         if known is None or not known.finished:
             yield f"the journal has a result of effect {key[:12]} of {node}, and it was never done"
+
+
+def _failed(journals: Journals) -> frozenset[str]:
+    """Keys of irreversible effects that a journal last says to have failed, and for certain."""
+    intended: dict[str, EffectIntended] = {}
+    failed: set[str] = set()
+    for record in (record for journal in journals.values() for record in journal):
+        if isinstance(record, EffectIntended):
+            intended[record.key] = record
+            failed.discard(record.key)
+        elif isinstance(record, EffectSettled) and record.error is not None:
+            irreversible = record.key in intended and intended[record.key].effect == "irreversible"
+            if irreversible and not record.unknown and record.error.type != SUSPENDED:
+                failed.add(record.key)
+    return frozenset(failed)
 
 
 def _settled(journals: Journals) -> dict[str, str]:
