@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.hosting import Host
     from orchestrator.executor.run import Run
     from orchestrator.kernel.question import Answer
+    from orchestrator.kernel.records import Record
 
 log = logging.getLogger("orchestrator")
 
@@ -177,33 +178,32 @@ async def _tell_holder(host: Host, run_id: str, question: str, given: Answer, by
     body: dict[str, object] = {
         "type": "answer", "question": question, "answer": checked.model_dump(mode="json"), "by": by, "digest": digest,
     }  # fmt: skip
-    message, after = await _post(host, run_id, body)
-    if message is not None:
-        return False
-    records = await host.store.read(run_id, after=after)
-    mine = next((r for r in records if isinstance(r, Answered) and r.question == question), None)
-    if mine is None or mine.answer != checked:
+    taken, record = await _post(host, run_id, body)
+    if taken and not isinstance(record, Answered):
         raise StaleAnswer(f"run {run_id!r}: question {question!r} was closed before the answer came")
-    return True
+    return taken
 
 
-async def _post(host: Host, run_id: str, body: dict[str, object]) -> tuple[int | None, int]:
+async def _post(host: Host, run_id: str, body: dict[str, object]) -> tuple[bool, Record | None]:
     """Leave a message and wait until it is taken.
 
     Returns:
-        Its id if nobody drives the run any more, so that nobody will take it (then it is taken back), else None;
-        and the run's head before.
+        Whether it was: not if nobody drives the run any more, then it is taken back. And the record that it led to.
     """
     head = (await host.store.info(run_id)).head
     message = await host.store.post(run_id, body)
-    while True:
-        if all(other.id != message for other in await host.store.inbox([run_id])):
-            return None, head
+    taken = True
+    while taken and any(other.id == message for other in await host.store.inbox([run_id])):
         info = await host.store.info(run_id)
         if info.status in FINAL or not is_held(await host.store.lease(run_id)):
             await host.store.discard([message])
-            return message, head
-        await anyio.sleep(_LOOK)
+            taken = False
+        else:
+            await anyio.sleep(_LOOK)
+    # The journal says it: who gave the run back may have taken the message just before.
+    records = await host.store.read(run_id, after=head)
+    record = next((one for one in records if getattr(one, "message", None) == message), None)
+    return taken or record is not None, record
 
 
 async def pause(host: Host, run_id: str, *, by: str, reason: str) -> Run:
@@ -223,14 +223,18 @@ async def _command(host: Host, run_id: str, kind: str, by: str, reason: str, act
         if live is not None and not live.closing:
             act(live, by=by, reason=reason)
             await live.done.wait()
-            return host.run_of(live)
+            if live.fault is None:
+                return host.run_of(live)
+            if not isinstance(live.fault, RunConflict):
+                raise live.fault  # it may not be in the store
+            continue  # somebody else drives it now
         if live is not None:
             await live.done.wait()
         try:
             held = await host.borrow(run_id)
         except RunConflict:
-            message, _ = await _post(host, run_id, {"type": kind, "by": by, "reason": reason})
-            if message is None:
+            taken, _ = await _post(host, run_id, {"type": kind, "by": by, "reason": reason})
+            if taken:
                 return await wait_for(host, run_id, None)
             continue
         act(held, by=by, reason=reason)

@@ -81,12 +81,11 @@ class Host:
     async def stop(self) -> None:
         """Interrupt every run, and wait until all are given back. Who awaits one is not woken any more."""
         self.stopping = True
-        lives = list(self.live.values())
-        for live in lives:
-            live.stop()
         with anyio.move_on_after(LAST_FLUSH + 1):
-            for live in lives:
-                await live.done.wait()
+            while ownership.keeps(self.owner):
+                for live in list(self.live.values()):
+                    live.stop()  # again and again: some were only being taken up
+                await anyio.sleep(0.005)
 
     def background(self) -> TaskGroup:
         """The executor's task group.
@@ -141,7 +140,7 @@ class Host:
             structure=graph.structure, content=graph.content,
         )  # fmt: skip
         await self.store.create(info, [started])
-        hold = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
+        hold = await self._take(run_id)
         try:
             if (await self.store.info(run_id)).head != 1:
                 raise RunConflict(run_id, "another executor took it up")
@@ -167,7 +166,7 @@ class Host:
             raise
         self.given.check(graph)
         self.background()
-        hold = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl, wait=wait)
+        hold = await self._take(run_id, wait)
         try:
             records = await self.store.read(run_id)
             graph, changes = await self._fitting(info, graph, records, strict=self.strict and not accept)
@@ -188,7 +187,7 @@ class Host:
             RunUnknown, RunEnded
             RunConflict: somebody else holds it.
         """
-        hold = await ownership.take(self.store, run_id, self.owner, ttl=self.ttl)
+        hold = await self._take(run_id)
         try:
             info = await self.store.info(run_id)
             if info.status in FINAL:
@@ -199,6 +198,11 @@ class Host:
             await self._drop(run_id, hold.token)
             raise
         return self._live(machine, hold)
+
+    async def _take(self, run_id: str, wait: float = 0.0) -> ownership.Hold:
+        if self.stopping:
+            await anyio.sleep_forever()
+        return await ownership.take(self.store, run_id, self.owner, ttl=self.ttl, wait=wait)
 
     def _live(self, machine: Machine, hold: ownership.Hold) -> LiveRun:
         return LiveRun(self.given, machine, Journal(self.store, machine.run_id, machine.head, hold.token), hold)

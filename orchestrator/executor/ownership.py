@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 _POLL = 0.1
 _MOST_SEEN = 10_000
 
-_kept: set[str] = set()
-"""Tokens of the leases by which executors of this process hold runs."""
+_kept: dict[str, str] = {}
+"""Tokens of the leases by which executors of this process hold runs, and which executor that is."""
 
 _seen: dict[str, tuple[float, float]] = {}
 """Token of another's lease -> its end when we last looked, and since when we have seen that end, by `steady`."""
@@ -127,6 +127,11 @@ def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
     if left(lease, *at) <= 0 or _is_silent(lease, at[1]):
         return False
     return lease.token in _kept or not _is_here(lease.owner)
+
+
+def keeps(owner: Owner) -> bool:
+    """Whether an executor of this process holds any run, or is just about to."""
+    return owner.executor in _kept.values()
 
 
 def left(lease: Lease, now: float, now_steady: float) -> float:
@@ -225,13 +230,13 @@ async def take(store: Store, run_id: str, owner: Owner, *, ttl: float, wait: flo
             lease = Lease(run_id, uuid.uuid4().hex, data, now + ttl)
             # One that has run out by our clock is taken only if it still has, in case its holder wakes just now.
             replaces = held.token if held is not None and held.expires >= now else None
-            _kept.add(lease.token)  # before anybody can see it in the store
+            _kept[lease.token] = owner.executor  # before anybody can see it in the store
             taken = False
             try:
                 taken = await store.take_lease(lease, replaces=replaces, now=now)
             finally:
                 if not taken:
-                    _kept.discard(lease.token)
+                    del _kept[lease.token]
             if taken:
                 if held is not None:
                     _seen.pop(held.token, None)
@@ -249,7 +254,7 @@ async def give_back(store: Store, run_id: str, token: str) -> None:
         with contextlib.suppress(StoreError):
             await store.drop_lease(run_id, token)
     finally:
-        _kept.discard(token)
+        _kept.pop(token, None)
 
 
 def _held_by(lease: Lease, at: tuple[float, float]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from orchestrator import Context, Executor, Graph, Retry, Tool, Update, node, tool
@@ -23,7 +24,7 @@ from tests.executor.contest import ACTS, Sure, fetch, opened
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
 from tests.executor.program import Trip, agree, tidy, tools
-from tests.executor.sample import Log, single
+from tests.executor.sample import Log, chain, says, single
 from tests.executor.test_processes import aside, until
 
 pytestmark = pytest.mark.anyio
@@ -433,3 +434,18 @@ async def test_after_a_deploy_everything_that_can_go_on_does(scene: Scene) -> No
             assert any("last" in line for event in told for line in event.data["changes"])
         assert await executor.recoverable() == []
         assert (await executor.load("idle")).status == "paused"
+
+
+async def test_a_process_that_is_told_to_end_gives_back_what_it_was_only_taking_up(tmp_path: Path) -> None:
+    for turns in range(0, 60, 4):
+        url = f"sqlite:///{tmp_path}/{turns}.db"
+        graph = chain(says("begun"), says("never", anyio.sleep_forever))
+        async with Executor(url, graphs=[graph]) as executor, anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(partial(executor.start, graph, run_id=f"r{number}"))
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            await executor._host.stop()
+            ids = [info.run_id for info in (await executor.runs()).runs]
+            assert [await executor.store.lease(run_id) for run_id in ids] == [None] * len(ids)
+            tasks.cancel_scope.cancel()

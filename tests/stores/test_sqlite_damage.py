@@ -13,7 +13,7 @@ import pytest
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.kernel.records import RunStarted
 from orchestrator.stores import RunInfo, open_store
-from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate, version_of
+from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate, version_of
 from orchestrator.stores.sqlite.writes import checksum
 from tests.stores.runs import add_run, events
 
@@ -373,3 +373,19 @@ def test_migrations_happen_wholly_or_not_at_all(tmp_path: Path) -> None:
         assert "colour" in columns(connection)
         with pytest.raises(StoreTooNew):
             migrate(connection, "url", MIGRATIONS)
+
+
+def test_a_file_whose_tables_another_process_makes_just_now_is_no_other_programs(tmp_path: Path) -> None:
+    looking, making = (sqlite3.connect(tmp_path / "runs.db", isolation_level=None) for _ in range(2))
+    making.execute("PRAGMA journal_mode = WAL")
+
+    def meanwhile(statement: str) -> None:
+        if "sqlite_schema" in statement:
+            migrate(making, "sqlite:///runs.db")
+
+    looking.set_trace_callback(meanwhile)
+    assert check_version(looking, "sqlite:///runs.db") == 0
+    looking.set_trace_callback(None)
+    assert check_version(looking, "sqlite:///runs.db") == len(MIGRATIONS)
+    looking.close()
+    making.close()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
-from orchestrator.errors import RunConflict
-from orchestrator.stores.sqlite import SQLiteStore
+from orchestrator.errors import RunConflict, StoreError
+from orchestrator.stores.sqlite import SQLiteStore, writes
+from orchestrator.stores.sqlite.writer import QUICK, Write, Writer
 from tests.stores.runs import add_run, event, events
 
 pytestmark = pytest.mark.anyio
@@ -139,3 +142,34 @@ async def test_a_file_that_is_replaced_is_noticed_by_the_next_commit(tmp_path: P
     assert len(await again.read("new")) == 2
     await again.close()
     await store.close()
+
+
+async def test_who_shares_a_commit_that_is_interrupted_is_told_and_does_not_wait_for_ever(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "runs.db", "sqlite:///runs.db")
+    graph = partial(writes.put_graph, digest="g", data="{}")
+    for _ in range(15):  # so few that the next one waits for company
+        await writer.write(graph)
+    if writer._usual > QUICK:
+        pytest.skip("on so slow a disk a thread commits, which nobody interrupts")
+    told: list[str] = []
+
+    def interrupted(connection: sqlite3.Connection) -> None:
+        raise KeyboardInterrupt  # as Ctrl-C raises it, in the middle of whatever runs
+
+    async def write(write: Write[None]) -> None:
+        try:
+            await writer.write(write)
+        except (KeyboardInterrupt, StoreError) as error:
+            told.append(type(error).__name__)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write, partial(writes.put_graph, digest="lost", data="{}"))
+            tasks.start_soon(write, interrupted)
+            tasks.start_soon(write, graph)
+        assert "KeyboardInterrupt" in told
+        assert "StoreError" in told
+        await writer.write(graph)
+        stopped = writer.stop()
+        assert stopped is not None
+        await anyio.to_thread.run_sync(stopped.join)

@@ -92,12 +92,18 @@ def check_version(connection: sqlite3.Connection, url: str, migrations: Sequence
         StoreTooNew: a newer version of this library wrote it.
         StoreError: it is the database of another program.
     """
-    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION_ID:
+    began = not connection.in_transaction
+    if began:
+        connection.execute("BEGIN")  # all of one moment: another process may be making the tables
+    try:
+        application: int = connection.execute("PRAGMA application_id").fetchone()[0]
         tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        if application or tables:
-            raise StoreError(f"store {url} is the SQLite database of another program; name another file")
-    version = version_of(connection)
+        version = version_of(connection)
+    finally:
+        if began and connection.in_transaction:
+            connection.execute("ROLLBACK")
+    if application != APPLICATION_ID and (application or tables):
+        raise StoreError(f"store {url} is the SQLite database of another program; name another file")
     if version > len(migrations):
         raise StoreTooNew(
             f"store {url} has schema version {version}, this version of graph-orchestrator knows up to "

@@ -207,6 +207,12 @@ class Writer:
             self._failed += len(batch)
             for job in batch:
                 job.ticket.fail(store_error(error, self._url))
+        except BaseException as error:  # Ctrl-C, in a task that commits for others: they must not wait for ever
+            self._failed += len(batch)
+            for job in batch:
+                job.ticket.fail(StoreError(f"store {self._url}: a write was interrupted; see what it came to"))
+            self._abandon(error)
+            raise
         else:
             self._commits += 1
             if any(job.checkpoint for job in batch):
@@ -249,7 +255,7 @@ class Writer:
             self._identity = file_identity(self._path)
         return self._connection
 
-    def _abandon(self, error: Exception | None) -> None:
+    def _abandon(self, error: BaseException | None) -> None:
         connection = self._connection
         if connection is None:
             return
