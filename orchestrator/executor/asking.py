@@ -62,14 +62,19 @@ def make_question(
     )
 
 
-def passed_on(context: StepContext, question: Question) -> Question:
-    """A question of another run, as one of the step that began that run."""
-    name = mix(context.activation.key, "passed on", question.id)
+def passed_on(context: StepContext, question: Question, faults: Sequence[str]) -> Question:
+    """A question of another run, as one of the step that began that run.
+
+    Args:
+        faults: why the answers that it had before did not fit.
+    """
+    name = mix(context.activation.key, "passed on", question.id, *([str(len(faults))] if faults else []))
     return question.model_copy(
         update={
             "id": name,
             "node": context.node,
             "path": context.path,
+            "prompt": f"{question.prompt} ({faults[-1]})" if faults else question.prompt,
             "digest": digest([context.run_id, context.path, context.node, question.digest, name]),
         }
     )

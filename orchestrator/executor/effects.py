@@ -29,7 +29,7 @@ import anyio.lowlevel
 
 from orchestrator.errors import EffectFailed, ModelError, ReplayMismatch, message_of
 from orchestrator.executor.asking import answer_to
-from orchestrator.executor.signals import Lost, Refused, Suspend
+from orchestrator.executor.signals import Lost, Refused, Suspend, at_home
 from orchestrator.executor.unknown import uncertain, unknown_question, verdict
 from orchestrator.jsontypes import cleaned, digest
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
@@ -47,6 +47,8 @@ SUSPENDED = "Suspended"
 """Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
 _PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
 """Seconds in which effects that run beside each other in one node get to say that they are still wanted."""
+_LONG_PATIENCE = (1.0,) * 60
+"""The same, where the call that waits for them is itself made in a task that the node started."""
 
 _inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
 """Keys of the effects inside of which this task runs, outermost first: what they wait for must not wait for them."""
@@ -250,7 +252,7 @@ class Ledger:
                 self._land(ticket, error=self._context.failure(ModelError("the node stopped reading the reply")))
 
     def check(self) -> None:
-        """Refuse to end the step while a settled irreversible effect is left behind.
+        """Refuse to end the step while a settled irreversible effect is left behind; end what is open still.
 
         Raises:
             ReplayMismatch: one is.
@@ -258,6 +260,17 @@ class Ledger:
         entry = self._left_behind()
         if entry is not None:
             raise _mismatch(self._context, entry, f"{self._context.node} ended without it")
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Journal an end for what the node itself stopped waiting for: nobody will ask for it any more."""
+        context = self._context
+        for entry in context.live.machine.effects(context.activation.key):
+            intended = entry.intended
+            if intended.attempt == context.attempt and _settled(entry) is None and intended.key not in self._flying:
+                error = context.failure_named("Cancelled", f"{context.node} stopped waiting for it")
+                irreversible = intended.effect == "irreversible"
+                self._settle(intended.key, intended.ts, error=error, unknown=irreversible)
 
     def _left_behind(self) -> EffectEntry | None:
         """An irreversible effect of this attempt that is settled, and that the code did not ask for any more."""
@@ -278,7 +291,9 @@ class Ledger:
         return None
 
     async def _leave_nothing_behind(self, name: str) -> None:
-        for patience in _PATIENCE:
+        # In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have
+        # been at other places when the run was stopped: only a long silence says that one is missing.
+        for patience in _PATIENCE if at_home() else (*_PATIENCE, *_LONG_PATIENCE):
             if self._left_behind() is None:
                 return
             await anyio.sleep(patience)

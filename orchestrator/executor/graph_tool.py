@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from orchestrator.errors import GraphUnknown
+from orchestrator.errors import GraphChanged, GraphUnknown, InvalidAnswer, ReplayMismatch, RunConflict, StoreError
 from orchestrator.executor.children import child_id
+from orchestrator.executor.signals import Lost
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
 
@@ -46,9 +47,16 @@ class GraphTool(Tool):
         children = step.live.given.children
         try:
             run = await children.start(self.graph, args, run_id, step.run_id)
+            faults: dict[str, list[str]] = {}
             while run.status == "paused" and run.waiting:
                 question = run.waiting[0]
-                run = await children.answer(run, question.id, await step.pass_on(question), step.run_id)
+                answer = await step.pass_on(question, faults.get(question.id, ()))
+                try:
+                    run = await children.answer(run, question.id, answer, step.run_id)
+                except InvalidAnswer as error:  # whoever took the answer had not the tools to check it by
+                    faults.setdefault(question.id, []).append(str(error))
+        except (StoreError, RunConflict, ReplayMismatch, GraphChanged) as error:
+            raise step.signalled(Lost(error)) from error  # no result of the call: the run inside can go on later
         except BaseException:
             if step.stopped() is not None:
                 with anyio.CancelScope(shield=True):

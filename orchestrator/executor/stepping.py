@@ -182,10 +182,14 @@ class StepContext(Context[Any]):
         answer: Answer = answer_to(self, question)
         return answer
 
-    async def pass_on(self, question: Question) -> Answer:
-        """The answer to a question of a run that this step began. It is asked here, with all that it says."""
+    async def pass_on(self, question: Question, faults: Sequence[str] = ()) -> Answer:
+        """The answer to a question of a run that this step began. It is asked here, with all that it says.
+
+        Args:
+            faults: why the answers that it had before did not fit.
+        """
         self.go_on()
-        own = passed_on(self, question)
+        own = passed_on(self, question, faults)
         if self._ledger is not None and own.id not in self.activation.answers:
             await self._ledger.settle_down()
         return answer_to(self, own)

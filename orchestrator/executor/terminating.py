@@ -3,7 +3,7 @@
 SIGTERM would end the process at once: whoever goes on with its runs would find leases of a dead holder, and lack what
 was not written yet. Ctrl-C (SIGINT) is handled so on trio only: trio raises `KeyboardInterrupt` wherever the main
 thread happens to be, which may be in the middle of a write; asyncio cancels the main task, which interrupts its runs.
-A second signal acts at once.
+A second signal is no longer held up: it does what it would do without any executor.
 
 A program that handles a signal itself is left alone, and so is one whose executors are open in other threads than
 the main one: those close its executors, or are killed.

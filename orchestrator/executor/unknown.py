@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+import anyio
+
 from orchestrator.errors import AgentError, ToolError
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Question, Value
@@ -25,6 +27,18 @@ if TYPE_CHECKING:
 
 CHOICES = ("retry", "happened", "failed")
 """What can be answered when nobody knows whether an effect happened."""
+
+_BROKEN = (
+    OSError, TimeoutError, EOFError, http.client.HTTPException,
+    anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream,
+)  # fmt: skip
+"""Errors of connections and of time."""
+_OF_CLIENTS = {
+    "httpx": {"TransportError"}, "httpx2": {"TransportError"}, "httpcore": {"NetworkError", "ProtocolError"},
+    "httpcore2": {"NetworkError", "ProtocolError"}, "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
+    "urllib3": {"HTTPError"},
+}  # fmt: skip
+"""The same, of HTTP clients whose errors have no such base: package -> class."""
 
 _WORDS = {
     "interrupted": "it was under way when the run was stopped",
@@ -43,12 +57,16 @@ def uncertain(error: BaseException) -> bool:
     while cause is not None:
         if isinstance(cause, ToolError | AgentError):
             return False
-        if isinstance(cause, OSError | TimeoutError | http.client.HTTPException):
+        if isinstance(cause, _BROKEN) or _is_of_client(cause):
             return True
         if isinstance(cause, BaseExceptionGroup):
             return any(uncertain(inner) for inner in cause.exceptions)
         cause = cause.__cause__
     return False
+
+
+def _is_of_client(error: BaseException) -> bool:
+    return any(kind.__name__ in _OF_CLIENTS.get(kind.__module__.partition(".")[0], ()) for kind in type(error).__mro__)
 
 
 def why_unknown(entry: EffectEntry) -> str:

@@ -217,3 +217,19 @@ async def test_a_run_inside_that_asks_what_nobody_wants_to_know_any_more_is_canc
         children = [one for one in (await executor.runs()).runs if one.run_id != "r"]
         assert [one.status for one in children] == ["cancelled", "cancelled"]
         assert [(await executor.load(one.run_id)).waiting for one in children] == [(), ()]
+
+
+async def test_bad_arguments_that_nobody_could_check_are_asked_about_again(tmp_path: Path) -> None:
+    graph, (inside, pay, paid) = outer(inner())
+    store = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(store, graphs=[graph], tools=[inside, pay]) as executor:
+        run = await executor.start(graph, run_id="r")
+    async with Executor(store) as bare:  # has no tools to check by
+        await bare.answer("r", run.waiting[0].id, Approve(args={"what": 5, "more": 1}), resume=False)
+    async with Executor(store, graphs=[graph], tools=[inside, pay]) as executor:
+        run = await executor.resume("r")
+        assert run.status == "paused"
+        assert "more" in run.waiting[0].prompt
+        run = await executor.answer("r", run.waiting[0].id, Approve(args={"what": "milk"}))
+        assert paid == ["milk"]
+        assert [question.prompt for question in run.waiting] == ["For whom?"]

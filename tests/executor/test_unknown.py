@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from orchestrator import Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
+from orchestrator import Approve, Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
 from orchestrator.errors import StoreError, StoreUnavailable, ToolError
+from orchestrator.executor.unknown import uncertain
 from orchestrator.graph.node import ITEM
+from orchestrator.kernel.records import EffectSettled
 from orchestrator.nodes import Execute, Subgraph
 from orchestrator.stores.memory import MemoryStore
 from tests.executor.sample import Log, says, single
@@ -498,3 +501,87 @@ async def test_of_a_graph_that_is_a_tool_only_the_call_inside_is_unknown() -> No
     run = await world.answered(question, {"choice": "happened", "result": "by hand"}, graph, pay, payer)
     assert (run.status, world.paid) == ("completed", [0])
     assert "by hand" in str(run.output)
+
+
+async def test_what_the_node_itself_stops_waiting_for_is_shown_as_unknown() -> None:
+    begun = anyio.Event()
+
+    @tool(effect="irreversible")
+    async def pay() -> str:
+        """Pays, some time."""
+        begun.set()
+        await anyio.sleep(60)
+        return "never"
+
+    async def work(ctx: Context) -> Update:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(ctx.tool, "pay"))
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+        return {"log": "went on"}
+
+    graph = single(work)
+    async with Executor(graphs=[graph], tools=[pay]) as executor:
+        run = await executor.start(graph, run_id="r")
+        assert (run.status, run.output) == ("completed", ["went on"])
+        records = await executor.store.read("r")
+    (settled,) = [record for record in records if isinstance(record, EffectSettled)]
+    assert (settled.ok, settled.unknown) == (False, True)
+    assert settled.error is not None
+    assert "stopped waiting" in settled.error.message
+
+
+async def test_slow_beginnings_of_tasks_beside_each_other_are_no_changed_code() -> None:
+    done: list[str] = []
+    first = True
+
+    @tool(effect="irreversible", risk="none")
+    async def pay(what: str) -> str:
+        """Pays."""
+        done.append(what)
+        return what
+
+    async def work(ctx: Context) -> Update:
+        async def asks_and_pays() -> None:
+            await ctx.ask("approval", prompt="y?")
+            await ctx.tool("pay", what="y")
+
+        async def pays_late() -> None:
+            await anyio.sleep(0 if first else 1.2)  # longer than calls in one task are waited for
+            await ctx.tool("pay", what="z")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asks_and_pays)
+            tasks.start_soon(pays_late)
+        return {"log": "paid"}
+
+    graph = single(work)
+    async with Executor(graphs=[graph], tools=[pay]) as executor:
+        run = await executor.start(graph, run_id="r")
+        first = False
+        run = await executor.answer("r", run.waiting[0].id, Approve())
+    assert (run.status, run.output) == ("completed", ["paid"])
+    assert sorted(done) == ["y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("error", "open_end"),
+    [
+        (EOFError(), True),
+        (anyio.EndOfStream(), True),
+        (anyio.BrokenResourceError(), True),
+        (http.client.IncompleteRead(b""), True),
+        (ValueError("no"), False),
+        (ToolError("no"), False),
+    ],
+)
+def test_which_errors_leave_it_open(error: Exception, open_end: bool) -> None:
+    assert uncertain(error) is open_end
+
+
+def test_errors_of_http_clients_leave_it_open() -> None:
+    import httpx2
+
+    assert uncertain(httpx2.ReadError("gone"))
+    assert uncertain(httpx2.RemoteProtocolError("gone"))
+    assert not uncertain(httpx2.InvalidURL("no"))

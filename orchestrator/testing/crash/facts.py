@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.executor.effects import SUSPENDED
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, StepDone, StepFailed
+from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Ended, StepDone, StepFailed
 
 if TYPE_CHECKING:
     from orchestrator.executor.run import Run
@@ -59,6 +59,8 @@ class Facts:
     """What every step did: place, node, attempt, outcome, update."""
     effects: frozenset[str]
     """Keys of what was done, and not called off."""
+    asked: Counter[str]
+    """What was asked, but for what became of effects."""
 
     @classmethod
     def of(cls, run: Run, journals: Journals) -> Facts:
@@ -73,6 +75,7 @@ class Facts:
             usage=canonical(run.usage.model_dump(mode="json", exclude={"seconds"})),
             story=Counter(_line(record) for record in records if isinstance(record, StepDone | StepFailed)),
             effects=frozenset(_settled(journals)),
+            asked=_questions(records),
         )
 
     def differences(self, other: Facts) -> Iterator[str]:
@@ -85,6 +88,10 @@ class Facts:
             yield f"a step is missing: {_short(line)}"
         for line in (other.story - self.story).elements():
             yield f"a step more: {_short(line)}"
+        for line in (self.asked - other.asked).elements():
+            yield f"a question is missing: {_short(line)}"
+        for line in (other.asked - self.asked).elements():
+            yield f"a question more: {_short(line)}"
         if self.effects != other.effects:
             lost, new = self.effects - other.effects, other.effects - self.effects
             yield f"effects differ: {len(lost)} are missing, {len(new)} are new"
@@ -95,6 +102,13 @@ def _line(record: StepDone | StepFailed) -> str:
         return f"{record.path} {record.node} attempt {record.attempt} failed: {record.error}"
     update = canonical(record.update)
     return f"{record.path} {record.node} attempt {record.attempt}: {record.outcome} {update}"
+
+
+def _questions(records: Iterable[Record]) -> Counter[str]:
+    asked = {record.question.id: record.question for record in records if isinstance(record, Asked)}
+    return Counter(
+        f"{one.path} {one.node} {one.kind}: {one.prompt}" for one in asked.values() if one.kind != "unknown_outcome"
+    )
 
 
 def _short(value: object) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 RUN = "crash-kit"
 """The run's id, always the same, so that effects have the same keys in all trials."""
 
+_QUESTIONS = 1000
+"""Questions of one life after which a run counts as one that never ends."""
+
 Answering = Callable[["Question"], object]
 
 
@@ -68,12 +71,14 @@ async def live(executor: Executor, graph: Graph, given: object, answers: Answers
     else:
         if run.status not in FINAL:
             run = await executor.resume(RUN)
-    while run.status not in FINAL:
+    for _ in range(_QUESTIONS):
+        if run.status in FINAL:
+            return run
         if not run.waiting:
             raise ValueError(f"graph {graph.name!r} is {run.status} and waits for nothing that can be answered")
         question = run.waiting[0]
         run = await executor.answer(RUN, question.id, answers.to(question))
-    return run
+    raise ValueError(f"graph {graph.name!r} has asked {_QUESTIONS} times in one life, and does not end")
 
 
 async def journals(store: Store) -> dict[str, list[Record]]:
