@@ -59,9 +59,8 @@ def test_what_cannot_be_recovered_is_told(shell: Shell) -> None:
         shell.wait_for("slow.txt")
     (shell.place / "go").touch()
     module = shell.place / "trial.py"
-    module.write_text(
-        module.read_text().replace("START -> one -> slow -> last -> END", "START -> one -> last -> slow -> END")
-    )
+    code = module.read_text().replace("START -> one -> slow -> last -> END", "START -> one -> last -> slow -> END")
+    module.write_text(f"{code}\n# of another length: Python tells files of one second apart by that\n")
     done = shell("recover")
     assert (done.code, done.out) == (1, "")
     assert "error: w: it could not be taken up" in done.err

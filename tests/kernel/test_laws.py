@@ -38,7 +38,7 @@ KINDS: dict[str, Callable[[int], Sketch]] = {
 MOST = 150
 """Records of a run. Longer ones say no more and take their time."""
 drawn = settings(
-    deadline=None, derandomize=True, max_examples=30, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    deadline=None, derandomize=True, max_examples=20, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 seeds = st.integers(0, 1_000_000)
 kinds = st.sampled_from(sorted(KINDS))
