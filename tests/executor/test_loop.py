@@ -77,7 +77,7 @@ async def test_the_event_loop_is_never_blocked(tmp_path: Path) -> None:
             worst = max(worst, time.perf_counter() - before)
 
     def blocks(state: Log) -> Update:
-        time.sleep(0.2)
+        time.sleep(1.0)
         return None
 
     async with anyio.create_task_group() as tasks:
@@ -85,7 +85,7 @@ async def test_the_event_loop_is_never_blocked(tmp_path: Path) -> None:
         await counting().run({"until": 5000})
         await single(blocks).run(store=f"sqlite:///{tmp_path}/runs.db")
         over = True
-    assert worst < 0.15
+    assert worst < 0.6
 
 
 async def test_what_a_node_does_to_its_state_and_item_stays_with_it() -> None:
