@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LASTING = "lasting"
+"""In the metadata of a result: something irreversible happened on the way to it, so it holds for all attempts."""
 SUSPENDED = "Suspended"
 """Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
 _PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
@@ -308,7 +310,7 @@ class Ledger:
             if (intended.name, intended.digest, intended.occurrence) == (name, wanted, occurrence):
                 if intended.attempt == self._context.attempt:
                     return entry
-                if intended.effect == "irreversible":
+                if intended.effect == "irreversible" or _lasting(entry):
                     found = entry
         return found
 
@@ -453,6 +455,14 @@ class Ledger:
                 return self._settle(key, time.time(), result=result)
             asked += 1
             question = unknown_question(context, entry, asked, doubts)
+
+
+def _lasting(entry: EffectEntry) -> bool:
+    """Whether it was a call of a graph in whose run something irreversible happened, or may have."""
+    settled = _settled(entry)
+    result = None if settled is None else settled.result
+    told = result.get("metadata") if isinstance(result, Mapping) else None
+    return isinstance(told, Mapping) and bool(told.get(LASTING))
 
 
 def _suspended(entry: EffectEntry) -> bool:

@@ -9,6 +9,7 @@ import anyio
 
 from orchestrator.errors import GraphChanged, GraphUnknown, InvalidAnswer, ReplayMismatch, RunConflict, StoreError
 from orchestrator.executor.children import child_id
+from orchestrator.executor.effects import LASTING
 from orchestrator.executor.signals import Lost
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
@@ -63,6 +64,8 @@ class GraphTool(Tool):
                     await children.cancel(run_id)
             raise
         metadata: dict[str, Any] = {"run_id": run_id, "status": run.status}
+        if run.machine.root is not None and run.machine.root.lasting:
+            metadata[LASTING] = True
         if run.status == "completed":
             return ToolResult(output=run.output, metadata=metadata)
         why = str(run.error) if run.error is not None else run.status

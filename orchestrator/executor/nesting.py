@@ -88,7 +88,12 @@ def _landed(live: LiveRun, activation: Activation, node: Node, child: FrameResul
     if child.status == "failed":
         failure = failure or Failure(type="StepError", message="it failed", node=activation.node, path=activation.path)
         retry = node.retry
-        if retry is not None and activation.attempt < retry.attempts and mends_named(retry, failure.type):
+        again = retry is not None and activation.attempt < retry.attempts and mends_named(retry, failure.type)
+        if again and child.lasting:
+            # Another attempt runs the whole graph anew, and would do again what cannot be undone.
+            words = f"{failure.message} (not tried again: what was done inside cannot be undone)"
+            failure = failure.model_copy(update={"message": words})
+        elif retry is not None and again:
             return retried(live, activation, failure, now, retry.delay(activation.attempt, 0.5))
         return failed(live, activation, failure, now, timeout=failure.type == "StepTimeout")
     if child.status == "completed":

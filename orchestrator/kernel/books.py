@@ -37,6 +37,8 @@ class FrameResult:
     values: dict[str, object]
     """The final state, as kernel values; of a failed graph its trunk."""
     error: Failure | None = None
+    lasting: int = 0
+    """Irreversible effects in it that happened, or may have."""
 
 
 class Hooks(Protocol):
@@ -65,6 +67,7 @@ class Books:
         "exhausting",
         "hooks",
         "key",
+        "lasting",
         "limits",
         "live",
         "once",
@@ -108,6 +111,8 @@ class Books:
         self.result: FrameResult | None = None
         # What is spent of this graph's limits, with all that runs inside it.
         self.steps = self.calls = self.tokens = self.active = 0
+        # Irreversible effects in it that happened, or may have.
+        self.lasting: int = 0
         self.cost = self.began = 0.0
         self.visits: dict[str, int] = {}
         self.exhausting: str | None = None

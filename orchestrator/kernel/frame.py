@@ -6,6 +6,7 @@ The methods change the frame in place and tell the machine, through `Hooks`, wha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from orchestrator.errors import StepError
 from orchestrator.graph.topology import END, START, STOP, Route
@@ -261,7 +262,7 @@ class Frame(Joins):
         """End this graph: every token that is left is dropped."""
         if self.result is not None:
             return
-        self.result = result
+        self.result = replace(result, lasting=self.lasting) if self.lasting else result
         self.exhausting = None
         for token in list(self.live.values()):
             if token.key in self.live:

@@ -15,6 +15,12 @@ class EffectEntry:
     intended: EffectIntended
     settled: EffectSettled | None = None
 
+    @property
+    def may_have_happened(self) -> bool:
+        """Whether it is not known that it did not happen."""
+        settled = self.settled
+        return settled is None or settled.seq < self.intended.seq or settled.ok or settled.unknown
+
 
 class Ledger:
     """The effects of the activations that are not done yet, and the messages that the journal holds."""
@@ -45,6 +51,10 @@ class Ledger:
         entry = self._by_key.get(record.key)
         if entry is not None:
             entry.settled = record
+
+    def entry(self, key: str) -> EffectEntry | None:
+        """What is known of an effect of an activation that is not done."""
+        return self._by_key.get(key)
 
     def of(self, activation: str) -> tuple[EffectEntry, ...]:
         """The effects of an activation, of all its attempts, in the journal's order."""

@@ -136,6 +136,8 @@ class Machine(Inquiry):
         self._begin(frame)
 
     def _effect_intended(self, record: r.EffectIntended) -> None:
+        if record.effect == "irreversible":
+            self._lasts(record.key, record.activation, True)
         if not self.ledger.intend(record) or record.kind == "effect":
             return
         self._calls += 1
@@ -143,6 +145,8 @@ class Machine(Inquiry):
             frame.calls += 1
 
     def _effect_settled(self, record: r.EffectSettled) -> None:
+        if self.ledger.entry(record.key) is not None:
+            self._lasts(record.key, record.activation, record.ok or record.unknown)
         self.ledger.settle(record)
         usage = record.usage
         if usage is not None:
@@ -152,6 +156,16 @@ class Machine(Inquiry):
             for frame in self._chain_of(record.activation):
                 frame.tokens += usage.tokens
                 frame.cost += usage.cost
+
+    def _lasts(self, key: str, activation: str, lasts: bool) -> None:
+        """Count an irreversible effect that may have happened from now on, or one that is known not to have."""
+        known = self.ledger.entry(key)
+        if known is not None and known.intended.effect != "irreversible":
+            return
+        before = known is not None and known.may_have_happened
+        if lasts != before:
+            for frame in self._chain_of(activation):
+                frame.lasting += 1 if lasts else -1
 
     def _asked_record(self, record: r.Asked) -> None:
         activation = self.running.get(record.activation)

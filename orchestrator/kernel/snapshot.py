@@ -25,11 +25,23 @@ from orchestrator.kernel.version import ROOT, Path, Version, merge
 
 Data = dict[str, Any]
 
-FORMAT = 2
+FORMAT = 3
 
 _PLAIN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "_calls",
           "_input_tokens", "_output_tokens", "_cost", "_awake")  # fmt: skip
-_COUNTS = ("steps", "calls", "tokens", "active", "cost", "began", "exhausting", "after", "squashable", "parent_gone")
+_COUNTS = (
+    "steps",
+    "calls",
+    "tokens",
+    "active",
+    "cost",
+    "began",
+    "exhausting",
+    "after",
+    "squashable",
+    "parent_gone",
+    "lasting",
+)
 
 
 def snapshot(machine: Machine) -> Data:
@@ -209,7 +221,8 @@ class _Writer:
 
 def _result(plan: Plan, result: FrameResult) -> Data:
     error = None if result.error is None else result.error.model_dump(mode="json")
-    return {"status": result.status, "values": plan.schema.dump(result.values), "error": error}
+    values = plan.schema.dump(result.values)
+    return {"status": result.status, "values": values, "error": error, "lasting": result.lasting}
 
 
 def restore(plan: Plan, data: Mapping[str, Any]) -> Machine:
@@ -359,4 +372,4 @@ class _Reader:
 
     def _result(self, plan: Plan, entry: Data) -> FrameResult:
         error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
-        return FrameResult(entry["status"], plan.schema.decode(entry["values"]), error)
+        return FrameResult(entry["status"], plan.schema.decode(entry["values"]), error, entry["lasting"])

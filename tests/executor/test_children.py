@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Retry, Update, node, tool
-from orchestrator.nodes import Ask
+from orchestrator.errors import StepError
+from orchestrator.nodes import Ask, Subgraph
 
 pytestmark = pytest.mark.anyio
 
@@ -233,3 +234,53 @@ async def test_bad_arguments_that_nobody_could_check_are_asked_about_again(tmp_p
         run = await executor.answer("r", run.waiting[0].id, Approve(args={"what": "milk"}))
         assert paid == ["milk"]
         assert [question.prompt for question in run.waiting] == ["For whom?"]
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite"])
+@pytest.mark.parametrize("breaks", ["inside", "after"])
+@pytest.mark.parametrize("how", ["tool", "subgraph"])
+async def test_a_retry_around_a_graph_that_paid_does_not_pay_again(
+    how: str, breaks: str, store: str, tmp_path: Path
+) -> None:
+    paid: list[str] = []
+    again = Retry(attempts=3, wait=0, on=("StepError",))
+
+    @tool(effect="irreversible", risk="none")
+    async def pay() -> str:
+        """Pay."""
+        paid.append("x")
+        return f"paid {len(paid)}"
+
+    @node
+    async def pays(ctx: Context[Any]) -> Update:
+        return {"reply": str((await ctx.tool("pay")).output)}
+
+    @node
+    async def end(ctx: Context[Any]) -> None:
+        if breaks == "inside":
+            raise StepError("broken inside")
+
+    inside = Graph(
+        name="inner", state=State, nodes={"pays": pays, "end": end}, edges="START -> pays -> end -> END", input="word",
+        output="reply",
+    )  # fmt: skip
+
+    @node(retry=again)
+    async def work(ctx: Context[Any]) -> Update:
+        found = await ctx.tool("inside", word="a")
+        if found.failed or ctx.attempt < 3:
+            raise StepError("again")
+        return {"reply": found.output}
+
+    sub = Subgraph(inside, outputs={"reply": "reply"}, retry=again)
+    graph = Graph(
+        name="outer", state=State, nodes={"work": work if how == "tool" else sub}, edges="START -> work -> END",
+        output="reply",
+    )  # fmt: skip
+    url = f"sqlite:///{tmp_path}/runs.db" if store == "sqlite" else store
+    async with Executor(url, graphs=[graph], tools=[inside.as_tool("inside", "Works."), pay]) as executor:
+        run = await executor.start(graph)
+    assert paid == ["x"]
+    assert (run.status, run.output) == (("completed", "paid 1") if breaks == "after" else ("failed", None))
+    if how == "subgraph" and breaks == "inside":
+        assert "not tried again: what was done inside cannot be undone" in str(run.error)
