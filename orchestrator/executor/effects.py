@@ -32,6 +32,7 @@ from orchestrator.executor.asking import answer_to
 from orchestrator.executor.signals import Lost, Refused, Suspend, at_home
 from orchestrator.executor.unknown import uncertain, unknown_question, verdict
 from orchestrator.jsontypes import cleaned, digest
+from orchestrator.kernel.ledger import LASTING
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
 from orchestrator.kernel.token import mix
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LASTING = "lasting"
-"""In the metadata of a result: something irreversible happened on the way to it, so it holds for all attempts."""
 SUSPENDED = "Suspended"
 """Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
 _PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)

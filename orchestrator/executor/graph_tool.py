@@ -9,8 +9,8 @@ import anyio
 
 from orchestrator.errors import GraphChanged, GraphUnknown, InvalidAnswer, ReplayMismatch, RunConflict, StoreError
 from orchestrator.executor.children import child_id
-from orchestrator.executor.effects import LASTING
 from orchestrator.executor.signals import Lost
+from orchestrator.kernel.ledger import LASTING
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
 

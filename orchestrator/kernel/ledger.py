@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 
+LASTING = "lasting"
+"""In the metadata of a result: something irreversible happened on the way to it, so it holds for all attempts."""
+
 
 @dataclass(slots=True)
 class EffectEntry:

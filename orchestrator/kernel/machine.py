@@ -18,6 +18,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.admission import Delta
 from orchestrator.kernel.frame import Frame, FrameResult
 from orchestrator.kernel.inquiry import Branch, Inquiry
+from orchestrator.kernel.ledger import LASTING
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.token import Activation, Phase, mix
@@ -147,6 +148,9 @@ class Machine(Inquiry):
     def _effect_settled(self, record: r.EffectSettled) -> None:
         if self.ledger.entry(record.key) is not None:
             self._lasts(record.key, record.activation, record.ok or record.unknown)
+            if _tells_of_lasting(record):
+                for frame in self._chain_of(record.activation):
+                    frame.lasting += 1
         self.ledger.settle(record)
         usage = record.usage
         if usage is not None:
@@ -294,3 +298,9 @@ def fold(machine: Machine, record: r.Record) -> Machine:
     following = machine.copy()
     following.apply(record)
     return following
+
+
+def _tells_of_lasting(record: r.EffectSettled) -> bool:
+    """Whether a graph that was called as a tool did something irreversible in its own run."""
+    told = record.result.get("metadata") if isinstance(record.result, Mapping) else None
+    return isinstance(told, Mapping) and bool(told.get(LASTING))

@@ -236,9 +236,16 @@ async def test_bad_arguments_that_nobody_could_check_are_asked_about_again(tmp_p
         assert [question.prompt for question in run.waiting] == ["For whom?"]
 
 
+async def _call_inside(ctx: Context[Any]) -> Update:
+    found = await ctx.tool("inside", word="a")
+    if found.failed:
+        raise StepError("broken inside")
+    return {"reply": found.output}
+
+
 @pytest.mark.parametrize("store", ["memory://", "sqlite"])
 @pytest.mark.parametrize("breaks", ["inside", "after"])
-@pytest.mark.parametrize("how", ["tool", "subgraph"])
+@pytest.mark.parametrize("how", ["tool", "subgraph", "two deep"])
 async def test_a_retry_around_a_graph_that_paid_does_not_pay_again(
     how: str, breaks: str, store: str, tmp_path: Path
 ) -> None:
@@ -265,20 +272,26 @@ async def test_a_retry_around_a_graph_that_paid_does_not_pay_again(
         output="reply",
     )  # fmt: skip
 
+    between = Graph(
+        name="between", state=State, nodes={"call": node(_call_inside)}, edges="START -> call -> END", input="word",
+        output="reply",
+    )  # fmt: skip
+
     @node(retry=again)
     async def work(ctx: Context[Any]) -> Update:
-        found = await ctx.tool("inside", word="a")
+        found = await ctx.tool("inside" if how == "tool" else "between", word="a")
         if found.failed or ctx.attempt < 3:
             raise StepError("again")
         return {"reply": found.output}
 
     sub = Subgraph(inside, outputs={"reply": "reply"}, retry=again)
     graph = Graph(
-        name="outer", state=State, nodes={"work": work if how == "tool" else sub}, edges="START -> work -> END",
+        name="outer", state=State, nodes={"work": sub if how == "subgraph" else work}, edges="START -> work -> END",
         output="reply",
     )  # fmt: skip
     url = f"sqlite:///{tmp_path}/runs.db" if store == "sqlite" else store
-    async with Executor(url, graphs=[graph], tools=[inside.as_tool("inside", "Works."), pay]) as executor:
+    tools = [inside.as_tool("inside", "Works."), between.as_tool("between", "Works.")]
+    async with Executor(url, graphs=[graph], tools=[*tools, pay]) as executor:
         run = await executor.start(graph)
     assert paid == ["x"]
     assert (run.status, run.output) == (("completed", "paid 1") if breaks == "after" else ("failed", None))
