@@ -53,6 +53,8 @@ class ModelRequest:
     """What kind of decision is wanted: `choose_tool`, `choose_args`, `think`, `answer` or a node's own word."""
     options: dict[str, object] = field(default_factory=dict)
     """Parameters for the provider, such as `temperature`."""
+    pieces: bool = field(default=False, compare=False)
+    """Whether the reply is wanted piece by piece, as it comes; not part of the request's data."""
 
     @classmethod
     def of(
@@ -63,6 +65,7 @@ class ModelRequest:
         *,
         task: str | None = None,
         options: Mapping[str, object] | None = None,
+        pieces: bool = False,
     ) -> ModelRequest:
         """A request from the arguments of `Model.complete`."""
         schema, kind = _output(output)
@@ -73,6 +76,7 @@ class ModelRequest:
             output_type=kind,
             task=task,
             options=dict(options or {}),
+            pieces=pieces,
         )
 
     def data(self) -> dict[str, Any]:
