@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
+    from orchestrator.redacting import redact
     from orchestrator.render.backends import RenderError, engines
     from orchestrator.render.build import draw
     from orchestrator.render.dot import to_dot
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from orchestrator.render.mermaid import to_mermaid
     from orchestrator.render.overlaid import HasOverlay, RunLike
     from orchestrator.render.png import to_png
-    from orchestrator.render.redacting import redact
     from orchestrator.render.style import stylesheet
     from orchestrator.render.svg import to_svg
     from orchestrator.render.text import to_text
@@ -63,7 +63,7 @@ _HOMES = {
     "draw": "build",
     "lines": "words",
     "plain": "words",
-    "redact": "redacting",
+    "redact": ".redacting",
     "stylesheet": "style",
     "to_dot": "dot",
     "to_mermaid": "mermaid",
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(f".{home}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from orchestrator.render.redacting import redact
+from orchestrator.redacting import redact
 
 _ANSI = re.compile(
     r"""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 BLANK = "[redacted]"
+_LEAST = 4
+"""Characters that a secret with a name has at least."""
 
 _WHOLE = re.compile(
     r"""
@@ -39,3 +42,22 @@ def redact(text: str) -> str:
     text = _BEARER.sub(rf"\1\2{BLANK}", text)
     text = _USERINFO.sub(rf"\1{BLANK}", text)
     return _NAMED.sub(rf"\1{BLANK}", text)
+
+
+def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
+    """Plain JSON in which every text is redacted, also one whose name in an object says that it is a secret."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _under(str(key), part, redact) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(part, redact) for part in value]
+    return value
+
+
+def _under(key: str, value: object, redact: Callable[[str], str]) -> object:
+    """A value that has a name, which may say that it is a secret (`password`)."""
+    if not isinstance(value, str) or value.startswith("env:"):
+        return redacted(value, redact)
+    secret = len(value) >= _LEAST and redact(f"{key}: 'something'") == f"{key}: {BLANK}"
+    return BLANK if secret else redact(value)
