@@ -1,0 +1,223 @@
+"""A layer around a model: it sees each request on its way in and each reply on its way out.
+
+    with_middleware(model, outer, inner)
+
+    complete, stream -> outer.handle -> inner.handle -> model.complete, model.stream
+
+A layer is one async generator around an `ask` that leads further in. Whether the reply is wanted whole or in pieces
+is part of the request (`ModelRequest.pieces`), so nothing is written twice. The ledger of an executor is outside of
+all layers: what they do happens inside of one effect, and its one reply is what is journaled.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from orchestrator.errors import ModelError
+from orchestrator.jsontypes import cleaned
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike
+from orchestrator.models.messages import Message, Reply
+
+
+class Ask(Protocol):
+    """What is further in: the next layer, or the model."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model in the middle."""
+        ...
+
+    def __call__(self, request: ModelRequest, /) -> AsyncIterator[ModelEvent]:
+        """Ask it. The last event carries the reply. May be called more than once, or not at all."""
+        ...
+
+
+class Middleware(ABC):
+    """A layer around models. One object may be given to several models, and serve many requests at once."""
+
+    @abstractmethod
+    def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:
+        """Write it as an async generator:
+
+            async def handle(self, request, ask):
+                async with self.slot:
+                    async for event in ask(request):
+                        yield event
+
+        What it asked is closed, innermost first, when the reader leaves early or this ends. A reply's `parsed` is
+        empty here: the text is read when it has come out of all layers.
+        """
+
+
+class MiddlewareModel:
+    """A model with layers around it, see `with_middleware`."""
+
+    def __init__(self, model: Model, middleware: Iterable[Middleware] = ()) -> None:
+        self._model = model
+        self._middleware = tuple(middleware)
+        for layer in self._middleware:
+            if not isinstance(layer, Middleware):
+                raise TypeError(f"{layer!r:.60} is no Middleware: give objects, such as Cache(), after the model")
+
+    def __repr__(self) -> str:
+        return f"with_middleware({', '.join(map(repr, (self._model, *self._middleware)))})"
+
+    @property
+    def name(self) -> str:
+        """The name of the model inside."""
+        return self._model.name
+
+    @property
+    def retry(self) -> Any:
+        """What the model inside says about retries; None if it says nothing."""
+        return getattr(self._model, "retry", None)
+
+    @property
+    def price(self) -> Any:
+        """What the model inside says that it costs; None if it says nothing."""
+        return getattr(self._model, "price", None)
+
+    @property
+    def members(self) -> tuple[Model, ...]:
+        """The models that may be asked: the one inside, and those that layers bring (`Fallback`)."""
+        others = (member for layer in self._middleware for member in getattr(layer, "members", ()))
+        return (self._model, *others)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all `members` that can be closed."""
+        async with AsyncExitStack() as closing:  # all of them, also when one fails to
+            for member in self.members:
+                close = getattr(member, "aclose", None)
+                if close is not None:
+                    closing.push_async_callback(close)
+
+    async def complete(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> Reply:
+        """See `Model.complete`."""
+        request = ModelRequest.of(messages, tools, output, task=task, options=options)
+        async with aclosing(self._events(request)) as events:
+            return [event.reply async for event in events if event.reply is not None][-1]
+
+    async def stream(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> AsyncIterator[ModelEvent]:
+        """See `Model.stream`."""
+        request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
+        async with aclosing(self._events(request)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """The pieces, and one reply behind them: given when all layers are done, so that they hold nothing then."""
+        reply: Reply | None = None
+        async with AsyncExitStack() as opened:
+            async for event in self._asking(opened)(request):
+                if event.reply is None:
+                    yield event
+                else:
+                    reply = event.reply
+                    if event.text:
+                        yield event.model_copy(update={"reply": None})
+        if reply is None:
+            raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
+        yield ModelEvent(reply=request.parse(reply))
+
+    def _asking(self, opened: AsyncExitStack) -> Ask:
+        """The layers, folded into one. What they ask is closed with `opened`, innermost (opened last) first."""
+        ask = _Asking(self.name, lambda request: asked(self._model, request), opened)
+        for layer in reversed(self._middleware):
+            ask = _Asking(self.name, _handling(layer, ask), opened)
+        return ask
+
+
+class _Asking:
+    """An `Ask` that sees to it that what it opened is closed."""
+
+    def __init__(
+        self, name: str, function: Callable[[ModelRequest], AsyncIterator[ModelEvent]], opened: AsyncExitStack
+    ) -> None:
+        self.name = name
+        self._function, self._opened = function, opened
+
+    def __call__(self, request: ModelRequest, /) -> AsyncIterator[ModelEvent]:
+        events = self._function(request)
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            self._opened.push_async_callback(close)
+        return events
+
+
+def _handling(layer: Middleware, ask: Ask) -> Callable[[ModelRequest], AsyncIterator[ModelEvent]]:
+    return lambda request: layer.handle(request, ask)
+
+
+def with_middleware(model: Model, *middleware: Middleware) -> MiddlewareModel:
+    """The model with these layers around it; the first one is the outermost."""
+    return MiddlewareModel(model, middleware)
+
+
+async def asked(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    """What a model says to a request: in pieces if those are wanted, `parsed` left out."""
+    # The schema goes in instead of the class: whether the text fits that is found out outermost.
+    given, options = (request.messages, request.tools, request.output), cast("dict[str, Any]", request.options)
+    if not request.pieces:
+        yield ModelEvent(reply=_bare(await model.complete(*given, task=request.task, **options)))
+        return
+    async with closing(model.stream(*given, task=request.task, **options)) as events:
+        async for event in events:
+            yield event if event.reply is None else event.model_copy(update={"reply": _bare(event.reply)})
+
+
+@asynccontextmanager
+async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
+    """Close what is read here, if it can be closed, however the reading ends."""
+    try:
+        yield events
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _bare(reply: Reply) -> Reply:
+    return reply if reply.parsed is None else reply.model_copy(update={"parsed": None})
+
+
+def jsonable(name: str, request: ModelRequest) -> dict[str, Any]:
+    """The request and the name of its model as plain JSON, by which it is recognised.
+
+    Raises:
+        TypeError: an option has no JSON form.
+    """
+    try:
+        data: Any = cleaned(to_jsonable_python(cleaned(request.data())))
+    except (PydanticSerializationError, UnicodeEncodeError, ValueError) as error:
+        raise TypeError(f"a request to model {name!r} has no JSON form, so it cannot be recognised: {error}") from None
+    return {"model": name, "request": data}

@@ -1,0 +1,176 @@
+"""Replies that were given once are given again to the same request."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import anyio
+import anyio.lowlevel
+
+from orchestrator.errors import AgentError
+from orchestrator.jsontypes import digest
+from orchestrator.models.base import ModelEvent, ModelRequest
+from orchestrator.models.messages import Reply
+from orchestrator.models.middleware.base import Ask, Middleware, jsonable
+from orchestrator.models.middleware.kept import CacheStore, DirectoryStore, MemoryStore
+
+_log = logging.getLogger("orchestrator.models")
+_NOT_WHOLE = frozenset({"length", "content_filter", "refusal"})
+
+
+@dataclass(frozen=True)
+class CacheStatistics:
+    """What became of the requests so far."""
+
+    hits: int = 0
+    """Answered from what was kept."""
+    shared: int = 0
+    """Answered by the call that another, equal request made at the same time."""
+    misses: int = 0
+    """Asked further in."""
+    entries: int | None = None
+    """Replies that are kept now; None if the store does not tell."""
+
+
+class _Flight:
+    """A call that is under way, and what came of it; neither if it was cancelled."""
+
+    def __init__(self) -> None:
+        self.landed = anyio.Event()
+        self.reply: Reply | None = None
+        self.error: Exception | None = None
+
+
+def usable(request: ModelRequest, reply: Reply) -> bool:
+    """Whether a reply is worth keeping: it is whole, was not refused, and has the form that was asked for.
+
+    Whoever cannot use a reply asks again, and would be given the same one for ever.
+    """
+    if reply.finish in _NOT_WHOLE:
+        return False
+    if reply.tool_calls:
+        offered = {function.get("name") for tool in request.tools if isinstance(function := tool.get("function"), dict)}
+        return all(call.arguments is not None and call.name in offered for call in reply.tool_calls)
+    try:
+        return request.output is None or request.parse(reply).parsed is not None
+    except AgentError:
+        return False
+
+
+class Cache(Middleware):
+    """Gives the reply of an earlier equal request, and lets equal requests at the same time share one call.
+
+    Requests are equal when their `data()` and their model's name are. Of a reply from the cache `usage` is None, as
+    it was paid for before, and `details["cached"]` is true. Kept are the replies that `keep` says yes to.
+
+    A request for a whole reply lets others wait for it. One that is read in pieces does not, since its reader may
+    dawdle; it shares what others do.
+    """
+
+    def __init__(
+        self,
+        store: CacheStore | str | os.PathLike[str] | None = None,
+        *,
+        max_entries: int | None = 1000,
+        ttl: float | None = None,
+        scope: str = "",
+        keep: Callable[[ModelRequest, Reply], bool] = usable,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """
+        Args:
+            store: a directory, which further processes may use too; else this object remembers. Or a store of
+                one's own, which minds `max_entries` itself.
+            max_entries: how many are kept; those that were not used for the longest time go first.
+            ttl: seconds that a reply is good for; else for ever.
+            scope: what else tells requests apart, such as the `base_url` and the options that a model was made with:
+                a cache sees the name of a model only.
+            keep: whether a reply is kept, see `usable`.
+            clock: the time in seconds, the same for all who use the store.
+        """
+        if store is None:
+            self._store: CacheStore = MemoryStore(max_entries)
+        elif isinstance(store, str | os.PathLike):
+            self._store = DirectoryStore(store, max_entries)
+        else:
+            self._store = store
+        self._ttl, self._scope, self._keep, self._clock = ttl, scope, keep, clock
+        self._flights: dict[tuple[object, str], _Flight] = {}
+        """Calls under way that others wait for, by event loop: they can be waited for inside of theirs only."""
+        self._hits = self._shared = self._misses = 0
+
+    def statistics(self) -> CacheStatistics:
+        """What became of the requests so far."""
+        entries = len(self._store) if isinstance(self._store, MemoryStore | DirectoryStore) else None
+        return CacheStatistics(self._hits, self._shared, self._misses, entries)
+
+    async def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:
+        """See `Middleware.handle`."""
+        name = digest({**jsonable(ask.name, request), "scope": self._scope})
+        place = (anyio.lowlevel.current_token().native_token, name)
+        while (other := self._flights.get(place)) is not None:
+            await other.landed.wait()
+            if other.error is not None:
+                raise other.error
+            if other.reply is not None:
+                self._shared += 1
+                yield ModelEvent(reply=_cached(other.reply))
+                return
+            # That one was cancelled: the first of those that waited for it goes on instead.
+        flight = _Flight()
+        if not request.pieces:
+            self._flights[place] = flight
+        try:
+            known = await self._known(name)
+            if known is not None:
+                self._hits += 1
+                flight.reply = known
+                yield ModelEvent(reply=_cached(known))
+                return
+            self._misses += 1
+            async for event in ask(request):
+                if event.reply is not None:
+                    await self._put(name, request, event.reply)
+                    flight.reply = event.reply
+                yield event
+        except Exception as error:
+            flight.error = error
+            raise
+        finally:
+            if not request.pieces:
+                del self._flights[place]
+            flight.landed.set()
+
+    async def _known(self, name: str) -> Reply | None:
+        try:
+            entry = await self._store.get(name)
+            if entry is None:
+                return None
+            at = entry["at"]
+            if not isinstance(at, int | float):
+                raise TypeError(f"its time is {at!r:.40}")
+            reply = Reply.model_validate(entry["reply"])
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            _log.warning("cached reply %s cannot be read, the model is asked: %s", name, _line(error))
+            return None
+        return reply if self._ttl is None or self._clock() - at < self._ttl else None
+
+    async def _put(self, name: str, request: ModelRequest, reply: Reply) -> None:
+        if not self._keep(request, reply):
+            return
+        try:
+            await self._store.put(name, {"at": self._clock(), "reply": reply.data()})
+        except (OSError, TypeError, ValueError) as error:
+            _log.warning("a reply cannot be kept in the cache: %s", _line(error))
+
+
+def _cached(reply: Reply) -> Reply:
+    return reply.model_copy(update={"usage": None, "details": {**reply.details, "cached": True}})
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,85 @@
+"""Another model answers when the first one cannot."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+from orchestrator.errors import ModelError, ModelUnavailable, message_of
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key
+from orchestrator.models.messages import Reply
+from orchestrator.models.middleware.base import Ask, Middleware, asked, closing
+
+_QUOTED = 300
+
+
+class Fallback(Middleware):
+    """Asks the next model with the same request when one fails before any piece of its reply was handed out.
+
+    `details["fallback"]` of such a reply says which model gave it, and after what. If all of them fail, the error
+    tells of each, and is a `ModelUnavailable` (so that a retry may mend it) if any of theirs was worth a retry.
+    """
+
+    def __init__(self, *others: Model, on: tuple[type[Exception], ...] = (ModelError,)) -> None:
+        """
+        Args:
+            others: asked in this order.
+            on: the errors after which the next one is asked; any other passes.
+        """
+        if not others:
+            raise TypeError("Fallback() needs at least one other model")
+        self.members = others
+        """The models that may be asked instead."""
+        self._on = on
+
+    def __repr__(self) -> str:
+        return f"Fallback({', '.join(map(repr, self.members))})"
+
+    async def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:
+        """See `Middleware.handle`."""
+        key = calling_key.get()
+        failed: list[tuple[str, Exception]] = []
+        ways: list[tuple[str, Callable[[ModelRequest], AsyncIterator[ModelEvent]]]]
+        ways = [(ask.name, ask), *((member.name, partial(asked, member)) for member in self.members)]
+        for place, (name, way) in enumerate(ways):
+            if place and key is not None:
+                # Another model is another call: a server that has both must not take it for the first one.
+                calling_key.set(f"{key}-{place}")
+            begun = False
+            try:
+                async with closing(way(request)) as events:
+                    async for event in events:
+                        begun = True
+                        yield event if event.reply is None or not failed else _told(event, event.reply, name, failed)
+                return
+            except self._on as error:
+                if begun:
+                    raise
+                failed.append((name, error))
+        raise _all(failed) from failed[0][1]
+
+
+def _told(event: ModelEvent, reply: Reply, name: str, failed: list[tuple[str, Exception]]) -> ModelEvent:
+    after = "; ".join(_line(error) for _, error in failed)
+    details = {**reply.details, "fallback": {"model": name, "after": after}}
+    return event.model_copy(
+        update={"reply": reply.model_copy(update={"details": details, "model": reply.model or name})}
+    )
+
+
+def _all(failed: list[tuple[str, Exception]]) -> ModelError:
+    told = f"all {len(failed)} models failed: " + "; ".join(f"{name!r}: {_line(error)}" for name, error in failed)
+    again = [error for _, error in failed if getattr(error, "retryable", False) or isinstance(error, OSError)]
+    if not again:
+        return ModelError(told)
+    waits: list[Any] = [getattr(error, "retry_after", None) for error in again]
+    # One that says no time may be there at once.
+    return ModelUnavailable(
+        told, retry_after=None if None in waits else min(wait for wait in waits if wait is not None)
+    )
+
+
+def _line(error: Exception) -> str:
+    words = " ".join(message_of(error).split())
+    return f"{type(error).__name__}: {words if len(words) <= _QUOTED else words[:_QUOTED] + '…'}"

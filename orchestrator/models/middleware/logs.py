@@ -1,0 +1,92 @@
+"""Requests and replies in the log of the program."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+
+from orchestrator.errors import message_of
+from orchestrator.models.base import ModelEvent, ModelRequest, calling_node
+from orchestrator.models.messages import Reply, ToolCall
+from orchestrator.models.middleware.base import Ask, Middleware
+from orchestrator.redacting import redact as redact_patterns
+
+
+class Logged(Middleware):
+    """Logs each request, and its reply or its error, in one line each; whatever looks like a secret is blanked.
+
+        model 'gpt' is asked by 'plan': 3 messages, 2 tools: user 'What is the…'
+        model 'gpt' replied to 'plan' in 0.812 s: stop, 120 tokens in and 31 out: 'It is…'
+
+    Errors, and readers that leave early or are cancelled, are told in the same place.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger | None = None,
+        level: int = logging.INFO,
+        *,
+        redact: Callable[[str], str] = redact_patterns,
+        content: bool = True,
+        length: int = 200,
+    ) -> None:
+        """
+        Args:
+            logger: else the one called `orchestrator.models`.
+            level: of requests and replies; errors are warnings at least.
+            redact: applied to everything that is logged.
+            content: whether the last message, the reply's text and its tool calls are logged too.
+            length: characters of each of those.
+        """
+        self._logger = logger or logging.getLogger("orchestrator.models")
+        self._level, self._redact, self._content, self._length = level, redact, content, length
+
+    async def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:
+        """See `Middleware.handle`."""
+        node = calling_node.get()
+        began = time.monotonic()
+
+        def log(said: str, words: str = "", level: int = self._level, *, by: str = "to") -> None:
+            if self._logger.isEnabledFor(level):
+                of = "" if node is None else f" {by} {self._shown(node)}"
+                self._logger.log(level, "%s", self._redact(f"model {self._shown(ask.name)} {said}{of}{words}"))
+
+        log("is asked", f": {self._of_request(request)}", by="by")
+        reply: Reply | None = None
+        try:
+            async for event in ask(request):
+                reply = event.reply or reply
+                yield event
+        except Exception as error:
+            words = f" after {time.monotonic() - began:.3f} s: {type(error).__name__}: {self._shown(message_of(error))}"
+            log("failed", words, max(self._level, logging.WARNING))
+            raise
+        except BaseException:
+            log("was left", f" after {time.monotonic() - began:.3f} s")
+            raise
+        if reply is not None:
+            log("replied", f" in {time.monotonic() - began:.3f} s: {self._of_reply(reply)}")
+
+    def _of_request(self, request: ModelRequest) -> str:
+        told = f"{len(request.messages)} messages, {len(request.tools)} tools"
+        last = request.messages[-1] if request.messages else None
+        if last is None or not self._content:
+            return told
+        return f"{told}: {last.role} {self._shown(last.content)}{self._calls(last.tool_calls)}"
+
+    def _of_reply(self, reply: Reply) -> str:
+        usage = reply.usage
+        spent = "" if usage is None else f", {usage.input_tokens} tokens in and {usage.output_tokens} out"
+        told = f"{self._shown(reply.finish)[1:-1]}{spent}{', cached' if reply.details.get('cached') else ''}"
+        return f"{told}: {self._shown(reply.text)}{self._calls(reply.tool_calls)}" if self._content else told
+
+    def _calls(self, calls: tuple[ToolCall, ...]) -> str:
+        written = ((call.name, call.raw if call.arguments is None else json.dumps(call.arguments)) for call in calls)
+        return "".join(f", calls {self._shown(f'{name}({arguments})')}" for name, arguments in written)
+
+    def _shown(self, text: str) -> str:
+        """Redacted before it is cut, which could halve a secret; quoted, so that it stays one line and plain text."""
+        text = self._redact(text)
+        return repr(text if len(text) <= self._length else text[: self._length] + "…")
