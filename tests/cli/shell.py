@@ -7,8 +7,8 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,15 +22,7 @@ from typing import Any
 import anyio
 
 from orchestrator.stores import open_store
-
-ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
-"""Seconds after which a process is taken to hang."""
-
-_TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
-"""A new process takes its stdin as its terminal, as a login does, and becomes the command."""
+from tests.cli.begun import PATIENCE, ROOT, Begun, Piped
 
 
 @dataclass(frozen=True)
@@ -69,28 +61,23 @@ class Shell:
 
     def __call__(self, *words: object, **options: Any) -> Done:
         """Run a command; nobody is at its stdin."""
-        return self.sh([sys.executable, "-m", "orchestrator", *map(str, words)], **options)
+        with self.begin(*words, **options) as process:
+            return process.end()
 
-    def sh(
-        self,
-        command: str | Sequence[str],
-        *,
-        stdin: str | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-    ) -> Done:
-        """Run words, or a line of bash."""
+    def sh(self, command: str | Sequence[str]) -> Done:
+        """Run words, or a line of bash, from nothing: a command in it begins as it does for its users."""
         done = subprocess.run(
             ["bash", "-c", command] if isinstance(command, str) else command,
-            cwd=cwd or self.place,
-            env={**self.env, **(env or {})},
-            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+            cwd=self.place, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
+        )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
+
+    def go_on(self, done: Done) -> Done:
+        """Run the last command that another one printed."""
+        *_, module, name = (words := shlex.split(done.command))[:3]
+        assert (module, name) == ("-m", "orchestrator")
+        return self(*words[3:])
 
     def all(self, *commands: Sequence[object], **options: Any) -> list[Done]:
         """Run commands that have nothing to do with each other, several at a time."""
@@ -104,21 +91,15 @@ class Shell:
         return [self._seen[words] for words in commands]
 
     @contextmanager
-    def begin(self, *words: object, env: Mapping[str, str] | None = None) -> Iterator[Process]:
+    def begin(
+        self, *words: object, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> Iterator[Process]:
         """A command that goes on beside; killed at the end of the block if it still runs."""
-        with subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *map(str, words)],
-            cwd=self.place,
-            env={**self.env, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                yield Process(process)
-            finally:
-                process.kill()
+        process = Process(words, cwd=cwd or self.place, env={**self.env, **(env or {})}, stdin=stdin)
+        try:
+            yield process
+        finally:
+            process.close()
 
     def wait_for(self, file: str, lines: int = 1) -> None:
         """Wait until a file has so many lines."""
@@ -152,15 +133,8 @@ class Shell:
     def terminal(self, *words: object, env: Mapping[str, str] | None = None) -> Iterator[Terminal]:
         """A command on a terminal of its own."""
         ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, sys.executable, "-m", "orchestrator", *map(str, words)],
-            cwd=self.place,
-            env={**self.env, **(env or {})},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
+        env = {**self.env, **(env or {})}
+        process = Begun(words, cwd=self.place, env=env, streams=(theirs, theirs, theirs), terminal=True)
         os.close(theirs)
         terminal = Terminal(process, ours)
         try:
@@ -169,32 +143,20 @@ class Shell:
             terminal.close()
 
 
-class Process:
+class Process(Piped):
     """A command that runs beside."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        self._process.send_signal(number)
 
     def end(self) -> Done:
         """Wait until it ends."""
-        out, err = self._process.communicate(timeout=PATIENCE)
+        out, err = self.read()
         assert "Traceback" not in err, err
-        return Done(self._process.returncode, out, err)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has."""
-        return self._process.poll() is not None
+        return Done(self.wait(), out, err)
 
 
 class Terminal:
     """A terminal: what was shown on it, and a keyboard."""
 
-    def __init__(self, process: subprocess.Popen[bytes], file: int) -> None:
+    def __init__(self, process: Begun, file: int) -> None:
         self._process, self._file = process, file
         self.shown = ""
 
@@ -213,12 +175,11 @@ class Terminal:
         """Read until the command ends; its exit code."""
         while self._read():
             pass
-        return self._process.wait(PATIENCE)
+        return self._process.wait()
 
     def close(self) -> None:
         """Leave nothing behind."""
-        self._process.kill()
-        self._process.wait(PATIENCE)
+        self._process.close()
         os.close(self._file)
 
     def _read(self) -> bool:

@@ -19,7 +19,7 @@ def test_a_signal_interrupts_a_run_which_then_goes_on(shell: Shell, number: sign
         done = process.end()
     assert (done.code, done.json["status"], done.json["steps"]) == (130, "interrupted", 1)
     (shell.place / "go").touch()
-    done = shell.sh(done.command)
+    done = shell.go_on(done)
     assert (done.code, json.loads(done.out)) == (0, ["one", "slow", "last"])
     assert len(shell.read("slow.txt")) == 2
     assert len(shell.read("last.txt")) == 1
@@ -100,7 +100,7 @@ def test_a_run_that_another_process_drives(shell: Shell) -> None:
     assert done.code == 3
     assert "paused by" in done.err
     assert done.command.endswith("resume p")
-    done = shell.sh(done.command)
+    done = shell.go_on(done)
     assert (done.code, json.loads(done.out)) == (0, ["one", "slow", "last"])
 
 
@@ -111,7 +111,7 @@ def test_who_reads_no_further_stops_the_run_and_it_goes_on(shell: Shell) -> None
     assert (json.loads(first)["type"], code) == ("run_started", "130")
     assert "h was interrupted" in done.err
     (shell.place / "go on").touch()
-    assert shell.sh(done.command).code == 0
+    assert shell.go_on(done).code == 0
     # The result of a run that has ended is lost with its reader, its exit code is not.
     done = shell.sh("python -m orchestrator run trial:bad x --json >&- ; echo $?")
     assert done.out == "1\n"

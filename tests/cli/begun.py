@@ -1,0 +1,124 @@
+"""Commands that `starter` begins, from the side of who wants them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+"""Seconds after which a process is taken to hang."""
+
+
+class Begun:
+    """`python -m orchestrator WORDS` as a process."""
+
+    def __init__(
+        self,
+        words: Sequence[object],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: Sequence[int],
+        terminal: bool = False,
+    ) -> None:
+        self._told, theirs = socket.socketpair()
+        self._told.settimeout(PATIENCE)
+        order = {"words": [*map(str, words)], "cwd": str(cwd), "env": dict(env), "terminal": terminal}
+        with theirs:
+            socket.send_fds(_starter(), [json.dumps(order).encode()], [*streams, theirs.fileno()])
+        said, (self._process,), _, _ = socket.recv_fds(self._told, 5, 1)
+        assert said == b"begun"
+        self._code: int | None = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is still there."""
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, number)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self._told, selectors.EVENT_READ)
+            return self._code is not None or bool(waiting.select(0))
+
+    def wait(self) -> int:
+        """Wait until it ends; its exit code."""
+        if self._code is None:
+            said = self._told.recv(16)
+            assert said, "the starter is gone"
+            self._code = int(said)
+            self._told.close()
+            os.close(self._process)
+        return self._code
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+
+class Piped(Begun):
+    """One whose output is read; its stdin is a text, or nothing."""
+
+    def __init__(self, words: Sequence[object], *, cwd: Path, env: Mapping[str, str], stdin: str = "") -> None:
+        (read, write), (self._out, out), (self._err, err) = os.pipe(), os.pipe(), os.pipe()
+        os.write(write, stdin.encode())
+        os.close(write)
+        try:
+            super().__init__(words, cwd=cwd, env=env, streams=(read, out, err))
+        finally:
+            for stream in (read, out, err):
+                os.close(stream)
+
+    def read(self) -> tuple[str, str]:
+        """What it writes until it ends."""
+        found = {self._out: b"", self._err: b""}
+        deadline = time.monotonic() + PATIENCE
+        with selectors.DefaultSelector() as waiting:
+            for stream in found:
+                waiting.register(stream, selectors.EVENT_READ)
+            while waiting.get_map():
+                assert time.monotonic() < deadline, f"it hangs: {found}"
+                for key, _ in waiting.select(1):
+                    data = os.read(key.fd, 1 << 16)
+                    found[key.fd] += data
+                    if not data:
+                        waiting.unregister(key.fd)
+        return found[self._out].decode(), found[self._err].decode()
+
+    def close(self) -> None:
+        super().close()
+        for stream in (self._out, self._err):
+            os.close(stream)
+
+
+@functools.cache
+def _starter() -> socket.socket:
+    """The one that begins them, for as long as this process lives."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cli.starter"], cwd=ROOT, env=env, stdin=theirs, start_new_session=True
+        )
+
+    def end() -> None:
+        ours.close()
+        process.wait(PATIENCE)
+
+    atexit.register(end)
+    return ours

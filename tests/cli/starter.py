@@ -1,0 +1,90 @@
+"""A process that has the imports behind it, and becomes each command that it is sent: `python -m tests.cli.starter`.
+
+A command is a process of its own, with a directory, an environment and streams of its own, and ends as Python ends.
+Only what nearly all of them load is there already, which is most of what a short command costs. What the command line
+itself imports for a command is still imported by that command.
+
+Stdin is a socket. Each message on it begins a command: JSON, the command's three streams, and a socket that is given
+a descriptor of the process, and at the end its exit code.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import socket
+import sys
+import termios
+from typing import Any
+
+LOADED = (
+    "anyio._backends._asyncio", "dotenv", "networkx", "orchestrator.cli.app",
+    "orchestrator.context", "orchestrator.executor", "orchestrator.models", "orchestrator.nodes",
+    "orchestrator.render", "orchestrator.stores.sqlite", "orchestrator.tools", "sqlite3", "yaml",
+)  # fmt: skip
+
+
+def become(order: dict[str, Any], streams: list[int]) -> None:
+    """Be the command, from the first of its lines to the end of the process."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    if order["terminal"]:  # as a login does
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 - for the rest of the process
+    sys.stdout = sys.__stdout__ = open(1, "w", 1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.path[0] = order["cwd"]
+    sys.argv[1:] = order["words"]
+    runpy.run_module("orchestrator", run_name="__main__", alter_sys=True)
+
+
+def serve() -> tuple[dict[str, Any], list[int]] | None:
+    """Begin commands until nobody sends one any more; in the process of a command: what it is to be."""
+    with socket.socket(fileno=os.dup(0)) as orders, selectors.DefaultSelector() as waiting:
+        waiting.register(orders, selectors.EVENT_READ)
+        while True:
+            for key, _ in waiting.select():
+                if key.data is not None:
+                    waiting.unregister(key.fd)
+                    os.close(key.fd)
+                    pid, asker = key.data
+                    with asker:
+                        asker.sendall(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+                    continue
+                data, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 4)
+                if not data:
+                    return None
+                *streams, answers = descriptors
+                asker = socket.socket(fileno=answers)
+                pid = os.fork()
+                if pid == 0:
+                    asker.close()
+                    for other in waiting.get_map().values():
+                        if other.data is not None:
+                            os.close(other.fd)
+                            other.data[1].close()
+                    return json.loads(data), streams
+                process = os.pidfd_open(pid)
+                socket.send_fds(asker, [b"begun"], [process])
+                waiting.register(process, selectors.EVENT_READ, (pid, asker))
+                for stream in streams:
+                    os.close(stream)
+
+
+if __name__ == "__main__":
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.freeze()  # who looks for garbage in what is shared gets a copy of it
+    found = serve()
+    if found is not None:
+        become(*found)
