@@ -1,20 +1,48 @@
 """Models: what is said to them, and who answers. Importing this loads no provider's package."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, calling_key, calling_node
 from orchestrator.models.messages import Message, Reply, ToolCall, assistant, system, tool_result, user, with_results
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.openai import OpenAIModel
 from orchestrator.models.refs import model_from_ref
+from orchestrator.models.text import TextProtocol
+
+if TYPE_CHECKING:
+    from orchestrator.models.middleware import (
+        Ask,
+        Cache,
+        Cassette,
+        Fallback,
+        Hook,
+        Logged,
+        Middleware,
+        MiddlewareModel,
+        RateLimit,
+        with_middleware,
+    )
 
 __all__ = [
+    "Ask",
+    "Cache",
+    "Cassette",
+    "Fallback",
+    "Hook",
+    "Logged",
     "Message",
+    "Middleware",
+    "MiddlewareModel",
     "Model",
     "ModelEvent",
     "ModelRequest",
     "OfflineModel",
     "OpenAIModel",
+    "RateLimit",
     "Reply",
     "RequestModel",
+    "TextProtocol",
     "ToolCall",
     "assistant",
     "calling_key",
@@ -23,5 +51,16 @@ __all__ = [
     "system",
     "tool_result",
     "user",
+    "with_middleware",
     "with_results",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".middleware", __name__), name)  # late: most programs need none of them
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

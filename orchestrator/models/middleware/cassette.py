@@ -63,7 +63,7 @@ class Cassette(Middleware):
             ValueError: the file is no cassette.
         """
         self._tape = Tape(Path(path))
-        self._mode = _mode(mode, self._tape.path.exists())
+        self._mode: CassetteMode = _mode(mode, self._tape.path.exists())
         self._strict, self._repeat, self._redact = strict, repeat, redact
         self._faults: list[str] = []
         if self._mode == "replay" or (self._mode == "add" and self._tape.path.exists()):
@@ -178,5 +178,5 @@ def _mode(mode: CassetteMode, there: bool) -> CassetteMode:
     said = os.environ.get(_VARIABLE, "auto") or "auto" if mode == "auto" else mode
     if said not in _MODES:
         raise ValueError(f"a cassette has no mode {said!r}: there are {', '.join(_MODES)}")
-    found = said if said != "auto" else "replay" if there else "record"
-    return cast(CassetteMode, found)
+    found: str = said if said != "auto" else "replay" if there else "record"
+    return cast("CassetteMode", found)
