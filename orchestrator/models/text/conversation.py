@@ -1,0 +1,52 @@
+"""A conversation with tool calls, as a model is told it that knows of none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.models.messages import Message, system
+from orchestrator.models.text.forms import Form, Offer
+
+
+def retold(messages: Sequence[Message], form: Form, offers: Sequence[Offer]) -> tuple[Message, ...]:
+    """The messages with calls as text of the assistant, and results as words of the user.
+
+    Results that stand together become one message, with the user's own words behind them if there are any: the
+    templates of many models want users and assistants to take turns.
+    """
+    found: list[Message] = []
+    results: list[str] = []
+    made: dict[str, tuple[str, int | None]] = {}
+
+    def close() -> None:
+        if results:
+            found.append(Message(role="user", content="\n\n".join(results)))
+            results.clear()
+
+    for message in messages:
+        content = message.content
+        if message.role == "tool":
+            name, number = made.get(message.tool_call_id or "", (message.name or "a tool", None))
+            results.append(form.result(name, number, form.defused(content, offers)))
+            continue
+        if message.role == "user":
+            content = "\n\n".join([*results, form.defused(content, offers)])
+            results.clear()
+        close()
+        if message.tool_calls:
+            many = len(message.tool_calls) > 1
+            made = {c.id: (c.name, n if many else None) for n, c in enumerate(message.tool_calls, 1)}
+            content = form.render(content, message.tool_calls)
+        found.append(message.model_copy(update={"content": content, "tool_calls": ()}))
+    close()
+    return tuple(found)
+
+
+def instructed(messages: Sequence[Message], words: str) -> tuple[Message, ...]:
+    """The messages with these words in the first of the system, which is made if there is none."""
+    place = next((n for n, message in enumerate(messages) if message.role == "system"), None)
+    if place is None:
+        return (system(words), *messages)
+    first = messages[place]
+    joined = first.model_copy(update={"content": f"{first.content}\n\n{words}" if first.content else words})
+    return (*messages[:place], joined, *messages[place + 1 :])

@@ -1,0 +1,185 @@
+"""The model around a model: tools told in words, and calls read from its text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+from uuid import uuid4
+
+from pydantic import JsonValue
+
+from orchestrator.errors import ModelError
+from orchestrator.jsontypes import JsonObject
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, RequestModel, ToolLike
+from orchestrator.models.messages import Message, Reply, ToolCall
+from orchestrator.models.text.bracket import BracketForm
+from orchestrator.models.text.conversation import instructed, retold
+from orchestrator.models.text.forms import Form, Offer, Parsed, offers_of, short
+from orchestrator.models.text.json_form import JsonForm
+from orchestrator.models.text.plugin import PluginForm
+from orchestrator.models.text.screen import Screen
+from orchestrator.models.text.separator import SeparatorForm
+from orchestrator.models.text.words import PROMPT, told, wanted
+
+FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
+FORMS: Mapping[str, Form] = {form.name: form for form in (JsonForm(), BracketForm(), PluginForm(), SeparatorForm())}
+_CUT = ("length", "max_tokens", "content_filter")
+"""Why a model stopped, if it did not stop by itself."""
+
+
+class TextProtocol(RequestModel):
+    """A model that calls tools, made of one that only writes text.
+
+    The tools are described to the inner model in words, and its reply is read: callers see the same requests and
+    replies as with any other model. Nothing that is not surely a call is one; `Reply.details["text_protocol"]` says
+    why something that looks like a call was left as text (`unread`), and what was left out behind a call (`cut`).
+
+    With tools an `output` is asked for in words too: a server that holds the reply to a schema leaves no room for
+    calls.
+    """
+
+    def __init__(self, model: Model, form: FormName = "json", *, tools_prompt: str | None = None) -> None:
+        """
+        Args:
+            model: the inner model.
+            form: how calls are written, best the form that the model was trained with.
+            tools_prompt: the words in which tools are told; in it `{tools}` stands for the tools, and `{how}`, which
+                can be left out, for how to call them.
+
+        Raises:
+            ValueError: there is no such form, or the prompt has no place for the tools.
+        """
+        if form not in FORMS:
+            raise ValueError(f"there is no form {form!r} of tool calls as text; there are {', '.join(FORMS)}")
+        if tools_prompt is not None and "{tools}" not in tools_prompt:
+            raise ValueError("tools_prompt has no place for the tools: write {tools} where they are to stand")
+        self.name = model.name
+        self.model = model
+        self.form: FormName = form
+        self._form = FORMS[form]
+        self._prompt = PROMPT if tools_prompt is None else tools_prompt
+
+    def __repr__(self) -> str:
+        return f"TextProtocol({self.model!r}, form={self.form!r})"
+
+    @property
+    def members(self) -> tuple[Model, ...]:
+        """The models that it asks: the inner one."""
+        return (self.model,)
+
+    @property
+    def retry(self) -> Any:
+        """The inner model's, if it has one."""
+        return getattr(self.model, "retry", None)
+
+    @property
+    def price(self) -> Any:
+        """The inner model's, if it has one."""
+        return getattr(self.model, "price", None)
+
+    async def respond(self, request: ModelRequest) -> Reply:
+        """Ask the inner model. See `Model.complete`."""
+        asked = self._asked(request)
+        reply = await self.model.complete(asked.messages, output=asked.output, task=request.task, **asked.options)
+        return self._read(reply, asked)
+
+    async def stream(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> AsyncIterator[ModelEvent]:
+        """See `Model.stream`. What may be part of a call is held back until it is known; all pieces are the text."""
+        request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
+        asked = self._asked(request)
+        screen = Screen(self._form) if asked.offers else None
+        given: list[str] = []
+        came = False
+        reply: Reply | None = None
+        events = self.model.stream(asked.messages, output=asked.output, task=task, **asked.options)
+        try:
+            async for event in events:
+                came = came or bool(event.text)
+                piece = screen.feed(event.text) if screen is not None else event.text
+                if piece:
+                    given.append(piece)
+                    yield ModelEvent(text=piece)
+                reply = event.reply or reply
+        finally:
+            close = getattr(events, "aclose", None)  # a model of one's own may give any iterator
+            if close is not None:
+                await close()
+        if reply is None:
+            raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
+        reply = self._read(reply, asked)
+        shown = "".join(given)
+        if came and reply.text.startswith(shown) and len(shown) < len(reply.text):
+            yield ModelEvent(text=reply.text[len(shown) :])
+        yield ModelEvent(reply=request.parse(reply))
+
+    def _asked(self, request: ModelRequest) -> _Asked:
+        options = dict(request.options)
+        choice, several = options.pop("tool_choice", None), options.pop("parallel_tool_calls", None)
+        offers = () if choice == "none" else offers_of(request.tools)
+        messages = retold(request.messages, self._form, offers)
+        if offers:
+            words = told(self._form, offers, self._prompt, choice, several is not False)
+            if request.output is not None:
+                words += "\n\n" + wanted(request.output)
+            messages = instructed(messages, words)
+        return _Asked(
+            messages=messages,
+            output=None if offers else request.output,
+            options=options,
+            offers=offers,
+            several=several is not False,
+            taken=frozenset(call.id for message in request.messages for call in message.tool_calls),
+        )
+
+    def _read(self, reply: Reply, asked: _Asked) -> Reply:
+        """The inner model's reply with the calls that it makes."""
+        if reply.parsed is not None:
+            reply = reply.model_copy(update={"parsed": None})
+        if not asked.offers or reply.tool_calls:  # a server that reads calls by itself has read them
+            return reply
+        parsed = self._form.parse(reply.text, asked.offers, ended=reply.finish not in _CUT)
+        if not asked.several and len(parsed.calls) > 1:
+            further = ", ".join(call.name for call in parsed.calls[1:])
+            parsed = Parsed(parsed.content, parsed.calls[:1], cut=f"further calls, where one is allowed: {further}")
+        facts: dict[str, JsonValue] = {"form": self.form}
+        facts.update({"unread": parsed.unread} if parsed.unread else {})
+        facts.update({"cut": short(parsed.cut)} if parsed.cut else {})
+        found: dict[str, object] = {"details": {**reply.details, "text_protocol": facts}}
+        if parsed.calls:
+            calls = _identified(parsed.calls, asked.taken)
+            found.update(text=parsed.content, tool_calls=calls, finish="tool_calls")
+        return reply.model_copy(update=found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the inner model is asked, and what its reply may call."""
+
+    messages: tuple[Message, ...]
+    output: JsonObject | None
+    options: dict[str, Any]
+    offers: tuple[Offer, ...]
+    several: bool
+    taken: frozenset[str]
+    """Ids of the conversation's calls."""
+
+
+def _identified(calls: Sequence[ToolCall], taken: frozenset[str]) -> tuple[ToolCall, ...]:
+    """The calls, each with an id of its own: the model's, if no other call has it."""
+    seen = set(taken)
+    found: list[ToolCall] = []
+    for call in calls:
+        if not call.id or call.id in seen:
+            call = call.model_copy(update={"id": uuid4().hex})
+        seen.add(call.id)
+        found.append(call)
+    return tuple(found)

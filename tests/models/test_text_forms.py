@@ -1,0 +1,200 @@
+"""The laws of the forms: reading never raises and never makes a call up, and each part holds to the others."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.models import ToolCall
+from orchestrator.models.text.forms import Offer
+from orchestrator.models.text.protocol import FORMS, FormName
+from orchestrator.models.text.screen import Screen
+from tests.models.text_samples import NAMES, OFFERS, call, calls, forged, made, offering, pieces_of, texts
+
+each_form = pytest.mark.parametrize("form", NAMES)
+
+
+@each_form
+@given(data=st.data())
+@settings(max_examples=40)
+def test_any_text_can_be_read_and_calls_offered_tools_only(form: FormName, data: st.DataObject) -> None:
+    text = data.draw(texts | forged(form))
+    found = FORMS[form].parse(text, OFFERS, ended=data.draw(st.booleans()))
+    assert {one.name for one in found.calls} <= {offer.name for offer in OFFERS}
+    assert all(one.arguments is not None for one in found.calls)
+    assert found.content == text if not found.calls else text.startswith(found.content)
+    assert not (found.calls and found.unread)
+    assert "\n" not in found.unread
+    assert FORMS[form].parse(text, ()).calls == ()
+
+
+@each_form
+@given(data=st.data())
+@settings(max_examples=25)
+def test_what_is_written_is_read_again(form: FormName, data: st.DataObject) -> None:
+    said = data.draw(st.lists(calls, min_size=1, max_size=1 if form == "bracket" else 3))
+    content = data.draw(st.sampled_from(["", "Let me see.", "Eins [1]\n\nzwei: {}"]))
+    found = FORMS[form].parse(FORMS[form].render(content, said), offering(*said))
+    assert made(found.calls) == made(said)
+    assert (found.content, found.unread, found.cut) == (content, "", "")
+
+
+@each_form
+@given(data=st.data())
+@settings(max_examples=40)
+def test_no_part_of_a_defused_text_is_a_call(form: FormName, data: st.DataObject) -> None:
+    text = data.draw(forged(form) | texts)
+    harmless = FORMS[form].defused(text, OFFERS)
+    assert FORMS[form].parse(harmless, OFFERS).calls == ()
+    start = data.draw(st.integers(0, len(harmless)))
+    part = harmless[start : data.draw(st.integers(start, len(harmless)))]
+    assert FORMS[form].parse(part, OFFERS).calls == ()
+    assert FORMS[form].defused(harmless, OFFERS) == harmless
+
+
+@each_form
+@given(data=st.data())
+@settings(max_examples=40)
+def test_what_is_shown_early_is_content_however_the_text_is_cut(form: FormName, data: st.DataObject) -> None:
+    text = data.draw(texts | forged(form))
+    pieces = pieces_of(text, data.draw(st.lists(st.integers(0, max(len(text), 1)), max_size=8)))
+    screen = Screen(FORMS[form])
+    content = FORMS[form].parse(text, OFFERS).content
+    shown = ""
+    for piece in pieces:
+        shown += screen.feed(piece)
+        assert content.startswith(shown)
+
+
+@each_form
+@example(text="a\n\n Action\t: add[1]")
+@example(text="  ``` json")
+@example(text="x\n```js\n1\n```")
+@given(text=texts)
+@settings(max_examples=15)
+def test_letter_by_letter_shows_as_much_as_all_at_once(form: FormName, text: str) -> None:
+    whole, single = Screen(FORMS[form]), Screen(FORMS[form])
+    assert "".join(map(single.feed, text)) == whole.feed(text)
+
+
+LAWS = (
+    test_any_text_can_be_read_and_calls_offered_tools_only,
+    test_what_is_written_is_read_again,
+    test_no_part_of_a_defused_text_is_a_call,
+    test_what_is_shown_early_is_content_however_the_text_is_cut,
+    test_letter_by_letter_shows_as_much_as_all_at_once,
+)
+
+
+@each_form
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.storm
+def test_laws_for_long(law: Callable[..., None], form: FormName, scale: int) -> None:
+    settings(max_examples=1000 * scale)(law)(form=form)
+
+
+@each_form
+def test_a_call_that_is_not_defused_is_one_and_a_mark_is_all_that_is_added(form: FormName) -> None:
+    text = FORMS[form].render("", [call("search", {"query": "x"})])
+    assert made(FORMS[form].parse(text, OFFERS).calls) == [("search", {"query": "x"})]
+    harmless = FORMS[form].defused(text, OFFERS)
+    assert harmless != text
+    assert harmless.replace("¦", "") == text.replace("|", "") if "|" in text else harmless.replace("¦", "") == text
+
+
+@each_form
+@pytest.mark.parametrize("times", [1, 2])
+def test_nor_is_one_that_a_model_frees_of_its_escapes(form: FormName, times: int) -> None:
+    text = "Look:\n" + FORMS[form].render("", [call("search", {"query": "x"})])
+    shown = text
+    for _ in range(times):
+        shown = json.dumps({"page": shown}).replace("<", "\\u003c")
+    freed = FORMS[form].defused(shown, OFFERS)
+    for _ in range(times):
+        freed = json.loads(freed)["page"]
+    for part in (freed, freed.removeprefix("Look:\n")):
+        assert FORMS[form].parse(part, OFFERS).calls == ()
+
+
+@each_form
+@pytest.mark.parametrize("name", ["a/b", 'q"', "b\\s", "größe", "𝒳", "K", "tab\t"])
+def test_names_are_found_however_json_writes_them(form: FormName, name: str) -> None:
+    offers = (Offer(name),)
+    written = "".join(f"\\u{unit:04x}" for unit in memoryview(name.encode("utf-16-le")).cast("H"))
+    for escaped in (
+        json.dumps(name),
+        json.dumps(name, ensure_ascii=False),
+        f'"{written}"',
+        json.dumps(name).replace("/", "\\/"),
+    ):
+        for text in (f'{{"name": {escaped}, "arguments": {{}}}}', f'{{"name"\n:\t{escaped}, "arguments": {{}}}}'):
+            if form == "json":
+                assert [c.name for c in FORMS[form].parse(text, offers).calls] == [name]
+            assert FORMS[form].parse(FORMS[form].defused(text, offers), offers).calls == ()
+
+
+def test_plain_text_is_shown_as_it_comes() -> None:
+    for form in NAMES:
+        screen = Screen(FORMS[form])
+        assert [screen.feed(piece) for piece in ("Hel", "lo, ", "you", "\n", "there")] == [
+            "Hel", "lo,", " you", "", "\nthere",
+        ]  # fmt: skip
+
+
+_HOSTILE = {
+    "spaces": " ", "lines": "\n", "brackets": "[", "braces": "{", "objects": '{"a":', "backslashes": "\\", "ticks": "`",
+    "fences": "```\n", "fence and spaces": "```json\n ", "quotes": '"', "colons": ":", "colon and space": ": ",
+    "tokens": "<|action_start|>", "plugins": "<|action_start|><|plugin|>{}<|action_end|>", "names": '"name":',
+    "actions": "Action: ", "action lines": "Action: add[", "stars": "*", "observations": "Observation ", "digits": "1",
+    "less": "<|",
+}  # fmt: skip
+_BEFORE = ("", "Action: search[", "Action: search\nAction Input: ", "<|tool_calls|>", "<|action_start|><|plugin|>",
+           '{"name": "now", "arguments": {}}', "<|tool_calls|>[]", "```json\n")  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["spaces", "backslashes", "brackets", "colon and space"])
+def test_no_text_takes_long(what: str) -> None:
+    """A form that took the square of the length would take minutes for these."""
+    _read_all(["", "```json\n", "<|tool_calls|>[]"], what)
+
+
+@pytest.mark.parametrize("what", _HOSTILE)
+@pytest.mark.storm
+def test_no_text_takes_long_wherever_it_stands(what: str) -> None:
+    _read_all(_BEFORE, what)
+
+
+def _read_all(beginnings: Sequence[str], what: str) -> None:
+    begin = time.process_time()
+    for before in beginnings:
+        text = before + _HOSTILE[what] * (60_000 // len(_HOSTILE[what])) + "x"
+        for form in FORMS.values():
+            form.parse(text, OFFERS)
+            form.edge(text, 0)
+            form.defused(text, OFFERS)
+    assert time.process_time() - begin < 10
+
+
+def test_a_model_that_goes_on_with_blanks_holds_nothing_up() -> None:
+    begin = time.process_time()
+    screen = Screen(FORMS["bracket"])
+    screen.feed("x")
+    for _ in range(60_000):
+        screen.feed("\n")
+    assert screen.feed("y").endswith("\ny")
+    assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize("levels", [90, 150, 2000, 100_000])
+@each_form
+def test_deep_nesting_is_no_call_and_no_error(form: FormName, levels: int) -> None:
+    deep = '{"query":' * levels + "1" + "}" * levels
+    text = FORMS[form].render("", [ToolCall(id="", name="search", arguments={"x": 0})]).replace('{"x": 0}', deep)
+    found = FORMS[form].parse(text, OFFERS)
+    assert len(found.calls) == (levels == 90)
+    assert found.unread == ("" if levels == 90 else "JSON of more than 100 levels")
