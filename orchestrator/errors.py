@@ -28,7 +28,8 @@
     │   └── SecretInState
     ├── ToolError                 a tool says why it cannot do what was asked
     ├── ModelError                a model call failed
-    │   └── ModelUnavailable      worth trying again (`retryable`)
+    │   ├── ModelUnavailable      worth trying again (`retryable`)
+    │   └── ModelMisconfigured    key, model name, address or account: to be mended outside of the graph
     └── StoreError                a journal cannot be read or written
         ├── StoreCorrupt
         ├── StoreUnavailable      disk full, read-only file, locked
@@ -60,6 +61,8 @@ class OrchestratorError(Exception):
     """Base of every error of this library."""
 
     retryable: ClassVar[bool] = False
+    resumable: ClassVar[bool] = False
+    """Whether it is the surroundings that are at fault: a run that ends by it is interrupted, not failed."""
 
 
 class GraphError(OrchestratorError):
@@ -214,10 +217,17 @@ class ModelUnavailable(ModelError):
     """Raised when a model could not be reached or refused for now; `retry_after` is in seconds."""
 
     retryable = True
+    resumable = True
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         self.retry_after = retry_after
         super().__init__(message)
+
+
+class ModelMisconfigured(ModelError):
+    """Raised when a server will not answer before a key, a model's name, an address or an account is mended."""
+
+    resumable = True
 
 
 class StoreError(OrchestratorError):

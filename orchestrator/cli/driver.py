@@ -16,7 +16,8 @@ from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Code
 from orchestrator.cli.output import nobody_reads, out_line, warn
 from orchestrator.cli.reading import load
-from orchestrator.errors import InvalidAnswer, RunUnknown, StaleAnswer
+from orchestrator.cli.redaction import redacted
+from orchestrator.errors import InvalidAnswer, ModelError, RunUnknown, StaleAnswer
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
@@ -111,8 +112,12 @@ def drive(
         run = run_async(work)
     except Interrupted:
         return _interrupted(url, run_id, manner)
-    except (BrokenPipeError, ExceptionGroup) as error:
-        if not isinstance(error, BrokenPipeError) and not isinstance(alone(error), BrokenPipeError):
+    except (BrokenPipeError, ModelError, ExceptionGroup) as group:
+        error = alone(group)
+        if isinstance(error, ModelError):
+            warn(f"error: {redacted(str(error))}")
+            return _interrupted(url, run_id, manner, code=exits.FAILED)
+        if not isinstance(error, BrokenPipeError):
             raise
         nobody_reads()  # whoever read the events has gone
         return _interrupted(url, run_id, manner)
@@ -132,17 +137,17 @@ def conclude(run: Run, manner: Manner) -> None:
         report.tell(run, manner.go_on, json=manner.json)
 
 
-def _interrupted(url: str, run_id: str, manner: Manner) -> int:
+def _interrupted(url: str, run_id: str, manner: Manner, *, code: int = exits.INTERRUPTED) -> int:
     try:
         run = load(url, run_id)
     except RunUnknown:
         warn("interrupted; the store was in memory" if manner.go_on.gone else "interrupted before the run began")
-        return exits.INTERRUPTED
+        return code
     try:
         conclude(run, manner)
     except BrokenPipeError:
         nobody_reads()
-    return exits.of_status(run.status) if run.status in FINAL else exits.INTERRUPTED
+    return exits.of_status(run.status) if run.status in FINAL else code
 
 
 @asynccontextmanager

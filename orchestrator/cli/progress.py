@@ -65,6 +65,9 @@ class Plain:
             case "effect_intended":
                 self._calls[str(data.get("key"))] = _call(event)
                 return None
+            case "effect_settled" if data.get("next_at") is not None and data.get("tries"):
+                wait = words.lasting(max(0.0, _number(data.get("next_at")) - _number(data.get("ended"))))
+                return f"  {place}: {_fault(data.get('error'))}; tried again in {wait}"
             case "effect_settled":
                 return self._settled(event, place)
             case "answered":

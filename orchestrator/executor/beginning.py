@@ -36,7 +36,7 @@ async def begin(
     graph = host.given.graph(graph, name) if isinstance(graph, str) else graph
     host.given.graphs.setdefault(graph.name, graph)
     host.given.begun[graph.content] = graph
-    host.given.check(graph)
+    host.given.check(graph, limits)
     values = graph.initial(given)
     try:
         return await host.create(

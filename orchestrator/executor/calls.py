@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -12,7 +13,7 @@ import anyio
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ModelError
-from orchestrator.executor.effects import Effect, result_of, witness
+from orchestrator.executor.effects import Effect, witness
 from orchestrator.executor.unknown import uncertain
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import cleaned, digest
@@ -135,45 +136,38 @@ class LedgeredModel:
         effect = self._effect(request)
         ledger = self._context.ledger
         settled, ticket = await ledger.begin(effect)
-        if ticket is None:
-            yield ModelEvent(reply=request.parse(result_of(settled, effect)))
-            return
-        events: AsyncIterator[ModelEvent] | None = None
-        try:
-            reply: Reply | None = None
-            ledger.read_here(ticket)
-            watching = witness.get()
-            self._called(ticket.key)
-            events = (
-                self._model.stream(
-                    request.messages, request.tools, request.output, task=request.task, **request.options
-                )
-                if watching is None
-                else _whole(watching.call(effect, ticket.key))
-            )
-            async for event in events:
-                calling_key.set(None)  # it was sent; what the reader does meanwhile is no part of this call
-                if event.text:
-                    self._context.tell("token", text=event.text)
-                if event.reply is None:
-                    yield event
-                else:
-                    reply = event.reply
+        reply: Reply | None = None
+        shown = False
+        while ticket is not None and reply is None:
+            try:
+                ledger.read_here(ticket)
+                watching = witness.get()
+                self._called(ticket.key)
+                source = self._pieces(request) if watching is None else _once(watching.call(effect, ticket.key))
+                async with closing(source) as events:  # also when the node stops reading
+                    async for event in events:
+                        calling_key.set(None)  # it was sent; what the reader does meanwhile is no part of this call
+                        self._tell(event)
+                        if event.reply is None:
+                            shown = True
+                            yield event
+                        else:
+                            reply = event.reply
+                if reply is None:
+                    raise self._no_reply()
+                reply = ledger.end(ticket, effect, _bare(reply))
+            except GeneratorExit:
+                ledger.put_down(ticket)
+                raise
+            except BaseException as error:
+                # What the node has read of a reply cannot be taken back: then the next try is a matter of its step.
+                if not ledger.broke(ticket, error, None if shown else effect):
+                    raise
+            finally:
+                calling_key.set(None)
             if reply is None:
-                raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
-            reply = ledger.end(ticket, effect, _bare(reply))
-        except GeneratorExit:
-            ledger.put_down(ticket)
-            raise
-        except BaseException as error:
-            ledger.broke(ticket, error)
-            raise
-        finally:
-            calling_key.set(None)
-            close = getattr(events, "aclose", None)
-            if close is not None:  # its connection, when the node stops reading
-                await close()
-        yield ModelEvent(reply=request.parse(reply))
+                ticket = await ledger.once_more(effect, ticket)
+        yield ModelEvent(reply=request.parse(ledger.known(settled, effect) if reply is None else reply))
 
     def _called(self, key: str) -> None:
         calling_node.set(self._context.node)
@@ -186,11 +180,9 @@ class LedgeredModel:
         async def run(key: str) -> Reply:
             self._called(key)
             try:
-                return _bare(
-                    await self._model.complete(
-                        request.messages, request.tools, request.output, task=request.task, **request.options
-                    )
-                )
+                # Who watches a run wants to see a reply come, whether or not the node does.
+                watched = self._context.live.watchers and getattr(self._model, "streams", False)
+                return _bare(await (self._watched(request) if watched else self._whole(request)))
             finally:
                 calling_key.set(None)
 
@@ -204,11 +196,51 @@ class LedgeredModel:
             encode=lambda reply: reply.data(),
             decode=Reply.model_validate,
             usage=lambda reply: reply.usage,
+            retry=getattr(self._model, "retry", None),
         )
 
+    async def _whole(self, request: ModelRequest) -> Reply:
+        return await self._model.complete(
+            request.messages, request.tools, request.output, task=request.task, **request.options
+        )
 
-async def _whole(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
+    def _pieces(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        return self._model.stream(request.messages, request.tools, request.output, task=request.task, **request.options)
+
+    async def _watched(self, request: ModelRequest) -> Reply:
+        reply: Reply | None = None
+        async with closing(self._pieces(request)) as events:
+            async for event in events:
+                self._tell(event)
+                reply = event.reply or reply
+        if reply is None:
+            raise self._no_reply()
+        return reply
+
+    def _tell(self, event: ModelEvent) -> None:
+        """Show a piece of a reply to who watches."""
+        if event.reasoning:
+            self._context.tell("token", text=event.text, reasoning=event.reasoning)
+        elif event.text:
+            self._context.tell("token", text=event.text)
+
+    def _no_reply(self) -> ModelError:
+        return ModelError(f"model {self.name!r} ended its stream without a whole reply")
+
+
+async def _once(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
     yield ModelEvent(reply=await reply)
+
+
+@asynccontextmanager
+async def closing(events: AsyncIterator[ModelEvent]) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+    """Close a stream at the end, and with it its connection, if it can be closed."""
+    try:
+        yield events
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def _bare(reply: Reply) -> Reply:

@@ -6,6 +6,7 @@ that kind in the attempt). What the journal knows of it decides:
     settled                                   its result is given back, nothing is called
     intended, end unknown, may run again      called again under the same key
     intended, end unknown, irreversible       `reconcile` if there is one, else (or if it fails) a question
+    failed, and to be tried again             tried again, at the time that the journal says
     suspended by a question of its own        begun anew when that is answered
     not there                                 called, unless that would leave a settled irreversible one behind
 
@@ -18,6 +19,7 @@ the step touches nothing outside any more, whatever its node catches.
 from __future__ import annotations
 
 import inspect
+import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -27,8 +29,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
+from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError, ReplayMismatch, message_of
 from orchestrator.executor.asking import answer_to
+from orchestrator.executor.failing import wait_before
 from orchestrator.executor.signals import Lost, Refused, Suspend, at_home
 from orchestrator.executor.unknown import uncertain, unknown_question, verdict
 from orchestrator.jsontypes import cleaned, digest
@@ -38,7 +42,7 @@ from orchestrator.kernel.token import mix
 
 if TYPE_CHECKING:
     from orchestrator.executor.stepping import StepContext
-    from orchestrator.graph.limits import Usage
+    from orchestrator.graph.limits import Retry, Usage
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectClass, EffectKind
 
@@ -77,6 +81,8 @@ class Effect(Generic[T]):
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
     taken: Callable[[object], object] | None = None
     """What a person says came of it, as it is journaled; raises if it cannot have come of it. Else `decode` does."""
+    retry: Retry | None = None
+    """Which failures another try of the same call may mend. The tries are journaled."""
 
 
 class Witness(Protocol):
@@ -102,12 +108,15 @@ class Ticket:
     key: str
     started: float
     irreversible: bool
+    digest: str = ""
+    occurrence: int = 0
+    tries: int = 1
 
 
 class Ledger:
     """The effects of one attempt of one activation, against what the journal knows of them."""
 
-    __slots__ = ("_asking", "_context", "_counts", "_flying", "_landed", "_reading", "_reused", "_used")
+    __slots__ = ("_asking", "_context", "_counts", "_failed", "_flying", "_landed", "_reading", "_reused", "_used")
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
@@ -121,6 +130,8 @@ class Ledger:
         """Those inside of which something asks: they wait for the step's suspension, and it not for them."""
         self._reading: dict[str, tuple[Ticket, int]] = {}
         """Those whose results the node reads piece by piece, and the id of the task that does."""
+        self._failed: list[tuple[BaseException, Ticket]] = []
+        """What was raised into the node, and by which of them."""
 
     async def perform(self, effect: Effect[T]) -> T:
         """Do an effect, or give back what the journal says came of it.
@@ -132,21 +143,21 @@ class Ledger:
             Suspend: somebody has to say first what became of it.
         """
         settled, ticket = await self.begin(effect)
-        if ticket is None:
-            return result_of(settled, effect)
-        watching = witness.get()
-        inside = _inside.set((*_inside.get(), ticket.key))
-        try:
-            done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
-            if self._suspended_in(ticket.key):
-                self._context.go_on()
-            value = self.end(ticket, effect, done)
-        except BaseException as error:
-            self.broke(ticket, error)
-            raise
-        finally:
-            _inside.reset(inside)
-        return value
+        while ticket is not None:
+            watching = witness.get()
+            inside = _inside.set((*_inside.get(), ticket.key))
+            try:
+                done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
+                if self._suspended_in(ticket.key):
+                    self._context.go_on()
+                return self.end(ticket, effect, done)
+            except BaseException as error:
+                if not self.broke(ticket, error, effect):
+                    raise
+            finally:
+                _inside.reset(inside)
+            ticket = await self.once_more(effect, ticket)
+        return self.known(settled, effect)
 
     async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
         """How the effect ended, if that is known; else its ticket, the intent being durable: do it, then `end` it."""
@@ -164,6 +175,9 @@ class Ledger:
             return None, await self._intend(effect, key, wanted, occurrence, again=False)
         key = entry.intended.key
         self._used.add(key)
+        if entry.tried is not None:
+            waits = Ticket(key, 0.0, False, wanted, occurrence, entry.tried.tries)
+            return None, await self.once_more(effect, waits)
         settled = None if _suspended(entry) else _settled(entry)
         if settled is not None and not (settled.unknown and entry.intended.attempt != context.attempt):
             watching = witness.get()
@@ -176,7 +190,18 @@ class Ledger:
             if found is not None:
                 self._reused.add(key)
                 return found, None
-        return None, await self._intend(effect, key, wanted, occurrence, again=True)
+        before = entry.settled
+        tries = before.tries + 1 if before is not None and before.next_at is not None else 1
+        return None, await self._intend(effect, key, wanted, occurrence, again=True, tries=tries)
+
+    def known(self, settled: EffectSettled | None, effect: Effect[T]) -> T:
+        """What the journal says came of an effect; see `result_of`."""
+        try:
+            return result_of(settled, effect)
+        except ModelError as error:
+            if settled is not None:
+                self._failed.append((error, Ticket(settled.key, settled.started, False)))
+            raise
 
     def read_here(self, ticket: Ticket) -> None:
         """The result of this effect comes in pieces, and what this task does between two of them is up to the node."""
@@ -193,24 +218,67 @@ class Ledger:
         self._land(ticket, result=result, usage=usage, unknown=unknown)
         return value
 
-    def broke(self, ticket: Ticket, error: BaseException) -> None:
-        """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled."""
+    def broke(self, ticket: Ticket, error: BaseException, effect: Effect[Any] | None = None) -> bool:
+        """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled.
+
+        Args:
+            effect: it, if it may be tried again.
+
+        Returns:
+            whether it is to be tried again, `once_more`.
+        """
         if ticket.key not in self._flying:
-            return  # the attempt is over; only now somebody closed what read it
+            return False  # the attempt is over; only now somebody closed what read it
         if self._suspended_in(ticket.key):
             if ticket.irreversible:
                 self._land(ticket, error=self._context.failure_named(SUSPENDED, "it asked something first"))
             else:
                 self._flew(ticket.key)
-            return
+            return False
         if isinstance(error, Exception):
-            self._land(ticket, error=self._context.failure(error), unknown=ticket.irreversible and uncertain(error))
-            return
+            wait = None if effect is None else self._wait_before(effect, ticket, error)
+            unknown = ticket.irreversible and uncertain(error)
+            failure = self._context.failure(error)
+            self._failed.append((error, ticket))
+            self._land(ticket, error=failure, unknown=unknown, next_at=None if wait is None else time.time() + wait)
+            return wait is not None
         why = self._context.stopped()
         if why is not None:
             self._land(ticket, error=self._context.failure_named(*why), unknown=ticket.irreversible)
         else:
             self._flew(ticket.key)
+        return False
+
+    def _wait_before(self, effect: Effect[Any], ticket: Ticket, error: Exception) -> float | None:
+        """Seconds until the call is tried again; None if it is not, or if that is up to the node's own `retry`."""
+        own = self._context.spec.retry
+        if effect.retry is None or (own is not None and own.matches(error)):
+            return None
+        return wait_before(effect.retry, ticket.tries, error, random.random())
+
+    async def once_more(self, effect: Effect[Any], ticket: Ticket) -> Ticket:
+        """Wait until a failed call is due again, and intend it: the ticket of the next try."""
+        entry = self._context.live.machine.ledger.entry(ticket.key)
+        due = None if entry is None or entry.tried is None else entry.tried.next_at
+        await anyio.sleep(max(0.0, (due or 0.0) - time.time()))
+        self._context.go_on()
+        return await self._intend(
+            effect, ticket.key, ticket.digest, ticket.occurrence, again=True, tries=ticket.tries + 1
+        )
+
+    def reopen(self, error: BaseException) -> bool:
+        """Journal that the call which raised this is to be made again when the run is taken up the next time.
+
+        Returns:
+            False: it was none of this attempt's.
+        """
+        for raised, ticket in self._failed:
+            if raised is error:
+                failure = self._context.failure(error)
+                # No try counts any more: whoever takes the run up has mended something, or waited.
+                self._settle(ticket.key, ticket.started, error=failure, tries=0, next_at=time.time())
+                return True
+        return False
 
     async def settle_down(self) -> None:
         """Wait until no effect of this attempt is under way: a step is suspended between effects only."""
@@ -313,7 +381,9 @@ class Ledger:
                     found = entry
         return found
 
-    async def _intend(self, effect: Effect[T], key: str, wanted: str, occurrence: int, *, again: bool) -> Ticket:
+    async def _intend(
+        self, effect: Effect[Any], key: str, wanted: str, occurrence: int, *, again: bool, tries: int = 1
+    ) -> Ticket:
         context = self._context
         live, activation = context.live, context.activation
         inside = _inside.get()
@@ -349,7 +419,7 @@ class Ledger:
             if isinstance(error, Exception):
                 raise context.signalled(Lost(error)) from error
             raise
-        return Ticket(key, time.time(), effect.effect == "irreversible")
+        return Ticket(key, time.time(), effect.effect == "irreversible", wanted, occurrence, tries)
 
     def _broke_before(self, key: str) -> None:
         """Journal that the run stopped an effect that was intended and not begun."""
@@ -381,9 +451,13 @@ class Ledger:
         error: Failure | None = None,
         usage: Usage | None = None,
         unknown: bool = False,
+        next_at: float | None = None,
     ) -> None:
         self._flew(ticket.key)
-        self._settle(ticket.key, ticket.started, result=result, error=error, usage=usage, unknown=unknown)
+        self._settle(
+            ticket.key, ticket.started, result=result, error=error, usage=usage, unknown=unknown, tries=ticket.tries,
+            next_at=next_at,
+        )  # fmt: skip
 
     def _settle(
         self,
@@ -394,6 +468,8 @@ class Ledger:
         error: Failure | None = None,
         usage: Usage | None = None,
         unknown: bool = False,
+        tries: int = 1,
+        next_at: float | None = None,
     ) -> EffectSettled:
         live, activation = self._context.live, self._context.activation
         now = time.time()
@@ -411,6 +487,8 @@ class Ledger:
             started=started,
             ended=now,
             unknown=unknown,
+            tries=tries,
+            next_at=next_at,
         )
         live.push(record)
         live.hurry()
@@ -485,9 +563,12 @@ def result_of(settled: EffectSettled | None, effect: Effect[T]) -> T:
     if settled is not None and settled.ok:
         return effect.decode(settled.result)
     error = None if settled is None else settled.error
-    raise EffectFailed(
-        f"{effect.name}: {error.message if error else 'failed'}", type=error.type if error else "EffectFailed"
-    )
+    if error is None:
+        raise EffectFailed(f"{effect.name}: failed")
+    kind = getattr(errors, error.type, None)
+    if isinstance(kind, type) and issubclass(kind, ModelError):  # as it was raised the first time
+        raise kind(error.message)
+    raise EffectFailed(f"{effect.name}: {error.message}", type=error.type)
 
 
 def _mismatch(context: StepContext, entry: EffectEntry, why: str) -> ReplayMismatch:

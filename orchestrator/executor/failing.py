@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from orchestrator.kernel.token import Activation
 
 
+PATIENCE = 300.0
+"""Seconds: what asks to wait for longer is not waited for."""
+
+
 def failure_of(error: BaseException, activation: Activation) -> Failure:
     """An error as data, with where it happened."""
     error = alone(error)
@@ -25,14 +29,38 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
     return Failure(type=kind, message=message_of(error), node=activation.node, path=activation.path)
 
 
+def wait_before(retry: Retry, tries: int, error: BaseException, random: float) -> float | None:
+    """Seconds to wait before another try; None if none is to be made.
+
+    A server that asks for more than `PATIENCE` gets no other try now.
+    """
+    asked = getattr(error, "retry_after", None) or 0.0
+    if tries >= retry.attempts or not _mends(retry, error) or asked > PATIENCE:
+        return None
+    return max(retry.delay(tries, random), asked)
+
+
 def ended_badly(live: LiveRun, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:
     """The record for an attempt that raised an error."""
     cause = alone(error)
     failure = failure_of(cause, activation)
-    if retry is not None and activation.attempt < retry.attempts and _mends(retry, cause):
-        wait = max(retry.delay(activation.attempt, random.random()), getattr(cause, "retry_after", None) or 0.0)
+    wait = None if retry is None else wait_before(retry, activation.attempt, cause, random.random())
+    if wait is not None:
         return retried(live, activation, failure, started, wait)
     return failed(live, activation, failure, started, timeout=isinstance(cause, StepTimeout))
+
+
+def taken_somewhere(live: LiveRun, activation: Activation, error: BaseException) -> bool:
+    """Whether the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
+    at: Activation | None = activation
+    while at is not None:
+        if at.frame.plan.topology.has_route(at.node, "error"):
+            return True
+        retry = live.node_of(at).retry
+        if retry is not None and at.attempt < retry.attempts and _mends(retry, error):
+            return True
+        at = at.frame.parent
+    return False
 
 
 def failed(live: LiveRun, activation: Activation, failure: Failure, started: float, *, timeout: bool = False) -> Record:

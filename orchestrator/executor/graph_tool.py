@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from orchestrator.errors import GraphChanged, GraphUnknown, InvalidAnswer, ReplayMismatch, RunConflict, StoreError
+from orchestrator.errors import (
+    GraphChanged,
+    GraphUnknown,
+    InvalidAnswer,
+    ModelError,
+    ReplayMismatch,
+    RunConflict,
+    StoreError,
+)
 from orchestrator.executor.children import child_id
 from orchestrator.executor.signals import Lost
 from orchestrator.kernel.ledger import LASTING
@@ -56,7 +64,7 @@ class GraphTool(Tool):
                     run = await children.answer(run, question.id, answer, step.run_id)
                 except InvalidAnswer as error:  # whoever took the answer had not the tools to check it by
                     faults.setdefault(question.id, []).append(str(error))
-        except (StoreError, RunConflict, ReplayMismatch, GraphChanged) as error:
+        except (StoreError, RunConflict, ReplayMismatch, GraphChanged, ModelError) as error:
             raise step.signalled(Lost(error)) from error  # no result of the call: the run inside can go on later
         except BaseException:
             if step.stopped() is not None:

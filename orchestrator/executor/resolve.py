@@ -10,10 +10,12 @@ import anyio
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.node import UnresolvedNode
+from orchestrator.models.prices import unpriced
 
 if TYPE_CHECKING:
     from orchestrator.executor.children import Children
     from orchestrator.graph.graph import Graph
+    from orchestrator.graph.limits import Limits
     from orchestrator.graph.node import Node
     from orchestrator.models.base import Model
     from orchestrator.tools.tool import Tool
@@ -62,8 +64,10 @@ class Given:
             f"node {node!r} uses model {name!r}, and models= has {known}: add it, Executor(models={{{name!r}: ...}})"
         )
 
-    def check(self, graph: Graph) -> None:
+    def check(self, graph: Graph, limits: Limits | None = None) -> None:
         """Refuse a graph whose nodes name models or tools that are not there, or whose code is missing.
+
+        Also one whose cost is limited, where that of a model is not known. `limits`: those of the run, if it has own.
 
         Raises:
             GraphUnknown: names all of them.
@@ -80,8 +84,23 @@ class Given:
                     faults.append(
                         f"node {path!r} uses tool {tool!r}, and tools= has {known}: add it, Executor(tools=[...])"
                     )
+        if _limits_cost(graph, limits):
+            given = [self.model, *self.models.values()]
+            names = dict.fromkeys(name for model in given if model is not None for name in unpriced(model))
+            faults.extend(
+                f"it limits cost, and what model {name!r} costs is not known: give its price, such as "
+                f"OpenAIModel({name!r}, price=Price(input=..., output=...))"
+                for name in names
+            )
         if faults:
             raise GraphUnknown(f"graph {graph.name!r}: " + "; ".join(faults))
+
+
+def _limits_cost(graph: Graph, limits: Limits | None) -> bool:
+    if (limits or graph.limits).cost is not None:
+        return True
+    inner = (node.subgraph for node in graph.nodes.values())
+    return any(_limits_cost(one, None) for one in inner if one is not None)
 
 
 def _nodes(graph: Graph, path: str = "") -> Iterator[tuple[str, Node]]:

@@ -85,8 +85,14 @@ class Run:
 
     @property
     def error(self) -> Failure | None:
-        """Why it failed."""
-        return None if self.machine.ended is None else self.machine.ended.error
+        """Why it failed; of an interrupted run the failure of a model's server, if that is what interrupted it."""
+        machine = self.machine
+        if machine.ended is not None:
+            return machine.ended.error
+        if self.status != "interrupted":
+            return None
+        tried = (entry.tried for entry in machine.ledger.entries())
+        return next((failed.error for failed in tried if failed is not None and not failed.tries), None)
 
     @property
     def refs(self) -> Mapping[str, object]:
@@ -102,7 +108,7 @@ class Run:
             "output": self.output,
             "waiting": [question.model_dump(mode="json") for question in self.waiting],
             "steps": self.steps,
-            "usage": self.usage.model_dump(mode="json"),
+            "usage": self.usage.model_dump(mode="json", exclude=None if self.usage.estimated else {"estimated"}),
             "seconds": self.seconds,
             "error": None if self.error is None else self.error.model_dump(mode="json"),
         }

@@ -16,6 +16,7 @@ from orchestrator.context import Context
 from orchestrator.errors import (
     GraphUnknown,
     InvalidOutcome,
+    ModelError,
     ReplayMismatch,
     RunConflict,
     StepTimeout,
@@ -23,9 +24,9 @@ from orchestrator.errors import (
 )
 from orchestrator.executor.asking import answer_to, make_question, passed_on
 from orchestrator.executor.effects import Ledger
-from orchestrator.executor.failing import ended_badly, failure_of
+from orchestrator.executor.failing import ended_badly, failure_of, taken_somewhere
 from orchestrator.executor.nesting import faulted, subgraph_step
-from orchestrator.executor.signals import Lost, Refused, Signal, Suspend, at_home, found_in
+from orchestrator.executor.signals import Lost, Refused, Signal, Suspend, alone, at_home, found_in
 from orchestrator.executor.working import encoded, work
 from orchestrator.graph.codec import shown
 from orchestrator.jsontypes import cleaned, digest, storable
@@ -232,6 +233,10 @@ class StepContext(Context[Any]):
         if self._ledger is not None:
             self._ledger.stop_reading(goes_on=goes_on)
 
+    def reopen(self, error: BaseException) -> bool:
+        """See `Ledger.reopen`."""
+        return self._ledger is not None and self._ledger.reopen(error)
+
     def tell(self, kind: str, **data: object) -> None:
         """Send a live event about this step to whoever watches."""
         if self.live.watchers:
@@ -351,6 +356,12 @@ def _not_done(context: StepContext, error: BaseException, started: float) -> Rec
         raise wrong
     if not isinstance(error, Exception):
         raise error
+    cause = alone(error)
+    if isinstance(cause, ModelError) and cause.resumable and not taken_somewhere(live, activation, cause):
+        # Nothing is wrong with the graph: whoever mends the surroundings, or waits, goes on at this very call.
+        reopened = context.reopen(cause)
+        if reopened:
+            raise cause
     context.stop_reading(goes_on=False)
     return ended_badly(live, activation, error, context.spec.retry, started)
 

@@ -16,6 +16,8 @@ class Usage(BaseModel):
     output_tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
+    estimated: bool = False
+    """Whether some of the tokens were not told by a server but made out from the length of the texts."""
 
     @property
     def tokens(self) -> int:
@@ -30,6 +32,7 @@ class Usage(BaseModel):
             output_tokens=self.output_tokens + other.output_tokens,
             cost=self.cost + other.cost,
             seconds=self.seconds + other.seconds,
+            estimated=self.estimated or other.estimated,
         )
 
 

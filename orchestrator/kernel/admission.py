@@ -55,6 +55,7 @@ class Admission:
         self.root: Frame | None = None
         self._calls = self._input_tokens = self._output_tokens = 0
         self._cost = 0.0
+        self._estimated = False
         self._asked: dict[str, Activation] = {}
         self._inner: dict[str, Frame] = {}
         self._ready: dict[str, Frame] = {}

@@ -59,6 +59,7 @@ class Inquiry(Admission):
             output_tokens=self._output_tokens,
             cost=self._cost,
             seconds=self.seconds,
+            estimated=self._estimated,
         )
 
     def probe(

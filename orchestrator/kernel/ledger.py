@@ -19,6 +19,16 @@ class EffectEntry:
     settled: EffectSettled | None = None
 
     @property
+    def tried(self) -> EffectSettled | None:
+        """The failed try, while the next one is not begun."""
+        settled = self.settled
+        return settled if settled is not None and settled.next_at is not None and self._ends(settled) else None
+
+    def _ends(self, settled: EffectSettled) -> bool:
+        """Whether it is about the last intent, and not about one before."""
+        return settled.seq > self.intended.seq
+
+    @property
     def may_have_happened(self) -> bool:
         """Whether it is not known that it did not happen."""
         settled = self.settled

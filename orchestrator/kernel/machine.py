@@ -157,6 +157,7 @@ class Machine(Inquiry):
             self._input_tokens += usage.input_tokens
             self._output_tokens += usage.output_tokens
             self._cost += usage.cost
+            self._estimated = self._estimated or usage.estimated
             for frame in self._chain_of(record.activation):
                 frame.tokens += usage.tokens
                 frame.cost += usage.cost

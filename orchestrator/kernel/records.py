@@ -196,6 +196,10 @@ class EffectSettled(_Record):
     ended: float = 0.0
     unknown: bool = False
     """It may or may not have happened (a cancelled or timed-out irreversible call)."""
+    tries: int = 1
+    """How many times it was tried."""
+    next_at: float | None = None
+    """Unix seconds: it failed, and is tried again then. None: this is its end."""
 
 
 class Asked(_Record):

@@ -25,10 +25,10 @@ from orchestrator.kernel.version import ROOT, Path, Version, merge
 
 Data = dict[str, Any]
 
-FORMAT = 3
+FORMAT = 4
 
 _PLAIN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "_calls",
-          "_input_tokens", "_output_tokens", "_cost", "_awake")  # fmt: skip
+          "_input_tokens", "_output_tokens", "_cost", "_estimated", "_awake")  # fmt: skip
 _COUNTS = (
     "steps",
     "calls",

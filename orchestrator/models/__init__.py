@@ -4,9 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, calling_key, calling_node
-from orchestrator.models.messages import Message, Reply, ToolCall, assistant, system, tool_result, user, with_results
+from orchestrator.models.messages import (
+    Image,
+    Message,
+    Reply,
+    ToolCall,
+    assistant,
+    system,
+    tool_result,
+    user,
+    with_results,
+)
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.openai import OpenAIModel
+from orchestrator.models.prices import Price
+from orchestrator.models.profile import Profile
 from orchestrator.models.refs import model_from_ref
 from orchestrator.models.text import TextProtocol
 
@@ -30,6 +42,7 @@ __all__ = [
     "Cassette",
     "Fallback",
     "Hook",
+    "Image",
     "Logged",
     "Message",
     "Middleware",
@@ -39,6 +52,8 @@ __all__ = [
     "ModelRequest",
     "OfflineModel",
     "OpenAIModel",
+    "Price",
+    "Profile",
     "RateLimit",
     "Reply",
     "RequestModel",

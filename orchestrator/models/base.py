@@ -126,6 +126,8 @@ class ModelEvent(BaseModel):
 
     text: str = ""
     """The next piece of the text."""
+    reasoning: str = ""
+    """The next piece of what the model thinks aloud, where its provider shows that."""
     reply: Reply | None = None
 
 

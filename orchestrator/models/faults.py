@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
-from orchestrator.errors import ModelError, ModelUnavailable
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 
 _AGAIN = (408, 409, 425, 429)
 _QUOTED = 300
@@ -19,6 +19,22 @@ _MENDS = {
     413: "the request is too long: shorten the conversation",
     422: "the server does not take this request",
 }
+_SURROUNDINGS = (401, 402, 403, 404)
+"""What somebody has to mend outside of the request."""
+_CODES = {
+    "context_length_exceeded": "the conversation is longer than the model can take: shorten it",
+    "content_filter": "the provider's filter will not have this request answered",
+    "content_policy_violation": "the provider's filter will not have this request answered",
+}
+_WORDS = {
+    "response_format": "the server does not take answers in a schema: give Profile(output='json_object') or 'prompt'",
+    "json_schema": "the server does not take answers in a schema: give Profile(output='json_object') or 'prompt'",
+    "stream_options": "the server does not know stream_options: give Profile(stream_usage=False)",
+    "tool_choice": "the server does not take this tool_choice: give Profile(tool_choice_required=False)",
+    "max_completion_tokens": "the model wants the other name of max_tokens: give Profile(max_tokens=...)",
+    "parallel_tool_calls": "the server does not know parallel_tool_calls: give Profile(parallel_calls=False)",
+}
+"""Parts of a request that not every server takes, and how not to send them."""
 
 
 def refusal(
@@ -27,15 +43,18 @@ def refusal(
     """The error for an answer of this HTTP status. `code`: the provider's own name for it."""
     said = quoted(words)
     if code == "insufficient_quota":
-        return ModelError(f"model {model!r}: the account has no credit left: {said}")
+        return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
     if status in _AGAIN or status >= 500:
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"
         return ModelUnavailable(
             f"model {model!r}: the server refuses for now (HTTP {status}){until}: {said}", retry_after=wait
         )
-    mend = _MENDS.get(status, "see what the server says")
-    return ModelError(f"model {model!r}: HTTP {status}: {mend}: {said}")
+    mend = _CODES.get(code or "") or _MENDS.get(status, "see what the server says")
+    if status in (400, 422) and code not in _CODES:
+        mend = next((words for name, words in _WORDS.items() if name in said), mend)
+    kind = ModelMisconfigured if status in _SURROUNDINGS else ModelError
+    return kind(f"model {model!r}: HTTP {status}: {mend}: {said}")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import mimetypes
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, field_validator, model_validator
 
 from orchestrator.graph.limits import Usage
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
-
+Detail: TypeAlias = Literal["auto", "low", "high"]
 
 NO_RESULT = (
     "There is no result: the work was stopped before one was written down. "
@@ -35,6 +38,44 @@ class ToolCall(BaseModel):
     """Fields of the provider's own; sent back to it as they came."""
 
 
+class Image(BaseModel):
+    """A picture that a model is shown."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str
+    """Where the provider finds it: `https:`, or the picture itself as `data:image/...;base64,...`."""
+    detail: Detail | None = None
+    """How closely to look, where the provider lets one choose."""
+
+    @field_validator("url")
+    @classmethod
+    def _check(cls, url: str) -> str:
+        if not url.startswith(("https://", "http://", "data:image/")):
+            raise ValueError(
+                f"{url[:40]!r} is no address of a picture: give https://..., data:image/..., or Image.of_file(path)"
+            )
+        return url
+
+    @classmethod
+    def of(cls, data: bytes, media_type: str = "image/png", *, detail: Detail | None = None) -> Self:
+        """A picture from its bytes. It is stored in the journal as it is sent: once in a conversation."""
+        return cls(url=f"data:{media_type};base64,{base64.b64encode(data).decode()}", detail=detail)
+
+    @classmethod
+    def of_file(cls, path: str | Path, *, detail: Detail | None = None) -> Self:
+        """A picture from a file, its kind told by the file's name.
+
+        Raises:
+            ValueError: the name is none of a picture.
+            OSError: it cannot be read.
+        """
+        kind, _ = mimetypes.guess_type(str(path))
+        if kind is None or not kind.startswith("image/"):
+            raise ValueError(f"{path}: the name is none of a picture, such as .png or .jpg; give Image.of(data, kind)")
+        return cls.of(Path(path).read_bytes(), kind, detail=detail)
+
+
 class Message(BaseModel):
     """One entry of a conversation."""
 
@@ -52,6 +93,14 @@ class Message(BaseModel):
     """Fields of the provider's own, such as `reasoning_content`; sent back to it as they came."""
     data: dict[str, JsonValue] | None = None
     """The facts that `content` was written from. Never sent to a provider."""
+    images: tuple[Image, ...] = ()
+    """Of a user's message: pictures, shown after the text."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.images and self.role != "user":
+            raise ValueError(f"a message of role {self.role!r} has images: only those of the user can")
+        return self
 
 
 class Reply(BaseModel):
@@ -66,13 +115,23 @@ class Reply(BaseModel):
     usage: Usage | None = None
     """Input and output tokens, and cost where it is known; None when the provider does not say."""
     finish: str = "stop"
-    """Why the model stopped: `stop`, `tool_calls`, `length`, `content_filter`, or a provider's own word."""
+    """Why the model stopped: `stop`, `tool_calls`, `length`, `content_filter`, `refusal`, or a provider's own word."""
     extras: dict[str, JsonValue] = {}
     """Fields of the provider's own in the message, such as `reasoning_content`; `message` keeps them."""
     details: dict[str, JsonValue] = {}
     """What the provider tells about the answer: its id, the full usage."""
     model: str = ""
     """The model that answered."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the model, or a filter of its provider, would not answer."""
+        return self.finish in ("refusal", "content_filter")
+
+    @property
+    def cut(self) -> bool:
+        """Whether the reply ends where the room for it ended."""
+        return self.finish == "length"
 
     @property
     def message(self) -> Message:
@@ -89,9 +148,9 @@ def system(content: str) -> Message:
     return Message(role="system", content=content)
 
 
-def user(content: str, *, data: Mapping[str, JsonValue] | None = None) -> Message:
-    """What the user says. `data`: the facts that the text was written from."""
-    return Message(role="user", content=content, data=None if data is None else dict(data))
+def user(content: str, *, images: Iterable[Image] = (), data: Mapping[str, JsonValue] | None = None) -> Message:
+    """What the user says, and shows. `data`: the facts that the text was written from."""
+    return Message(role="user", content=content, images=tuple(images), data=None if data is None else dict(data))
 
 
 def assistant(content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Message:

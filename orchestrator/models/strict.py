@@ -1,4 +1,4 @@
-"""JSON Schemas as providers' strict mode takes them."""
+"""JSON Schemas as providers' strict mode takes them, and what it writes read back."""
 
 from __future__ import annotations
 
@@ -8,36 +8,50 @@ from typing import Any
 _DROPPED = (
     "default", "title", "examples", "format", "pattern", "minLength", "maxLength", "minimum", "maximum",
     "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems", "minProperties",
-    "maxProperties",
+    "maxProperties", "discriminator",
 )  # fmt: skip
-_REFUSED = ("allOf", "oneOf", "not", "if", "patternProperties", "prefixItems")
+_REFUSED = ("allOf", "not", "if", "patternProperties", "prefixItems", "dependentSchemas", "contains")
+_NULL = {"type": "null"}
+_DEEPEST = 50
 
 
-def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+def strict_schema(schema: Mapping[str, Any], *, nullable: bool = False) -> dict[str, Any] | None:
     """The schema with closed objects all of whose properties are required, None if it cannot be written so.
 
     Bounds and defaults are left out, as providers differ in what they take: the reply is validated here anyway.
+
+    Args:
+        nullable: whether properties that are not required may be null instead; see `without_nulls`.
     """
-    found = _strict(schema)
+    try:
+        found = _strict(schema, nullable, 0)
+    except RecursionError:
+        return None
     return found if isinstance(found, dict) and found.get("type") == "object" else None
 
 
-def _strict(schema: Any) -> Any:
+def _strict(schema: Any, nullable: bool, depth: int) -> Any:
     """None where strict mode has no words for it."""
-    if not isinstance(schema, Mapping) or not schema or any(key in schema for key in _REFUSED):
+    if not isinstance(schema, Mapping) or not schema or depth > _DEEPEST or any(key in schema for key in _REFUSED):
         return None
     found: dict[str, Any] = {key: value for key, value in schema.items() if key not in _DROPPED}
+    if "oneOf" in found:  # strict mode has `anyOf` only, which takes all that this one takes
+        if "anyOf" in found:
+            return None
+        found["anyOf"] = found.pop("oneOf")
     for key in ("properties", "$defs"):
         if key in found:
-            found[key] = {name: _strict(inner) for name, inner in found[key].items()}
+            if not isinstance(found[key], Mapping):
+                return None
+            found[key] = {name: _strict(inner, nullable, depth + 1) for name, inner in found[key].items()}
             if None in found[key].values():
                 return None
     if "items" in found:
-        found["items"] = _strict(found["items"])
+        found["items"] = _strict(found["items"], nullable, depth + 1)
         if found["items"] is None:
             return None
     if "anyOf" in found:
-        found["anyOf"] = [_strict(inner) for inner in found["anyOf"]]
+        found["anyOf"] = [_strict(inner, nullable, depth + 1) for inner in found["anyOf"]]
         if None in found["anyOf"]:
             return None
     if found.get("type") == "array" and "items" not in found:
@@ -45,6 +59,50 @@ def _strict(schema: Any) -> Any:
     if found.get("type") == "object":
         if not found.get("properties") or found.get("additionalProperties", False) is not False:
             return None
+        if nullable:
+            optional = found["properties"].keys() - set(found.get("required", ()))
+            for name in optional:
+                if not _takes_null(found["properties"][name]):
+                    found["properties"][name] = {"anyOf": [found["properties"][name], _NULL]}
         found["required"] = list(found["properties"])
         found["additionalProperties"] = False
     return {"$ref": found["$ref"]} if "$ref" in found else found
+
+
+def _takes_null(schema: Mapping[str, Any]) -> bool:
+    kind = schema.get("type")
+    if kind == "null" or (isinstance(kind, list) and "null" in kind):
+        return True
+    if "enum" in schema:
+        return None in schema["enum"]
+    if "const" in schema:
+        return schema["const"] is None
+    return any(isinstance(inner, Mapping) and _takes_null(inner) for inner in schema.get("anyOf", ()))
+
+
+def without_nulls(value: Any, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
+    """What strict mode wrote, without the nulls that stand for what was left out."""
+    if not isinstance(schema, Mapping):
+        return value
+    root = schema if root is None else root
+    ref = schema.get("$ref")
+    if isinstance(ref, str) and ref.startswith("#/$defs/"):
+        schema = root.get("$defs", {}).get(ref.removeprefix("#/$defs/"), {})
+    if isinstance(value, list):
+        return [without_nulls(item, schema.get("items"), root) for item in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, Mapping):
+        return value
+    required = schema.get("required", ())
+    return {
+        name: without_nulls(item, properties.get(name), root)
+        for name, item in value.items()
+        if item is not None or name in required or name not in properties or _may_be_null(properties[name], root)
+    }
+
+
+def _may_be_null(schema: Any, root: Mapping[str, Any]) -> bool:
+    ref = schema.get("$ref") if isinstance(schema, Mapping) else None
+    if isinstance(ref, str):
+        schema = root.get("$defs", {}).get(ref.removeprefix("#/$defs/"), {})
+    return not isinstance(schema, Mapping) or not schema or _takes_null(schema)

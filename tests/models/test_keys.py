@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr
 
 from orchestrator import Executor, Graph, OpenAIModel, node
 from orchestrator.context import Context
-from orchestrator.errors import GraphUnknown, ModelError
+from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured
 from orchestrator.models import OfflineModel, model_from_ref
 from tests.models.wire import Raw, refused, said, served
 
@@ -135,13 +135,15 @@ async def test_it_is_in_no_file_of_a_store(tmp_path: Path) -> None:
         model, store = OpenAIModel("m", wire.url, KEY), f"sqlite:///{tmp_path}/runs.db"
         async with model, Executor(store, model=model) as executor:
             good = await executor.start(graph, {})
-            bad = await executor.start(graph, {})
+            with pytest.raises(ModelMisconfigured):
+                await executor.start(graph, {}, run_id="bad")
+            bad = await executor.load("bad")
             exported = [
                 json.dumps(record.model_dump(mode="json"))
                 for run in (good, bad)
                 for record in await executor.store.read(run.run_id)
             ]
-    assert (good.status, bad.status) == ("completed", "failed")
+    assert (good.status, bad.status) == ("completed", "interrupted")
     assert KEY not in "".join(exported)
     files = list(tmp_path.iterdir())
     assert files

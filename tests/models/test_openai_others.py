@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, OpenAIModel, Outcome, Retry, tool
 from orchestrator.context import Context
-from orchestrator.errors import ModelError, ModelUnavailable
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.function import node
 from orchestrator.models import Message, assistant, system, tool_result, user
 from orchestrator.nodes import Execute
@@ -137,7 +137,7 @@ async def test_a_refusal_for_good_says_what_to_mend(server: LLMockServer, status
     async with asked(server, Fail(status)) as model:
         with pytest.raises(ModelError, match=f"model 'gpt-4o': HTTP {status}: .*{mend}") as caught:
             await model.complete("Hi")
-    assert type(caught.value) is ModelError
+    assert type(caught.value) is (ModelMisconfigured if status in (401, 403, 404) else ModelError)
     assert not caught.value.retryable
 
 
@@ -242,13 +242,24 @@ def _tokens(usage: object) -> int:
     return getattr(usage, "tokens", 0)
 
 
-async def test_a_refusal_for_good_fails_the_run_at_once(server: LLMockServer) -> None:
-    async with asked(server, Fail(401, times=None)) as model, Executor(model=model, tools=[weather]) as executor:
+async def test_what_somebody_has_to_mend_interrupts_the_run_at_once(server: LLMockServer) -> None:
+    async with asked(server, Fail(401, times=1)) as model, Executor(model=model, tools=[weather]) as executor:
+        with pytest.raises(ModelMisconfigured, match="set OPENAI_API_KEY"):
+            await executor.start(chat, "Weather?", run_id="r")
+        run = await executor.load("r")
+        stored = [record.model_dump_json() for record in await executor.store.read("r")]
+        assert run.status == "interrupted"
+        assert run.error is not None
+        assert run.error.type == "ModelMisconfigured"
+        assert len(server.state.journal.records()) == 1
+        assert KEY not in "".join(stored)
+        assert (await executor.resume("r")).status == "completed"
+
+
+async def test_what_the_server_does_not_take_fails_the_run_at_once(server: LLMockServer) -> None:
+    async with asked(server, Fail(400, times=None)) as model, Executor(model=model, tools=[weather]) as executor:
         run = await executor.start(chat, "Weather?")
-        stored = [record.model_dump_json() for record in await executor.store.read(run.run_id)]
     assert run.status == "failed"
     assert run.error is not None
     assert run.error.type == "ModelError"
-    assert "set OPENAI_API_KEY" in run.error.message
     assert len(server.state.journal.records()) == 1
-    assert KEY not in "".join(stored)

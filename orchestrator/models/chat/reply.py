@@ -1,8 +1,4 @@
-"""The chat completions format: requests written in it, answers read from it.
-
-https://platform.openai.com/docs/api-reference/chat; servers differ in details, so reading is lenient: a field
-that is missing or odd costs that field and not the answer.
-"""
+"""Answers of chat completions, read."""
 
 from __future__ import annotations
 
@@ -11,58 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from orchestrator.errors import ModelError, ModelUnavailable
+from orchestrator.errors import ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
-from orchestrator.models.base import ModelRequest
 from orchestrator.models.faults import quoted, refusal
-from orchestrator.models.messages import Message, Reply, ToolCall
-from orchestrator.models.strict import strict_schema
+from orchestrator.models.messages import Reply, ToolCall
 
-_OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
+OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
 """Fields of an assistant's message that are not a provider's own."""
 _UNREADABLE = object()
-
-
-def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object]) -> dict[str, Any]:
-    """The body of a request, but for the model's name. The request's options come before the defaults."""
-    body: dict[str, Any] = {"messages": [_message(message) for message in request.messages]}
-    if request.tools:
-        body["tools"] = [dict(tool) for tool in request.tools]
-    if request.output is not None:
-        strict = strict_schema(request.output)
-        schema = {"name": "answer", "schema": strict or dict(request.output), "strict": strict is not None}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    body.update(defaults)
-    body.update(request.options)
-    body["model"] = model
-    return body
-
-
-def _message(message: Message) -> dict[str, Any]:
-    written: dict[str, Any] = {**message.extras, "role": message.role, "content": message.content}
-    if message.tool_calls:
-        written["content"] = message.content or None
-        written["tool_calls"] = [
-            {
-                **call.extras,
-                "id": call.id,
-                "type": "function",
-                # Some servers parse what they are sent here, and answer 500 to what is no JSON.
-                "function": {"name": call.name, "arguments": _arguments(call)},
-            }
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        written["tool_call_id"] = message.tool_call_id
-    elif message.name is not None:
-        written["name"] = message.name
-    return written
-
-
-def _arguments(call: ToolCall) -> str:
-    if call.arguments is None:
-        return json.dumps({"not_a_json_object": call.raw}, ensure_ascii=False)
-    return call.raw or json.dumps(call.arguments, ensure_ascii=False)
 
 
 def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Reply:
@@ -73,19 +25,24 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
 
     Raises:
         ModelUnavailable: the answer is cut or holds no reply.
-        ModelError: it is something else, such as a web page.
+        ModelMisconfigured: it is something else, such as a web page.
     """
     answer = _parsed(text)
     if answer is _UNREADABLE:
         said = clean(quoted(text)) or "nothing"
         if text.lstrip().startswith("<"):
-            raise ModelError(
+            raise ModelMisconfigured(
                 f"model {model!r}: the server answers with a web page; is base_url its API root "
                 f"(it often ends in /v1)? It says: {said}"
             )
         raise ModelUnavailable(f"model {model!r}: the server's answer is not JSON: {said}")
     if not isinstance(answer, dict):
         raise ModelUnavailable(f"model {model!r}: the server's answer is no JSON object: {clean(quoted(text))}")
+    return reply_from(answer, model, clean=clean)
+
+
+def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], str] = str) -> Reply:
+    """The same, of an answer that was read already."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         _without_choices(answer, model, clean)
@@ -94,7 +51,7 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
     if not isinstance(message, dict):
         raise ModelUnavailable(f"model {model!r}: the server's answer has a choice without a message")
     calls = tuple(_calls(message.get("tool_calls")))
-    content = _content(message.get("content"))
+    content = text_of(message.get("content"))
     refused = message.get("refusal")
     finish = choice.get("finish_reason") or ("tool_calls" if calls else "unknown")
     if not content and isinstance(refused, str) and refused:
@@ -104,7 +61,7 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
         tool_calls=calls,
         usage=_usage(answer.get("usage")),
         finish=str(finish),
-        extras={key: value for key, value in message.items() if key not in _OWN and value is not None},
+        extras={key: value for key, value in message.items() if key not in OWN and value is not None},
         details={key: value for key, value in answer.items() if key not in ("choices", "object") and value is not None},
         model=str(answer.get("model") or model),
     )
@@ -131,7 +88,8 @@ def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str
     raise refusal(model, status, clean(str(told.get("message") or told)), None if code is None else str(code))
 
 
-def _content(content: object) -> str:
+def text_of(content: object) -> str:
+    """The text of a message's content, which may be a list of parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

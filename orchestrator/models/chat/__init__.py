@@ -1,0 +1,11 @@
+"""The chat completions format: requests written in it, answers read from it, in one piece or in many.
+
+https://platform.openai.com/docs/api-reference/chat; servers differ in details, so reading is lenient: a field
+that is missing or odd costs that field and not the answer.
+"""
+
+from orchestrator.models.chat.deltas import Assembly, Piece
+from orchestrator.models.chat.reply import read_arguments, reply_from, reply_of
+from orchestrator.models.chat.request import body_of, understood
+
+__all__ = ["Assembly", "Piece", "body_of", "read_arguments", "reply_from", "reply_of", "understood"]

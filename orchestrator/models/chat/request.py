@@ -1,0 +1,149 @@
+"""Requests as chat completions: messages, tools, the form of the answer, options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.models.base import ModelRequest, unfenced
+from orchestrator.models.messages import Message, Reply, ToolCall, system
+from orchestrator.models.profile import Profile
+from orchestrator.models.strict import strict_schema, without_nulls
+
+_WRAP = "answer"
+"""The property that holds an answer which is no JSON object: as a root, providers take objects only."""
+
+
+def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object], profile: Profile) -> dict[str, Any]:
+    """The body of a request. The request's options come before the defaults."""
+    messages = request.messages
+    body: dict[str, Any] = {}
+    if request.tools:
+        body["tools"] = [_tool(tool, profile) for tool in request.tools]
+    if request.output is not None:
+        messages = (*messages, *_asked_for(request.output, profile, body))
+    body.update(defaults)
+    body.update(request.options)
+    _fit(body, profile)
+    return {"messages": [_message(message, profile) for message in messages], **body, "model": model}
+
+
+def _fit(body: dict[str, Any], profile: Profile) -> None:
+    """Say options in the server's words, and leave out what it does not understand."""
+    if "max_tokens" in body:
+        body[profile.max_tokens] = body.pop("max_tokens")
+    if not body.get("tools"):  # providers refuse what is about tools where there are none
+        body.pop("tool_choice", None)
+        body.pop("parallel_tool_calls", None)
+    if not profile.parallel_calls:
+        body.pop("parallel_tool_calls", None)
+    choice = body.get("tool_choice")
+    if not profile.tool_choice_required and (choice == "required" or isinstance(choice, Mapping)):
+        body["tool_choice"] = "auto"
+
+
+def _tool(tool: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
+    function = tool.get("function")
+    if not profile.strict_tools or not isinstance(function, Mapping):
+        return dict(tool)
+    strict = strict_schema(function.get("parameters") or {}, nullable=True)
+    if strict is None:
+        return dict(tool)
+    return {**tool, "function": {**function, "parameters": strict, "strict": True}}
+
+
+def _asked_for(output: Mapping[str, Any], profile: Profile, body: dict[str, Any]) -> list[Message]:
+    """Ask for an answer in a schema: by a field of the body, by a message, or both."""
+    schema, strict = _answer_schema(output)
+    if profile.output == "json_schema":
+        written = {"name": "answer", "schema": schema, "strict": strict}
+        body["response_format"] = {"type": "json_schema", "json_schema": written}
+        return []
+    if profile.output == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    words = "Answer with one JSON object and with nothing else. It has to fit this JSON Schema:\n"
+    return [system(words + json.dumps(schema, ensure_ascii=False))]
+
+
+def _answer_schema(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The schema to ask for, and whether it is one that strict mode takes."""
+    schema = dict(output)
+    if not _is_object(output):
+        inner = {key: value for key, value in output.items() if key != "$defs"}
+        schema = {"type": "object", "properties": {_WRAP: inner}, "required": [_WRAP], "additionalProperties": False}
+        if "$defs" in output:
+            schema["$defs"] = output["$defs"]
+    strict = strict_schema(schema)
+    return strict or schema, strict is not None
+
+
+def _is_object(schema: Mapping[str, Any]) -> bool:
+    ref = schema.get("$ref")
+    if isinstance(ref, str):
+        schema = schema.get("$defs", {}).get(ref.removeprefix("#/$defs/"), {})
+    return schema.get("type") == "object" and "$ref" not in schema
+
+
+def _message(message: Message, profile: Profile) -> dict[str, Any]:
+    role = profile.system_role if message.role == "system" else message.role
+    written: dict[str, Any] = {"role": role, "content": message.content}
+    if message.images:
+        text = [{"type": "text", "text": message.content}] if message.content else []
+        shown = [{"type": "image_url", "image_url": image.model_dump(exclude_none=True)} for image in message.images]
+        written["content"] = [*text, *shown]
+    if message.role != "assistant" or message.tool_calls:
+        # What a model thought before a call has to come back with the call; thoughts of earlier turns some refuse.
+        written = {**message.extras, **written}
+    if message.tool_calls:
+        written["content"] = message.content or None
+        written["tool_calls"] = [
+            {
+                **call.extras,
+                "id": call.id,
+                "type": "function",
+                # Some servers parse what they are sent here, and answer 500 to what is no JSON.
+                "function": {"name": call.name, "arguments": _arguments(call)},
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        written["tool_call_id"] = message.tool_call_id
+    elif message.name is not None:
+        written["name"] = message.name
+    return written
+
+
+def _arguments(call: ToolCall) -> str:
+    if call.arguments is None:
+        return json.dumps({"not_a_json_object": call.raw}, ensure_ascii=False)
+    return call.raw or json.dumps(call.arguments, ensure_ascii=False)
+
+
+def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
+    """The reply to what was asked for, where `body_of` had to ask for something else in its place."""
+    if reply.tool_calls and profile.strict_tools:
+        schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}
+        calls = [_loosened(call, schemas.get(call.name, {}).get("parameters")) for call in reply.tool_calls]
+        return reply.model_copy(update={"tool_calls": tuple(calls)})
+    if request.output is None or reply.tool_calls or _is_object(request.output):
+        return reply
+    try:
+        found = json.loads(unfenced(reply.text))
+    except (ValueError, RecursionError):
+        return reply
+    if not isinstance(found, dict) or found.keys() != {_WRAP}:
+        return reply
+    return reply.model_copy(update={"text": json.dumps(found[_WRAP], ensure_ascii=False)})
+
+
+def _told(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = tool.get("function")
+    return {"function": function if isinstance(function, Mapping) and "name" in function else {"name": ""}}
+
+
+def _loosened(call: ToolCall, parameters: object) -> ToolCall:
+    if call.arguments is None or not isinstance(parameters, Mapping):
+        return call
+    found = without_nulls(call.arguments, parameters)
+    return call if found == call.arguments else call.model_copy(update={"arguments": found})

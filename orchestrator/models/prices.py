@@ -1,0 +1,77 @@
+"""What tokens cost, and how many a text has where nobody says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.graph.limits import Usage
+from orchestrator.jsontypes import canonical
+
+if TYPE_CHECKING:
+    from orchestrator.models.base import ModelRequest
+    from orchestrator.models.messages import Reply
+
+_MILLION = 1_000_000
+_BYTES = 4
+_MESSAGE = 4
+_IMAGE = 800
+
+
+class Price(BaseModel):
+    """The price of a model: per million tokens, in whatever currency the limits are in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    output: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Of input tokens that the provider had in its cache; None: as others."""
+
+    def of(self, usage: Usage, cached: int = 0) -> float:
+        """The cost of a call. `cached`: how many of the input tokens came from the provider's cache."""
+        cached = max(0, min(cached, usage.input_tokens))
+        reduced = self.input if self.cached_input is None else self.cached_input
+        paid = (usage.input_tokens - cached) * self.input + cached * reduced + usage.output_tokens * self.output
+        return paid / _MILLION
+
+
+FREE = Price()
+"""The price of a model that costs nothing."""
+
+
+def price_in(given: Price | Mapping[str, Price] | None, model: str) -> Price | None:
+    """A model's price: the one given, or the one that a table has under the model's name."""
+    return given.get(model) if isinstance(given, Mapping) else given
+
+
+def unpriced(model: Any) -> list[str]:
+    """The names of the models, of this one and of those behind it, that have a price which nobody told them.
+
+    A model without the attribute `price` tells the cost of its replies itself, in their usage.
+    """
+    members = getattr(model, "members", None)
+    if isinstance(members, tuple) and members:
+        return [name for member in members for name in unpriced(member)]
+    return [str(model.name)] if getattr(model, "price", FREE) is None else []
+
+
+def approximated(request: ModelRequest, reply: Reply) -> Usage:
+    """The usage of a call where the server does not tell it, marked as `estimated`.
+
+    One token for every four bytes of UTF-8, four more for every message, 800 for every image.
+    """
+    given = sum(_MESSAGE + _IMAGE * len(message.images) for message in request.messages)
+    words = [message.content for message in request.messages]
+    words += [call.raw or canonical(call.arguments) for message in request.messages for call in message.tool_calls]
+    words += [canonical(tool) for tool in request.tools]
+    if request.output is not None:
+        words.append(canonical(request.output))
+    made = [reply.text, *(call.name + call.raw for call in reply.tool_calls)]
+    return Usage(input_tokens=given + _tokens(words), output_tokens=max(1, _tokens(made)), estimated=True)
+
+
+def _tokens(words: list[str]) -> int:
+    return -(-sum(len(text.encode("utf-8", "surrogatepass")) for text in words) // _BYTES)

@@ -1,0 +1,55 @@
+"""What one model, behind one server, can do and how it wants to be told. A few flags, not a catalogue."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict
+
+_REASONING = re.compile(r"\A(o[1-9]|gpt-[5-9])")
+_OPENAI = (".openai.com", ".openai.azure.com")
+
+
+class Profile(BaseModel):
+    """What a model and its server understand. The defaults suit vLLM, Ollama, llama.cpp, LiteLLM and most others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    strict_tools: bool = False
+    """Offer tools whose schema allows it with `strict`: the server then lets the model write nothing else."""
+    tool_choice_required: bool = True
+    """Whether `tool_choice` may be `required` or name a tool; else it is asked as `auto`."""
+    system_role: Literal["system", "developer", "user"] = "system"
+    """The role of system messages."""
+    parallel_calls: bool = False
+    """Whether the parameter `parallel_tool_calls` is understood; else it is left out."""
+    output: Literal["json_schema", "json_object", "prompt"] = "json_schema"
+    """How an answer in a schema is asked for: by the schema, as any JSON object with the schema in words, or in words
+    only."""
+    stream_usage: bool = True
+    """Whether `stream_options` is understood, which asks for the usage of a stream."""
+    max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """The name of the option `max_tokens`."""
+
+
+def profile_of(model: str, base_url: str | None) -> Profile:
+    """The profile of a model where none was given: OpenAI's own servers can do more than others.
+
+    Args:
+        base_url: None for OpenAI's.
+    """
+    try:
+        host = urlsplit(base_url or "https://api.openai.com").hostname or ""
+    except ValueError:  # it is no address; who asks it will say so
+        return Profile()
+    if not f".{host}".endswith(_OPENAI):
+        return Profile()
+    reasons = _REASONING.match(model) is not None
+    return Profile(
+        strict_tools=True,
+        parallel_calls=not reasons or model.startswith("gpt"),
+        system_role="developer" if reasons else "system",
+        max_tokens="max_completion_tokens",
+    )
