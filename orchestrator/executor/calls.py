@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -17,7 +16,16 @@ from orchestrator.executor.effects import Effect, witness
 from orchestrator.executor.unknown import uncertain
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import cleaned, digest
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, calling_key, calling_node
+from orchestrator.models.base import (
+    Model,
+    ModelEvent,
+    ModelRequest,
+    Output,
+    ToolLike,
+    calling_key,
+    calling_node,
+    closing,
+)
 from orchestrator.models.messages import Message, Reply
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 from orchestrator.tools.running import run_function
@@ -230,17 +238,6 @@ class LedgeredModel:
 
 async def _once(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
     yield ModelEvent(reply=await reply)
-
-
-@asynccontextmanager
-async def closing(events: AsyncIterator[ModelEvent]) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-    """Close a stream at the end, and with it its connection, if it can be closed."""
-    try:
-        yield events
-    finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
 
 
 def _bare(reply: Reply) -> Reply:

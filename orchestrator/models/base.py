@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
@@ -246,6 +247,17 @@ def _output(output: Output) -> tuple[JsonObject | None, type[Any] | None]:
         return output, None
     schema: JsonObject = TypeAdapter(output).json_schema()
     return schema, output
+
+
+@asynccontextmanager
+async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
+    """Close what is read here, if it can be closed, however the reading ends: its connection goes with it."""
+    try:
+        yield events
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def unfenced(text: str) -> str:

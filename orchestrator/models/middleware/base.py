@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
@@ -21,7 +21,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import ModelError
 from orchestrator.jsontypes import cleaned
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, closing
 from orchestrator.models.messages import Message, Reply
 
 
@@ -82,6 +82,11 @@ class MiddlewareModel:
     def price(self) -> Any:
         """What the model inside says that it costs; None if it says nothing."""
         return getattr(self._model, "price", None)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the model inside gives its replies in pieces."""
+        return bool(getattr(self._model, "streams", False))
 
     @property
     def members(self) -> tuple[Model, ...]:
@@ -193,17 +198,6 @@ async def asked(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent
     async with closing(model.stream(*given, task=request.task, **options)) as events:
         async for event in events:
             yield event if event.reply is None else event.model_copy(update={"reply": _bare(event.reply)})
-
-
-@asynccontextmanager
-async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
-    """Close what is read here, if it can be closed, however the reading ends."""
-    try:
-        yield events
-    finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
 
 
 def _bare(reply: Reply) -> Reply:

@@ -12,9 +12,9 @@ import anyio.lowlevel
 
 from orchestrator.errors import ModelError
 from orchestrator.jsontypes import digest
-from orchestrator.models.base import ModelEvent, ModelRequest
+from orchestrator.models.base import ModelEvent, ModelRequest, closing
 from orchestrator.models.messages import Reply
-from orchestrator.models.middleware.base import Ask, Middleware, closing, jsonable
+from orchestrator.models.middleware.base import Ask, Middleware, jsonable
 from orchestrator.models.middleware.tape import Entry, Outcome, Tape, error_data, error_from
 from orchestrator.redacting import redact as redact_patterns
 from orchestrator.redacting import redacted

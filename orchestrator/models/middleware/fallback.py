@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-from orchestrator.errors import ModelError, ModelUnavailable, message_of
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, message_of
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key, closing
 from orchestrator.models.messages import Reply
-from orchestrator.models.middleware.base import Ask, Middleware, asked, closing
+from orchestrator.models.middleware.base import Ask, Middleware, asked
 
 _QUOTED = 300
 
@@ -72,7 +72,8 @@ def _all(failed: list[tuple[str, Exception]]) -> ModelError:
     told = f"all {len(failed)} models failed: " + "; ".join(f"{name!r}: {_line(error)}" for name, error in failed)
     again = [error for _, error in failed if getattr(error, "retryable", False) or isinstance(error, OSError)]
     if not again:
-        return ModelError(told)
+        mended = any(isinstance(error, ModelMisconfigured) for _, error in failed)
+        return (ModelMisconfigured if mended else ModelError)(told)
     waits: list[Any] = [getattr(error, "retry_after", None) for error in again]
     # One that says no time may be there at once.
     return ModelUnavailable(

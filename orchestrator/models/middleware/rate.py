@@ -15,9 +15,9 @@ import anyio.lowlevel
 
 from orchestrator.errors import ModelError
 from orchestrator.jsontypes import canonical
-from orchestrator.models.base import ModelEvent, ModelRequest
+from orchestrator.models.base import ModelEvent, ModelRequest, closing
 from orchestrator.models.messages import Reply
-from orchestrator.models.middleware.base import Ask, Middleware, closing, jsonable
+from orchestrator.models.middleware.base import Ask, Middleware, jsonable
 
 _LONGEST_HOLD = 60.0
 """Seconds that a server's `Retry-After` holds back others."""
