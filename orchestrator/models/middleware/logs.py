@@ -48,26 +48,31 @@ class Logged(Middleware):
         node = calling_node.get()
         began = time.monotonic()
 
-        def log(said: str, words: str = "", level: int = self._level, *, by: str = "to") -> None:
+        def log(said: str, rest: Callable[[], str], level: int = self._level) -> None:
             if self._logger.isEnabledFor(level):
-                of = "" if node is None else f" {by} {self._shown(node)}"
-                self._logger.log(level, "%s", self._redact(f"model {self._shown(ask.name)} {said}{of}{words}"))
+                whose = "" if node is None else f" {self._shown(node)}"
+                line = f"model {self._shown(ask.name)} {said if whose else said.rpartition(' ')[0]}{whose}{rest()}"
+                self._logger.log(level, "%s", self._redact(line))
 
-        log("is asked", f": {self._of_request(request)}", by="by")
+        def after() -> str:
+            return f"{time.monotonic() - began:.3f} s"
+
+        log("is asked by", lambda: f": {self._of_request(request)}")
         reply: Reply | None = None
         try:
             async for event in ask(request):
                 reply = event.reply or reply
                 yield event
         except Exception as error:
-            words = f" after {time.monotonic() - began:.3f} s: {type(error).__name__}: {self._shown(message_of(error))}"
-            log("failed", words, max(self._level, logging.WARNING))
+            words = f"{type(error).__name__}: {self._shown(message_of(error))}"
+            log("failed for", lambda: f" after {after()}: {words}", max(self._level, logging.WARNING))
             raise
         except BaseException:
-            log("was left", f" after {time.monotonic() - began:.3f} s")
+            log("was left by", lambda: f" after {after()}")
             raise
         if reply is not None:
-            log("replied", f" in {time.monotonic() - began:.3f} s: {self._of_reply(reply)}")
+            told = self._of_reply(reply)
+            log("replied to", lambda: f" in {after()}: {told}")
 
     def _of_request(self, request: ModelRequest) -> str:
         told = f"{len(request.messages)} messages, {len(request.tools)} tools"
