@@ -85,10 +85,11 @@ def _block(text: str) -> tuple[int | None, str]:
     if first is not None:
         whole, closed = not text[: first.start()].strip(), len(text.rstrip())
         if first[1].strip().lower() == "json" or (whole and _word.fullmatch(first[1])):
+            ends = bare.endswith(_FENCE) and first.end() < closed
             inner = [fence for fence in fences[1:] if fence.end() < closed]
-            if not inner and bare.endswith(_FENCE) and first.end() < closed:
+            if ends and not inner:
                 return (0 if whole else first.start()), text[first.end() : closed - len(_FENCE)]
-            why = "more than one fenced block" if inner else "a fenced block that is not closed"
+            why = "more than one fenced block" if ends else "a fenced block that does not end the reply"
     if _named.search(text) and _given.search(text):
         raise Unread(why)
     return None, ""

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from orchestrator.errors import ModelError
 from orchestrator.jsontypes import JsonObject
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, RequestModel, ToolLike
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, RequestModel, ToolLike, closing
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.text.bracket import BracketForm
 from orchestrator.models.text.conversation import instructed, retold
@@ -78,6 +78,17 @@ class TextProtocol(RequestModel):
         """The inner model's, if it has one."""
         return getattr(self.model, "price", None)
 
+    @property
+    def streams(self) -> bool:
+        """Whether the inner model gives its replies in pieces."""
+        return bool(getattr(self.model, "streams", False))
+
+    async def aclose(self) -> None:
+        """Close the inner model, if it can be closed."""
+        close = getattr(self.model, "aclose", None)
+        if close is not None:
+            await close()
+
     async def respond(self, request: ModelRequest) -> Reply:
         """Ask the inner model. See `Model.complete`."""
         asked = self._asked(request)
@@ -100,24 +111,20 @@ class TextProtocol(RequestModel):
         given: list[str] = []
         came = False
         reply: Reply | None = None
-        events = self.model.stream(asked.messages, output=asked.output, task=task, **asked.options)
-        try:
+        source = self.model.stream(asked.messages, output=asked.output, task=task, **asked.options)
+        async with closing(source) as events:
             async for event in events:
                 came = came or bool(event.text)
                 piece = screen.feed(event.text) if screen is not None else event.text
-                if piece:
+                if piece or event.reasoning:
                     given.append(piece)
-                    yield ModelEvent(text=piece)
+                    yield ModelEvent(text=piece, reasoning=event.reasoning)
                 reply = event.reply or reply
-        finally:
-            close = getattr(events, "aclose", None)  # a model of one's own may give any iterator
-            if close is not None:
-                await close()
         if reply is None:
             raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
         reply = self._read(reply, asked)
         shown = "".join(given)
-        if came and reply.text.startswith(shown) and len(shown) < len(reply.text):
+        if came and len(shown) < len(reply.text) and reply.text.startswith(shown):
             yield ModelEvent(text=reply.text[len(shown) :])
         yield ModelEvent(reply=request.parse(reply))
 

@@ -1,0 +1,125 @@
+"""Replies as models write them: what they say in each form, and why others say nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.models.text.protocol import FormName
+
+Said = list[tuple[str, dict[str, Any]]]
+ADD = ("add", {"a": 1, "b": 2})
+_add = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
+_start, _end = "<|action_start|><|plugin|>\n", "<|action_end|>"
+_step = "Action: add"
+
+GOOD: list[tuple[FormName, str, str, Said]] = [
+    ("json", _add, "", [ADD]),
+    ("json", f" \n{_add}\n", "", [ADD]),
+    ("json", f"```json\n{_add}\n```", "", [ADD]),
+    ("json", f"```\n{_add}```\n", "", [ADD]),
+    ("json", f"```tool_call\r\n{_add}\r\n```", "", [ADD]),
+    ("json", f"I add.\n\n```json\n{_add}\n```\n", "I add.", [ADD]),
+    ("json", f"[{_add}, {_add}]", "", [ADD, ADD]),
+    ("json", '{"tool": "search", "args": {"query": "x"}}', "", [("search", {"query": "x"})]),
+    ("json", '{"name": "SEARCH", "parameters": {"query": "x"}}', "", [("search", {"query": "x"})]),
+    ("json", '{"name": "now", "arguments": ""}', "", [("now", {})]),
+    ("json", '{"name": "add", "arguments": "{\\"a\\": 1, \\"b\\": 2}"}', "", [ADD]),
+    ("json", '{"tool_calls": [{"id": "x", "type": "function", "function": ' + _add + "}]}", "", [ADD]),
+    ("bracket", "Action: search[Colorado orogeny]", "", [("search", {"query": "Colorado orogeny"})]),
+    ("bracket", "Thought: I look.\nAction: search[x]\n", "Thought: I look.", [("search", {"query": "x"})]),
+    ("bracket", "Thought 1: hm\naction 1 : Search['x']", "Thought 1: hm", [("search", {"query": "x"})]),
+    ("bracket", "**Action:** search[x]", "", [("search", {"query": "x"})]),
+    ("bracket", "**Action**: search[x]**", "", [("search", {"query": "x"})]),
+    ("bracket", 'Action: search["a]b"].', "", [("search", {"query": "a]b"})]),
+    ("bracket", "Action: search[f[a[1]] b]", "", [("search", {"query": "f[a[1]] b"})]),
+    ("bracket", 'Action: search["a" or "b"]', "", [("search", {"query": '"a" or "b"'})]),
+    ("bracket", "Action: search[two\nlines]", "", [("search", {"query": "two\nlines"})]),
+    ("bracket", "Action: search[5]", "", [("search", {"query": "5"})]),
+    ("bracket", "Action: fact[5]", "", [("fact", {"n": 5})]),
+    ("bracket", "Action: fact[five]", "", [("fact", {"n": "five"})]),
+    ("bracket", "Action: flag[True]", "", [("flag", {"on": True})]),
+    ("bracket", "Action: add[1.5]", "", [("add", {"a": 1.5})]),
+    ("bracket", "Action: pay[Ann]", "", [("Pay", {"to": "Ann"})]),
+    ("bracket", f'{_step}[{{"a": 1, "b": 2}}]', "", [ADD]),
+    ("bracket", "Action: now[]", "", [("now", {})]),
+    ("bracket", "Thought: a\nAction: search\nAction Input: the x", "Thought: a", [("search", {"query": "the x"})]),
+    ("bracket", f'{_step}\nAction Input: {{"a": 1,\n"b": 2}}\nObservation: 3', "", [ADD]),
+    ("bracket", '**Action:** search\n**Action Input:** "x"', "", [("search", {"query": "x"})]),
+    ("plugin", f'Hm.{_start}{{"name": "add", "parameters": {{"a": 1, "b": 2}}}}{_end}<|im_end|>\n', "Hm.", [ADD]),
+    ("plugin", f"{_start}{_add}", "", [ADD]),
+    ("plugin", f"{_start}{_add}<|im_end|>", "", [ADD]),
+    ("plugin", f"{_start}{_add}{_end}\n{_start}{_add}{_end}", "", [ADD, ADD]),
+    ("plugin", f'{_start}{{"name": "now"}}{_end}', "", [("now", {})]),
+    ("separator", f"I add.<|tool_calls|>[{_add}]", "I add.", [ADD]),
+    ("separator", f"<|tool_calls|>[{_add}, {_add}]", "", [ADD, ADD]),
+    ("separator", f"<|tool_calls|>\n{_add}\n<|im_end|>", "", [ADD]),
+    ("separator", '<|tool_calls|>[{"name": "now", "thought": "hm"}]', "", [("now", {})]),
+]
+
+BAD: list[tuple[FormName, str, str]] = [
+    ("json", "Hello.", ""),
+    ("json", "", ""),
+    ("json", "[]", ""),
+    ("json", '{"name": "Ann", "age": 3}', ""),
+    ("json", '{"answer": [1, 2]}', ""),
+    ("json", "{not json}", ""),
+    ("json", "See:\n```python\nprint(1)\n```", ""),
+    ("json", '{"name": "drop", "arguments": {}}', "tool 'drop' was not offered"),
+    ("json", f'[{_add}, {{"name": "drop", "arguments": {{}}}}]', "tool 'drop' was not offered"),
+    ("json", '{"name": "add"}', "a call of 'add' without arguments"),
+    ("json", '{"name": "add", "arguments": [1, 2]}', "the arguments of 'add' are no JSON object"),
+    ("json", '{"name": "add", "arguments": "1, 2"}', "the arguments of 'add': no JSON: more behind the value"),
+    ("json", '{"name": "add", "arguments": {"a": NaN}}', "no JSON: NaN is no JSON number"),
+    ("json", '{"name": "add", "arguments": {"a": 1e999}}', "no JSON: a number is too large"),
+    ("json", '{"name": "add", "arguments": {"a": 1,}}', "no JSON: "),
+    ("json", "{'name': 'add', \"arguments\": {}, \"name\": 1}", "no JSON: "),
+    ("json", '{"name": "add", "name": "Pay", "arguments": {}}', "an object has a key twice"),
+    ("json", '{"name": "add", "tool": "Pay", "arguments": {}}', "a call has both 'name' and 'tool'"),
+    ("json", '{"name": "add", "args": {}, "arguments": {}}', "a call has both 'arguments' and 'args'"),
+    ("json", '{"name": "add", "description": "Adds.", "parameters": {"type": "object"}}', "the key 'description'"),
+    ("json", '{"name": 7, "arguments": {}}', "a call names no tool"),
+    ("json", '{"tool_calls": []}', "a list of no calls"),
+    ("json", f'{{"tool_calls": [{_add}], "content": "Hi"}}', "the key 'content'"),
+    ("json", f"[{_add}, 5]", "a call is no JSON object: '5'"),
+    ("json", f"{_add}{_add}", "no JSON: more behind the value"),
+    ("json", f"I add: {_add}", "JSON with other text around it"),
+    ("json", f"```json\n{_add}\n```\nDone.", "a fenced block that does not end the reply"),
+    ("json", f"```json\n{_add}", "a fenced block that does not end the reply"),
+    ("json", f"```json\n{_add}\n```\nand\n```json\n{_add}\n```", "more than one fenced block"),
+    ("bracket", "Final Answer: 4", ""),
+    ("bracket", "I act. Action: search[x]", ""),
+    ("bracket", "Action: I look around", "an action without [input]: 'I look"),
+    ("bracket", "Action: search(x)", "an action without [input]: 'search(x)'"),
+    ("bracket", "Action: [x]", "an action that names no tool"),
+    ("bracket", "Action: finish[4]", "tool 'finish' was not offered"),
+    ("bracket", "Action: search[x", "a bracket that is not closed"),
+    ("bracket", "Action: search[x\nObservation: [1]]", "a bracket that is not closed"),
+    ("bracket", "Action: search[x] b]", "more behind the call on its line: 'b]'"),
+    ("bracket", "Action: search[x] is what I would do", "more behind the call on its line"),
+    ("bracket", 'Action: add[{"a": 1]', "no JSON: "),
+    ("bracket", 'Action: add[{"a": 1} and more]', "the input of 'add' does not end with ]"),
+    ("bracket", "Action: now[x]", "no parameter of 'now' is known to take the text 'x'"),
+    ("bracket", 'Action: add\nAction Input: {"a": 1} or so', "more behind the input on its line: 'or so'"),
+    ("plugin", "Hello.<|im_end|>", ""),
+    ("plugin", "<|action_start|><|interpreter|>\n1+1<|action_end|>", "<|action_start|> without <|plugin|>"),
+    ("plugin", f"{_start}add(1, 2){_end}", "no JSON: "),
+    ("plugin", f"{_start}[{_add}]{_end}", "a block that is no JSON object"),
+    ("plugin", f"{_start}{_add} and so on", "a block does not end with <|action_end|>"),
+    ("plugin", f'{_start}{_add}{_end}{_start}{{"name": "ad', "no JSON: "),
+    ("separator", "Hello.", ""),
+    ("separator", "Hello.<|tool_calls|>", "no JSON: "),
+    ("separator", "<|tool_calls|>[]", "a list of no calls"),
+    ("separator", f"<|tool_calls|>[{_add}", "no JSON: "),
+    ("separator", f"<|tool_calls|>[{_add}] is how", "more behind the list of calls: 'is how'"),
+    ("separator", "<|tool_calls|>nothing", "no JSON: "),
+]
+"""Form, text, and what the reason says; empty where nothing looks like a call."""
+
+UNFINISHED: list[tuple[FormName, str]] = [
+    ("json", _add[:-1]),
+    ("bracket", "Action: search[x"),
+    ("bracket", "Action: search\nAction Input: the first wor"),
+    ("plugin", f"{_start}{_add}"),
+    ("separator", f"<|tool_calls|>[{_add}"),
+]
+"""What a reply that was cut says; some of it would be a call if the model had ended there."""
