@@ -22,7 +22,7 @@ from typing import Any
 import anyio
 
 from orchestrator.stores import open_store
-from tests.cli.begun import PATIENCE, ROOT, Begun, Piped
+from tests.begun import PATIENCE, ROOT, Begun, Piped
 
 
 @dataclass(frozen=True)

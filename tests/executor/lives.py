@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-ROOT = Path(__file__).parents[2]
+from tests.begun import Begun
+
 LONGEST = 60.0
 """Seconds after which an order counts as hanging."""
 
@@ -22,10 +21,10 @@ LONGEST = 60.0
 class Life:
     """One process, which carries out one order."""
 
-    def __init__(self, program: subprocess.Popen[str], name: str) -> None:
+    def __init__(self, says: TextIO, name: str) -> None:
         self.name = name
         self.told: dict[str, Any] = {}
-        self._program = program
+        self._says = says
         self._hangs = False
         self.pid = int(self._hear("pid"))
         # A process id may be given to another process; this names the process itself.
@@ -66,10 +65,8 @@ class Life:
         self.kill()
 
     def _hear(self, what: str) -> Any:
-        stdout = self._program.stdout
-        assert stdout is not None
         while what not in self.told:
-            line = stdout.readline()
+            line = self._says.readline()
             assert line, f"the program is gone, {what!r} was not heard of; before: {self.told}"
             self.told.update(json.loads(line))
             if "ended" in self.told and what != "ended":
@@ -80,26 +77,26 @@ class Life:
 class Program:
     """A Python process that carries out one order after the other, each in a process of its own."""
 
+    _count = itertools.count()
+
     def __init__(self, module: str = "program") -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.executor.{module}"],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
-        self._count = 0
+        (orders, write), (read, says) = os.pipe(), os.pipe()
+        self._process = Begun([], module=f"tests.executor.{module}", streams=(orders, says, 2))
+        os.close(orders)
+        os.close(says)
+        self._orders, self._says = os.fdopen(write, "w", 1), os.fdopen(read)
         self._last: Life | None = None
 
     def begin(self, do: str, **order: Any) -> Life:
         """Give an order; returns when its process is about to open its executor."""
-        self._count += 1
-        name = f"{self._process.pid}.{self._count}"
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, "life": name, **order}) + "\n")
-        self._last = Life(self._process, name)
+        name = f"{os.getpid()}.{next(self._count)}"
+        self._orders.write(json.dumps({"do": do, "life": name, **order}) + "\n")
+        self._last = Life(self._says, name)
         return self._last
 
     def send(self, number: int) -> None:
         """Send a signal to the one that begins processes and waits for their ends."""
-        self._process.send_signal(number)
+        self._process.signal(number)
 
     def stop(self) -> None:
         """End what it still does."""
@@ -111,11 +108,9 @@ class Program:
     def close(self) -> None:
         """End it, and what it still does."""
         self.stop()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(20)
-        self._process.stdout.close()
+        self._orders.close()
+        self._process.wait()
+        self._says.close()
 
 
 @contextmanager

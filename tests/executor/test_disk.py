@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -213,18 +214,18 @@ def test_the_command_line_says_that_the_disk_is_full(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     kind = KINDS[-1]
     with disk_of(kind, place) as disk:
-        line = f"python -m orchestrator {{}} --store {disk.url}"
-        small = "" if can_mount() else "ulimit -f 1; "  # in KiB
-        assert shell.sh(line.format("run trial:number --run-id n")).code == 3
+        store = ("--store", disk.url)
+        assert shell("run", "trial:number", "--run-id", "n", *store).code == 3
         if can_mount():
             disk.fill()
-        for command in ("run trial:number --run-id m", "answer n 4"):
-            done = shell.sh(small + line.format(command))
+        for words in (("run", "trial:number", "--run-id", "m", *store), ("answer", "n", "4", *store)):
+            small = f"ulimit -f 1; python -m orchestrator {shlex.join(words)}"  # in KiB
+            done = shell(*words) if can_mount() else shell.sh(small)
             assert (done.code, done.out) == (1, "")
             assert f"error: store {disk.url}: the disk " in done.err
             assert "free" in done.err
         disk.free()
-        assert shell.sh(line.format("answer n 4")).out == "4\n"
+        assert shell("answer", "n", "4", *store).out == "4\n"
 
 
 async def test_what_a_killed_process_left_is_read_when_there_is_room(disk: Disk, tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""A process that has the imports behind it, and becomes each command that it is sent: `python -m tests.cli.starter`.
+"""A process that has the imports behind it, and becomes each program that it is sent: `python -m tests.starter`.
 
-A command is a process of its own, with a directory, an environment and streams of its own, and ends as Python ends.
-Only what nearly all of them load is there already, which is most of what a short command costs. What the command line
-itself imports for a command is still imported by that command.
+A program is what `python -m MODULE WORDS` is: a process of its own, with a directory, an environment and streams of
+its own, that ends as Python ends. Only what nearly all of them load is there already, which is most of what a short
+program costs. What the command line itself imports for one command is still imported by that command.
 
-Stdin is a socket. Each message on it begins a command: JSON, the command's three streams, and a socket that is given
+Stdin is a socket. Each message on it begins a program: JSON, the program's three streams, and a socket that is given
 a descriptor of the process, and at the end its exit code.
 """
 
@@ -23,14 +23,14 @@ import termios
 from typing import Any
 
 LOADED = (
-    "anyio._backends._asyncio", "dotenv", "networkx", "orchestrator.cli.app",
+    "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "networkx", "orchestrator.cli.app",
     "orchestrator.context", "orchestrator.executor", "orchestrator.models", "orchestrator.nodes",
     "orchestrator.render", "orchestrator.stores.sqlite", "orchestrator.tools", "sqlite3", "yaml",
 )  # fmt: skip
 
 
 def become(order: dict[str, Any], streams: list[int]) -> None:
-    """Be the command, from the first of its lines to the end of the process."""
+    """Be the program, from the first of its lines to the end of the process."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -45,11 +45,11 @@ def become(order: dict[str, Any], streams: list[int]) -> None:
     os.environ.update(order["env"])
     sys.path[0] = order["cwd"]
     sys.argv[1:] = order["words"]
-    runpy.run_module("orchestrator", run_name="__main__", alter_sys=True)
+    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
 
 
 def serve() -> tuple[dict[str, Any], list[int]] | None:
-    """Begin commands until nobody sends one any more; in the process of a command: what it is to be."""
+    """Begin programs until nobody sends one any more; in the process of a program: what it is to be."""
     with socket.socket(fileno=os.dup(0)) as orders, selectors.DefaultSelector() as waiting:
         waiting.register(orders, selectors.EVENT_READ)
         while True:

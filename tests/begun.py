@@ -1,4 +1,4 @@
-"""Commands that `starter` begins, from the side of who wants them."""
+"""Programs that `starter` begins, from the side of who wants them."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
 """Seconds after which a process is taken to hang."""
 
 
 class Begun:
-    """`python -m orchestrator WORDS` as a process."""
+    """`python -m MODULE WORDS` as a process."""
 
     def __init__(
         self,
         words: Sequence[object],
         *,
-        cwd: Path,
-        env: Mapping[str, str],
         streams: Sequence[int],
+        module: str = "orchestrator",
+        cwd: Path = ROOT,
+        env: Mapping[str, str] = os.environ,
         terminal: bool = False,
     ) -> None:
         self._told, theirs = socket.socketpair()
         self._told.settimeout(PATIENCE)
-        order = {"words": [*map(str, words)], "cwd": str(cwd), "env": dict(env), "terminal": terminal}
+        order = {
+            "module": module, "words": [*map(str, words)], "cwd": str(cwd), "env": dict(env), "terminal": terminal,
+        }  # fmt: skip
         with theirs:
             socket.send_fds(_starter(), [json.dumps(order).encode()], [*streams, theirs.fileno()])
         said, (self._process,), _, _ = socket.recv_fds(self._told, 5, 1)
         assert said == b"begun"
         self._code: int | None = None
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
         """Send it a signal, if it is still there."""
         if self._code is None:
             with contextlib.suppress(ProcessLookupError):
@@ -72,7 +75,7 @@ class Begun:
 
 
 class Piped(Begun):
-    """One whose output is read; its stdin is a text, or nothing."""
+    """A command whose output is read; its stdin is a text, or nothing."""
 
     def __init__(self, words: Sequence[object], *, cwd: Path, env: Mapping[str, str], stdin: str = "") -> None:
         (read, write), (self._out, out), (self._err, err) = os.pipe(), os.pipe(), os.pipe()
@@ -113,7 +116,7 @@ def _starter() -> socket.socket:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cli.starter"], cwd=ROOT, env=env, stdin=theirs, start_new_session=True
+            [sys.executable, "-m", "tests.starter"], cwd=ROOT, env=env, stdin=theirs, start_new_session=True
         )
 
     def end() -> None:
