@@ -148,7 +148,7 @@ class MiddlewareModel:
                     yield event
                 else:
                     reply = event.reply
-                    if event.text:
+                    if event.text or event.reasoning:
                         yield event.model_copy(update={"reply": None})
         if reply is None:
             raise ModelError(f"model {self.name!r} ended its stream without a whole reply")

@@ -110,7 +110,7 @@ class Cassette(Middleware):
             return
         await anyio.lowlevel.checkpoint()  # where a real model would let others run
         for piece in known.pieces if request.pieces else ():
-            yield ModelEvent(text=piece)
+            yield ModelEvent.model_validate(piece)
         if known.error is not None:
             raise error_from(known.error)
         if known.reply is None:
@@ -142,8 +142,9 @@ class Cassette(Middleware):
         try:
             async with closing(ask(request)) as events:
                 async for event in events:
-                    if event.text:
-                        outcome.pieces.append(event.text)
+                    piece = event.model_dump(mode="json", exclude={"reply"}, exclude_defaults=True)
+                    if piece:
+                        outcome.pieces.append(piece)
                     if event.reply is not None:
                         outcome.reply = event.reply.data()
                     yield event

@@ -18,7 +18,8 @@ class Fallback(Middleware):
     """Asks the next model with the same request when one fails before any piece of its reply was handed out.
 
     `details["fallback"]` of such a reply says which model gave it, and after what. If all of them fail, the error
-    tells of each, and is a `ModelUnavailable` (so that a retry may mend it) if any of theirs was worth a retry.
+    tells of each. It is a `ModelUnavailable` if another try may mend any of theirs, else `ModelMisconfigured` if a
+    person may, else a `ModelError`.
     """
 
     def __init__(self, *others: Model, on: tuple[type[Exception], ...] = (ModelError,)) -> None:

@@ -22,7 +22,8 @@ class Outcome:
     """What came of one request. Neither reply nor error: its reader left after these pieces."""
 
     reply: dict[str, Any] | None = None
-    pieces: list[str] = field(default_factory=list)
+    pieces: list[dict[str, Any]] = field(default_factory=list)
+    """As they came, if they were asked for: `text` or `reasoning`."""
     error: dict[str, Any] | None = None
 
 
