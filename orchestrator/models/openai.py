@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -19,7 +20,7 @@ from pydantic import SecretStr
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Retry
 from orchestrator.models.base import ModelEvent, ModelRequest, Output, RequestModel, ToolLike, calling_key
-from orchestrator.models.chat import Assembly, Piece, body_of, reply_from, reply_of, understood
+from orchestrator.models.chat import Assembly, Events, Piece, body_of, error_in, reply_from, reply_of, understood
 from orchestrator.models.faults import refusal
 from orchestrator.models.messages import Message, Reply
 from orchestrator.models.prices import Price, approximated, price_in
@@ -29,14 +30,14 @@ from orchestrator.models.secrets import ENV, looked_up, without
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from openai import AsyncOpenAI, AsyncStream
+    from httpx2 import Response
+    from openai import AsyncOpenAI
 
 Key: TypeAlias = "str | SecretStr | Callable[[], str | Awaitable[str]]"
 """A key; `env:NAME`, to read it from the environment at each request; or a function, sync or async, that gives it."""
 
 _LAST_WORDS = 2.0
 """Seconds that a server gets, behind the end of its reply, to tell the usage."""
-_END = object()
 
 
 @cache
@@ -216,31 +217,23 @@ class OpenAIModel(RequestModel):
         assembly = Assembly()
         failure: ModelError | None = None
         try:
-            with anyio.fail_after(self.timeout):
-                stream = await self._open(call)
-            try:
-                if "event-stream" not in stream.response.headers.get("content-type", ""):
+            async with self._opened(call) as response:
+                if "event-stream" not in response.headers.get("content-type", ""):
                     with anyio.fail_after(self.timeout):
-                        await stream.response.aread()
-                    reply = reply_of(stream.response.text, self.name, clean=call.clean)
+                        await response.aread()
+                    reply = reply_of(response.text, self.name, clean=call.clean)
                     yield Piece(reply.text)
                     yield reply
                     return
-                chunks = aiter(stream)
-                while True:
-                    left = self.timeout if assembly.finish is None else min(self.timeout, _LAST_WORDS)
-                    with anyio.fail_after(left):
-                        chunk = await anext(chunks, _END)
-                    if chunk is _END:
-                        break
-                    if not isinstance(chunk, dict):
-                        raise ValueError("it is no JSON object")
-                    piece = assembly.add(chunk)
-                    if piece.text or piece.reasoning:
-                        yield piece
-            finally:
-                with anyio.move_on_after(1, shield=True):
-                    await stream.close()
+                async with aclosing(self._chunks(response, assembly)) as chunks:
+                    async for chunk in chunks:
+                        if not isinstance(chunk, dict):
+                            raise ValueError("a piece is no JSON object")
+                        if chunk.get("error"):
+                            raise error_in(chunk["error"], self.name, call.clean)
+                        piece = assembly.add(chunk)
+                        if piece.text or piece.reasoning:
+                            yield piece
         except Exception as error:
             failure = self._failure(error, call)
         if assembly.finish is not None:
@@ -251,17 +244,38 @@ class OpenAIModel(RequestModel):
             why = "the stream ended before the reply was whole (it gave no finish_reason)"
             yield ModelUnavailable(f"model {self.name!r}: {why}")
 
-    async def _open(self, call: _Call) -> AsyncStream[object]:
-        from openai import AsyncStream
+    async def _chunks(self, response: Response, assembly: Assembly) -> AsyncGenerator[Any]:
+        """The chunks of a stream, up to its end or the word that says so."""
+        events, done = Events(), False
+        received = response.aiter_bytes()
+        try:
+            while True:
+                left = self.timeout if assembly.finish is None else min(self.timeout, _LAST_WORDS)
+                with anyio.fail_after(left):
+                    data = await anext(received, None)
+                for text in events.rest() if data is None else events.feed(data):
+                    done = done or text.startswith("[DONE]")
+                    if not done:
+                        yield json.loads(text)
+                if data is None:
+                    return
+        finally:
+            await _exhausted(received, response)
 
-        return await self._client().post(
-            "/chat/completions",
-            body=call.body,
-            cast_to=object,  # chunks as plain JSON: what servers add to them is kept
-            options={"headers": call.headers},
-            stream=True,
-            stream_cls=AsyncStream[object],
+    @asynccontextmanager
+    async def _opened(self, call: _Call) -> AsyncGenerator[Response]:
+        """The answer, its body not read yet."""
+        body = dict(call.body)
+        opening = self._client().chat.completions.with_streaming_response.create(
+            model=self.name, messages=body.pop("messages"), extra_body=body, extra_headers=call.headers
         )
+        with anyio.fail_after(self.timeout):
+            response = (await opening.__aenter__()).http_response
+        try:
+            yield response
+        finally:
+            with anyio.move_on_after(1, shield=True):  # also when cancelled: the server is to stop writing
+                await opening.__aexit__(None, None, None)
 
     def _failure(self, error: Exception, call: _Call) -> ModelError:
         """What went wrong, in words of ours.
@@ -276,7 +290,7 @@ class OpenAIModel(RequestModel):
         match error:
             case ModelError():
                 return error
-            case TimeoutError() | openai.APITimeoutError():
+            case TimeoutError() | openai.APITimeoutError() | httpx2.TimeoutException():
                 why = f"no answer within {self.timeout:g} s; give it more time with timeout="
                 return ModelUnavailable(f"{this}: {why}")
             case openai.APIStatusError():
@@ -288,10 +302,8 @@ class OpenAIModel(RequestModel):
                     return ModelMisconfigured(f"{this}: {cause}; write base_url as http://host:port/v1")
                 words = call.clean(str(cause or error) or type(cause).__name__)
                 return ModelUnavailable(f"{this}: the server cannot be reached ({words}); is it running?")
-            case openai.APIError():  # an error in the middle of a stream
-                code = error.code if isinstance(error.code, int) else None
-                said = call.clean(error.message)
-                return refusal(self.name, code or 500, said, None if error.code is None else str(error.code))
+            case httpx2.TransportError():  # in the middle of a stream
+                return ModelUnavailable(f"{this}: the connection broke off ({call.clean(str(error))})")
             case httpx2.InvalidURL():
                 return ModelMisconfigured(f"{this}: {call.clean(str(error))}; write base_url as http://host:port/v1")
             case openai.OpenAIError() | httpx2.HTTPError():
@@ -350,6 +362,14 @@ class OpenAIModel(RequestModel):
                 f"model {self.name!r}: header {name!r} is {given}, and the environment has no such variable: set it"
             )
         return found
+
+
+async def _exhausted(received: AsyncIterator[bytes], response: Response) -> None:
+    """End what reads a response: left where it stands, some of httpx2's generators would only be found as garbage."""
+    with anyio.move_on_after(1, shield=True), suppress(Exception):
+        await response.aclose()
+        while True:
+            await anext(received)
 
 
 def _idempotency() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +23,11 @@ class Raw:
     silent: bool = False
     """Close the connection without a word."""
     hangs: bool = False
-    """Say nothing until the server is closed."""
+    """Say nothing (more) until the client goes away or the server is closed."""
+    parts: Sequence[bytes] = ()
+    """A stream: these, each sent by itself, instead of the body."""
+    gap: float = 0.0
+    """Seconds between two of them."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Wire:
     url: str = ""
     seen: list[Seen] = field(default_factory=list)
     closed: Event = field(default_factory=Event)
+    left: Event = field(default_factory=Event)
+    """A client went away from an answer that hangs."""
     lock: Any = field(default_factory=Lock)
 
     def next(self, seen: Seen) -> Raw:
@@ -71,6 +77,30 @@ def called(*calls: Mapping[str, Any], content: str | None = None) -> dict[str, A
     return said({"role": "assistant", "content": content, "tool_calls": list(calls)})
 
 
+def chunk(delta: Mapping[str, Any] | None = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    """A piece of a streamed chat completion."""
+    choice = {"index": 0, "delta": dict(delta or {}), "finish_reason": finish}
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice],
+            **fields}  # fmt: skip
+
+
+def sse(*chunks: Mapping[str, Any] | str, done: bool = True) -> bytes:
+    """Pieces as server-sent events; a text is one as it stands."""
+    lines = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in chunks]
+    return "".join(f"data: {line}\n\n" for line in [*lines, *(["[DONE]"] if done else [])]).encode()
+
+
+def streamed(*chunks: Mapping[str, Any] | str, done: bool = True, **how: Any) -> Raw:
+    """The same as an answer, all of it in one packet."""
+    return Raw(parts=[sse(*chunks, done=done)], **how)
+
+
+def told(text: str, **how: Any) -> Raw:
+    """A streamed text, whole."""
+    return streamed(chunk({"role": "assistant", "content": ""}), *(chunk({"content": sign}) for sign in text),
+                    chunk(finish="stop"), **how)  # fmt: skip
+
+
 def refused(status: int, message: str, code: object = None, **headers: str) -> Raw:
     """An error as OpenAI writes it."""
     body = json.dumps({"error": {"message": message, "type": "error", "param": None, "code": code}})
@@ -91,8 +121,11 @@ def served(*answers: Raw | Mapping[str, Any] | Callable[[Seen], Raw | Mapping[st
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
             answer = wire.next(Seen(self.path, headers, body, self.client_address[1]))
+            if answer.parts:
+                self.stream(answer)
+                return
             if answer.hangs:
-                wire.closed.wait(30)
+                self.hang()
             if answer.silent or answer.hangs:
                 self.close_connection = True
                 return
@@ -103,6 +136,36 @@ def served(*answers: Raw | Mapping[str, Any] | Callable[[Seen], Raw | Mapping[st
             self.end_headers()
             self.wfile.write(answer.body)
             self.close_connection = self.close_connection or answer.missing > 0
+
+        def stream(self, answer: Raw) -> None:
+            self.send_response(answer.status)
+            for name, value in {"Content-Type": "text/event-stream", **answer.headers}.items():
+                self.send_header(name, value)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for part in answer.parts:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+                self.wfile.flush()
+                if answer.gap:
+                    wire.closed.wait(answer.gap)
+            if answer.hangs:
+                self.hang()
+            if answer.silent or answer.hangs:
+                self.close_connection = True
+            else:
+                self.wfile.write(b"0\r\n\r\n")
+
+        def hang(self) -> None:
+            self.connection.settimeout(0.02)
+            while not wire.closed.is_set():
+                try:
+                    if not self.connection.recv(1):
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+            wire.left.set()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name of the base class
             """Say nothing."""

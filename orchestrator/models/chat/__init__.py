@@ -5,7 +5,18 @@ that is missing or odd costs that field and not the answer.
 """
 
 from orchestrator.models.chat.deltas import Assembly, Piece
-from orchestrator.models.chat.reply import read_arguments, reply_from, reply_of
+from orchestrator.models.chat.reply import error_in, read_arguments, reply_from, reply_of
 from orchestrator.models.chat.request import body_of, understood
+from orchestrator.models.chat.sse import Events
 
-__all__ = ["Assembly", "Piece", "body_of", "read_arguments", "reply_from", "reply_of", "understood"]
+__all__ = [
+    "Assembly",
+    "Events",
+    "Piece",
+    "body_of",
+    "error_in",
+    "read_arguments",
+    "reply_from",
+    "reply_of",
+    "understood",
+]

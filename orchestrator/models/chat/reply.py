@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from orchestrator.errors import ModelMisconfigured, ModelUnavailable
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
 from orchestrator.models.faults import quoted, refusal
 from orchestrator.models.messages import Reply, ToolCall
@@ -82,10 +82,19 @@ def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str
         raise ModelUnavailable(
             f"model {model!r}: the server's answer has no choices: {clean(quoted(json.dumps(answer)))}"
         )
+    raise error_in(error, model, clean, otherwise=400)
+
+
+def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, otherwise: int = 500) -> ModelError:
+    """The error that stands in the place of an answer, or of a piece of one.
+
+    Args:
+        otherwise: the HTTP status that it is taken for, if it does not say.
+    """
     told: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
     code = told.get("code")
-    status = code if isinstance(code, int) and 400 <= code < 600 else 400
-    raise refusal(model, status, clean(str(told.get("message") or told)), None if code is None else str(code))
+    status = code if isinstance(code, int) and 400 <= code < 600 else otherwise
+    return refusal(model, status, clean(str(told.get("message") or told)), None if code is None else str(code))
 
 
 def text_of(content: object) -> str:
