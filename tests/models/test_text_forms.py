@@ -66,11 +66,11 @@ def letter_by_letter_shows_as_much_as_all_at_once(form: FormName, data: st.DataO
 
 
 LAWS: dict[Callable[[FormName, st.DataObject], None], int] = {
-    any_text_can_be_read_and_calls_offered_tools_only: 40,
-    what_is_written_is_read_again: 25,
-    no_part_of_a_defused_text_is_a_call: 40,
-    what_is_shown_early_is_content_however_the_text_is_cut: 40,
-    letter_by_letter_shows_as_much_as_all_at_once: 15,
+    any_text_can_be_read_and_calls_offered_tools_only: 25,
+    what_is_written_is_read_again: 12,
+    no_part_of_a_defused_text_is_a_call: 25,
+    what_is_shown_early_is_content_however_the_text_is_cut: 25,
+    letter_by_letter_shows_as_much_as_all_at_once: 10,
 }
 """Each with how many examples are tried in the short form."""
 
@@ -118,6 +118,15 @@ def test_nor_is_one_that_a_model_frees_of_its_escapes(form: FormName, times: int
         freed = json.loads(freed)["page"]
     for part in (freed, freed.removeprefix("Look:\n")):
         assert FORMS[form].parse(part, OFFERS).calls == ()
+
+
+def test_names_differ_in_the_case_of_ascii_letters_only() -> None:
+    for tool, said, found in (("k", "K", 1), ("\u212a", "k", 0), ("k", "\u212a", 0), ("Größe", "größe", 0)):
+        text = json.dumps({"name": said, "arguments": {}}, ensure_ascii=False)
+        assert len(FORMS["json"].parse(text, (Offer(tool),)).calls) == found
+        assert FORMS["json"].parse(FORMS["json"].defused(text, (Offer(tool),)), (Offer(tool),)).calls == ()
+    assert FORMS["json"].parse('{"name": "a", "arguments": {}}', (Offer("A"), Offer("a"))).calls[0].name == "a"
+    assert FORMS["json"].parse('{"name": "aB", "arguments": {}}', (Offer("AB"), Offer("ab"))).calls == ()
 
 
 @each_form

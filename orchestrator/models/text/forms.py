@@ -125,7 +125,7 @@ def offered(name: object, offers: Sequence[Offer]) -> Offer:
         for offer in offers:
             if offer.name == name:
                 return offer
-        alike = [offer for offer in offers if name.isascii() and offer.name.lower() == name.lower()]
+        alike = [o for o in offers if o.name.isascii() and name.isascii() and o.name.lower() == name.lower()]
         if len(alike) == 1:
             return alike[0]
         raise Unread(f"tool {short(name)} was not offered")

@@ -20,7 +20,7 @@ from orchestrator.models.text.json_form import JsonForm
 from orchestrator.models.text.plugin import PluginForm
 from orchestrator.models.text.screen import Screen
 from orchestrator.models.text.separator import SeparatorForm
-from orchestrator.models.text.words import PROMPT, told, wanted
+from orchestrator.models.text.words import PROMPT, told
 
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
 FORMS: Mapping[str, Form] = {form.name: form for form in (JsonForm(), BracketForm(), PluginForm(), SeparatorForm())}
@@ -134,9 +134,7 @@ class TextProtocol(RequestModel):
         offers = () if choice == "none" else offers_of(request.tools)
         messages = retold(request.messages, self._form, offers)
         if offers:
-            words = told(self._form, offers, self._prompt, choice, several is not False)
-            if request.output is not None:
-                words += "\n\n" + wanted(request.output)
+            words = told(self._form, offers, self._prompt, choice, several is not False, request.output)
             messages = instructed(messages, words)
         return _Asked(
             messages=messages,

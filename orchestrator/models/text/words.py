@@ -13,31 +13,34 @@ PROMPT = "You can call tools. They are:\n\n{tools}\n\n{how}"
 _place = re.compile(r"\{tools\}|\{how\}")
 
 
-def told(form: Form, offers: Sequence[Offer], prompt: str, choice: object, several: bool) -> str:
+def told(
+    form: Form, offers: Sequence[Offer], prompt: str, choice: object, several: bool, output: JsonObject | None
+) -> str:
     """The tools, and how to call them.
 
     Args:
         prompt: a text in which `{tools}` and `{how}` stand for the two.
         choice: OpenAI's `tool_choice`.
         several: whether several calls at once are welcome.
+        output: the JSON Schema of the answer, if one is wanted.
     """
     how = [form.how]
     if several and form.several:
         how.append(form.several)
     else:
         how.append("Make one call at a time.")
-    how.append(_must(choice) or "When you need no tool, just reply in plain text.")
+    must = _must(choice)
+    if must:
+        how.append(must)
+    elif output is None:
+        how.append("When you need no tool, just reply in plain text.")
     tools = "\n\n".join(_tool(form, offer, offers) for offer in offers)
     parts = {"{tools}": tools, "{how}": "\n".join(how)}
-    return _place.sub(lambda place: parts[place[0]], prompt)
-
-
-def wanted(output: JsonObject) -> str:
-    """How to answer, if an answer of a JSON Schema is wanted."""
+    words = _place.sub(lambda place: parts[place[0]], prompt)
+    if output is None:
+        return words
     schema = json.dumps(output, ensure_ascii=False, separators=(",", ":"))
-    return (
-        f"When you need no more tools, your whole reply is one JSON value of this JSON Schema, and no call:\n{schema}"
-    )
+    return f"{words}\n\nWhen you need no tool, your whole reply is one JSON value of this JSON Schema:\n{schema}"
 
 
 def _must(choice: object) -> str:
