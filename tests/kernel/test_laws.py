@@ -37,11 +37,23 @@ KINDS: dict[str, Callable[[int], Sketch]] = {
 }
 MOST = 150
 """Records of a run. Longer ones say no more and take their time."""
-drawn = settings(
-    deadline=None, derandomize=True, max_examples=20, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+quick = settings(
+    deadline=None, derandomize=True, max_examples=10, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
+LAWS: dict[str, Callable[[], None]] = {}
+"""Each law on drawn graphs; how many is still to be said."""
 seeds = st.integers(0, 1_000_000)
 kinds = st.sampled_from(sorted(KINDS))
+
+
+def drawn(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """A law as a test of a few graphs, and for its storm, see `LAWS`."""
+
+    def decorate(law: Callable[..., None]) -> Callable[[], None]:
+        LAWS[law.__name__.removeprefix("test_")] = given(**strategies)(law)
+        return quick(given(**strategies)(law))
+
+    return decorate
 
 
 @dataclass
@@ -135,8 +147,7 @@ def gone_on(trial: Trial, trace: Trace, at: int, order: Order) -> Trace:
     return simulation.trace
 
 
-@drawn
-@given(kind=kinds, seed=seeds)
+@drawn(kind=kinds, seed=seeds)
 def test_results_do_not_depend_on_timing(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, writes=0.05)
     try:
@@ -146,8 +157,7 @@ def test_results_do_not_depend_on_timing(kind: str, seed: int) -> None:
         assume(False)
 
 
-@drawn
-@given(kind=kinds, seed=seeds)
+@drawn(kind=kinds, seed=seeds)
 def test_nor_do_they_where_steps_fail_ask_and_are_retried(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, writes=0.1, asks=0.15, retries=0.15, fails=0.02)
     try:
@@ -156,8 +166,7 @@ def test_nor_do_they_where_steps_fail_ask_and_are_retried(kind: str, seed: int) 
         assume(False)
 
 
-@drawn
-@given(kind=kinds, seed=seeds, where=st.floats(0, 1))
+@drawn(kind=kinds, seed=seeds, where=st.floats(0, 1))
 def test_any_prefix_of_a_journal_can_be_gone_on_from(kind: str, seed: int, where: float) -> None:
     trial = trial_of(kind, seed, asks=0.1, retries=0.1)
     try:
@@ -170,8 +179,7 @@ def test_any_prefix_of_a_journal_can_be_gone_on_from(kind: str, seed: int, where
         assume(False)
 
 
-@drawn
-@given(kind=kinds, seed=seeds)
+@drawn(kind=kinds, seed=seeds)
 def test_a_snapshot_at_any_record_and_the_tail_are_the_whole(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, asks=0.1, retries=0.1)
     try:
@@ -185,8 +193,7 @@ def test_a_snapshot_at_any_record_and_the_tail_are_the_whole(kind: str, seed: in
     assert observe(folded) == observe(trace.machine)
 
 
-@drawn
-@given(kind=kinds, seed=seeds)
+@drawn(kind=kinds, seed=seeds)
 def test_races_end_too_and_their_journal_decides(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, races=True, writes=0.05, asks=0.1, retries=0.1)
     try:
@@ -201,8 +208,7 @@ def test_races_end_too_and_their_journal_decides(kind: str, seed: int) -> None:
         assume(False)
 
 
-@drawn
-@given(kind=kinds, seed=seeds, steps=st.integers(1, 12), concurrency=st.none() | st.integers(1, 3))
+@drawn(kind=kinds, seed=seeds, steps=st.integers(1, 12), concurrency=st.none() | st.integers(1, 3))
 def test_limits_end_every_run(kind: str, seed: int, steps: int, concurrency: int | None) -> None:
     sketch = settle(KINDS[kind](seed))
     sketch.limits = Limits(steps=steps, concurrency=concurrency)
@@ -240,6 +246,13 @@ def test_the_generators_draw_what_they_are_for() -> None:
     assert min(accepted[kind] for kind in KINDS) > 50, accepted
     assert min(met.values()) > 5, met
     assert len(met) == 6
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("law", LAWS)
+def test_a_storm_of_each_law(law: str, scale: int) -> None:
+    """`--storm-scale N`: N times 30 graphs for each law."""
+    settings(quick, max_examples=30 * scale)(LAWS[law])()
 
 
 @pytest.mark.storm

@@ -50,23 +50,26 @@ def judged(sketch: Sketch, seed: int, count: int) -> Counter[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_checks_let_pass_never_gets_stuck(kind: str) -> None:
     found: Counter[str] = Counter()
-    for seed in range(1_000, 1_045):
+    for seed in range(1_000, 1_025):
         drawn = KINDS[kind](seed)
         found += judged(drawn, seed, 2)
         if problems_of(drawn):
             found += judged(settle(drawn), seed, 2)
-    assert found["accepted"] > 25, found
-    assert found["completed"] > 40, found
+    assert found["accepted"] > 14, found
+    assert found["completed"] > 20, found
 
 
 def test_every_check_refuses_something() -> None:
     """Else the law above would hold of checks that are never asked."""
     found: Counter[str] = Counter()
+    wanted = ("C1", "C2", "C3", "C4", "C5", "C6")
     for seed in range(200):
+        if all(found[code] for code in wanted):
+            break
         for sketch in (mutated(seed), unstructured(seed)):
             codes = {problem.code for problem in problems_of(sketch)} | {p.code for p in problems_of(settle(sketch))}
             found.update(code[:2] for code in codes)
-    assert all(found[code] >= 1 for code in ("C1", "C2", "C3", "C4", "C5", "C6")), found
+    assert all(found[code] for code in wanted), found
 
 
 @pytest.mark.storm
