@@ -118,7 +118,11 @@ async def test_the_class_of_an_output_is_read_outermost(pieces: bool) -> None:
     else:
         reply = await model.complete("?", output=Pair)
     assert reply.parsed == Pair(a=7, b=2)
-    assert seen == [None]
+    # A model that reads the schema's JSON itself is not believed: a layer may change the text.
+    assert (
+        await with_middleware(ScriptedModel(['{"a": 1, "b": 2}']), Look()).complete("?", output=Pair)
+    ).parsed == reply.parsed
+    assert seen == [None, None]
     with pytest.raises(AgentError, match="no Pair"):
         await with_middleware(Speaker(["no"])).complete("?", output=Pair)
 
@@ -337,7 +341,13 @@ async def test_a_shared_call_that_fails_fails_for_all_and_is_not_kept() -> None:
     assert cache.statistics().entries == 0
 
 
-TEXTS = st.text(max_size=8)
+TEXTS = st.sampled_from(["", "m", "?"]) | st.text(max_size=8)
+
+
+async def test_a_scope_tells_models_apart_that_have_one_name(tmp_path: Path) -> None:
+    for scope, text in (("cold", "1"), ("warm", "2")):
+        model = with_middleware(ScriptedModel([text]), Cache(tmp_path, scope=scope))
+        assert [(await model.complete("?")).text for _ in range(2)] == [text, text]
 
 
 @settings(max_examples=40)
@@ -381,7 +391,7 @@ async def test_requests_and_replies_are_logged_in_one_line_each(caplog: pytest.L
     model = with_middleware(inner, Logged(length=80))
     calling_node.set("plan")
     await model.complete("my key is sk-abcdefghijklmnopqrstuvwx", [TOOL])
-    await model.complete("?")
+    await model.complete("?" * 65 + " sk-abcdefghijklmnopqrstuvwx")  # the cut would halve it
     with pytest.raises(ModelUnavailable):
         await model.complete("?")
     lines = [record.getMessage() for record in caplog.records]
@@ -556,6 +566,36 @@ def test_one_that_is_larger_than_the_budget_begins_alone() -> None:
         return anyio.current_time() - began
 
     assert in_mock_time(run) == 10
+
+
+def test_what_runs_may_spend_what_failed_did_not_and_nobody_overtakes() -> None:
+    async def run() -> list[tuple[str, float]]:
+        limit = RateLimit(tokens=100, per=10, clock=anyio.current_time)
+        began: list[tuple[str, float]] = []
+        start = anyio.current_time()
+
+        async def answer(request: ModelRequest) -> Reply:
+            name = request.messages[0].content[0]
+            began.append((name, anyio.current_time() - start))
+            await anyio.sleep(1)
+            if name == "f":
+                raise ModelError("no")
+            return Reply(text="x", usage=Usage(input_tokens=60))
+
+        model = with_middleware(ScriptedModel(answer), limit)
+
+        async def ask(words: str) -> None:
+            with suppress(ModelError):
+                await model.complete(words)
+
+        async with anyio.create_task_group() as tasks:
+            for words in ("f" * 250, "a" * 250, "b" * 250, "c"):
+                tasks.start_soon(ask, words)
+                await trio.testing.wait_all_tasks_blocked()
+        return began
+
+    # `a` waits while `f` runs, `b` for the tokens of `a`, and `c`, which would fit, for `b`.
+    assert in_mock_time(run) == [("f", 0), ("a", 1), ("b", 12), ("c", 12)]
 
 
 def test_a_server_that_asks_to_wait_holds_back_the_others() -> None:
