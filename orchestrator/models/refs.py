@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import cast
 
+from pydantic import TypeAdapter, ValidationError
+
 from orchestrator.errors import GraphUnknown
+from orchestrator.graph.codec import explain
 from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.models.base import Model
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.openai import OpenAIModel
+from orchestrator.models.prices import Price
 
 _FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"
 
@@ -26,7 +32,7 @@ def model_from_ref(ref: str) -> Model:
     if kind == "openai":
         if not name:
             raise GraphUnknown(f"model {ref!r} does not say which model of OpenAI's; {_FORMS}")
-        return OpenAIModel(name)
+        return OpenAIModel(name, price=_prices())
     if not colon:
         raise GraphUnknown(f"model {ref!r} is unknown; {_FORMS}")
     found = attribute(module_of_file(kind), name) if kind.endswith(".py") else resolve(ref)
@@ -37,6 +43,25 @@ def model_from_ref(ref: str) -> Model:
     if not _is_model(found):
         raise GraphUnknown(f"model {ref!r} is no model but a {type(found).__name__}; it needs complete() and stream()")
     return cast(Model, found)
+
+
+def _prices() -> dict[str, Price] | None:
+    """The price table of the file that `ORCHESTRATOR_PRICES` names: `{"NAME": {"input": 2.5, "output": 10}}`.
+
+    Raises:
+        GraphUnknown: there is none, or it is not one.
+    """
+    path = os.environ.get("ORCHESTRATOR_PRICES")
+    if not path:
+        return None
+    try:
+        return TypeAdapter(dict[str, Price]).validate_json(Path(path).read_bytes())
+    except (OSError, ValidationError) as error:
+        why = explain(error) if isinstance(error, ValidationError) else error.strerror
+        raise GraphUnknown(
+            f"ORCHESTRATOR_PRICES: {path!r} is no price table ({why}); "
+            'write {"NAME": {"input": 2.5, "output": 10}}, per million tokens'
+        ) from None
 
 
 def _is_model(thing: object) -> bool:

@@ -29,8 +29,15 @@ async def decide(ctx: Context[Any], *, task: str, system: str, prompt: str, data
     """Ask the model for one decision and give the text of its reply, without the space around it.
 
     The prompt says in words what `data` holds as facts, so a model may go by either.
+
+    Raises:
+        AgentError: the model would not answer, or had no room to say all of it.
     """
     reply = await ctx.model.complete([said(system), user(prompt, data=data)], task=task)
+    if reply.refused:
+        raise AgentError(f"{task}: the model would not answer ({reply.finish}): {quoted(reply.text)}")
+    if reply.cut:
+        raise AgentError(f"{task}: the reply {quoted(reply.text)} was cut; give the model more max_tokens")
     return reply.text.strip()
 
 

@@ -299,7 +299,7 @@ async def test_killed_in_the_middle_of_a_stream_it_asks_again_once(tmp_path: Pat
     half = streamed(chunk({"content": "He"}), done=False, hangs=True)
     with served(told("a"), half, said("b")) as wire:
         file = tmp_path / "runs.db"
-        killed = subprocess.Popen(
+        killed = subprocess.Popen(  # noqa: ASYNC220  its words are waited for
             [sys.executable, "-c", PROGRAM, wire.url, str(file), anyio_backend], stdout=subprocess.PIPE, text=True
         )
         assert killed.stdout is not None

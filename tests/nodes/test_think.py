@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Graph, Run, append
+from orchestrator.models import Reply
 from orchestrator.nodes import Step, Think
 from tests.nodes.build import error_of, executing
 
@@ -48,6 +49,20 @@ async def test_an_answer_and_a_question_take_their_ways() -> None:
             (point,) = await executor.history(found.run_id)
         assert point.outcome == outcome
         assert {name: found.values[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("finish", "why"),
+    [
+        ("length", "think: the reply 'Final Answer: forty' was cut; give the model more max_tokens"),
+        ("content_filter", "think: the model would not answer (content_filter): 'Final Answer: forty'"),
+        ("refusal", "think: the model would not answer (refusal): 'Final Answer: forty'"),
+    ],
+)
+async def test_a_reply_that_is_not_whole_is_no_decision(finish: str, why: str) -> None:
+    async with executing([Reply(text="Final Answer: forty", finish=finish)]) as (executor, _):
+        found = await executor.start(graph(Think(), Think.State), {"question": "Why?"})
+    assert error_of(found) == ("AgentError", why)
 
 
 async def test_the_model_is_told_the_main_question_and_every_step() -> None:

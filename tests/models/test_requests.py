@@ -1,0 +1,296 @@
+"""What a request looks like for one kind of server and another: profiles, strict schemas, pictures, headers, keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from orchestrator import OpenAIModel, tool
+from orchestrator.errors import AgentError, GraphUnknown, ModelError, ModelMisconfigured
+from orchestrator.graph.limits import Usage
+from orchestrator.models import Image, Message, Price, Profile, Reply, model_from_ref, system, user
+from orchestrator.models.prices import unpriced
+from orchestrator.models.profile import profile_of
+from orchestrator.models.strict import strict_schema, without_nulls
+from tests.models.wire import Raw, called, refused, said, served
+
+pytestmark = pytest.mark.anyio
+
+once = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+OPENAI = Profile(strict_tools=True, parallel_calls=True, system_role="developer", max_tokens="max_completion_tokens")
+
+
+class Place(BaseModel):
+    street: str
+    number: int | None = None
+
+
+@tool
+def find(name: str, place: Place | None = None, limit: int = 10, kind: Literal["a", "b"] = "a") -> str:
+    """Find somebody."""
+    return name
+
+
+@tool
+def count(words: dict[str, int]) -> int:
+    """Count words."""
+    return sum(words.values())
+
+
+async def ask(
+    answer: Raw | Mapping[str, Any], *args: Any, model: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[dict[str, Any], Reply]:
+    with served(answer) as wire:
+        async with OpenAIModel("m", wire.url, "sk-test", **(model or {})) as asked:
+            reply = await asked.complete(*(args or ("Hi",)), **options)
+    return wire.seen[0].body, reply
+
+
+# -- profiles ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "expected"),
+    [
+        ("gpt-4o", None, Profile(strict_tools=True, parallel_calls=True, max_tokens="max_completion_tokens")),
+        ("o3", "https://api.openai.com/v1", OPENAI.model_copy(update={"parallel_calls": False})),
+        ("gpt-5-mini", "https://eu.api.openai.com/v1", OPENAI),
+        ("gpt-5", "https://mine.openai.azure.com/openai/v1", OPENAI),
+        ("gpt-4o", "http://127.0.0.1:4000/v1", Profile()),
+        ("gpt-4o", "https://openai.com.evil.example/v1", Profile()),
+        ("gpt-4o", "https://notopenai.com/v1", Profile()),
+        ("gpt-4o", "http://[::1/v1", Profile()),
+    ],
+)
+def test_the_profile_of_a_model_that_was_given_none(name: str, url: str | None, expected: Profile) -> None:
+    assert profile_of(name, url) == expected
+
+
+async def test_a_model_of_openai_is_told_in_its_words() -> None:
+    options = {"tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 9}
+    body, _ = await ask(
+        said("x"), [system("Be brief."), user("Hi")], [find, count], model={"profile": OPENAI}, **options
+    )
+    assert [message["role"] for message in body["messages"]] == ["developer", "user"]
+    assert (body["max_completion_tokens"], "max_tokens" in body) == (9, False)
+    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
+    first, second = (one["function"] for one in body["tools"])
+    assert (first["strict"], "strict" in second) == (True, False)  # an open object has no words in strict mode
+    assert second == count.to_param()["function"]
+    schema = first["parameters"]
+    assert schema["required"] == ["name", "place", "limit", "kind"]
+    assert schema["properties"]["limit"]["anyOf"][1] == {"type": "null"}
+
+
+async def test_other_servers_are_not_told_what_they_do_not_know() -> None:
+    options = {"tool_choice": "required", "parallel_tool_calls": True}
+    plain = Profile(tool_choice_required=False)
+    body, _ = await ask(said("x"), "Hi", [find], model={"profile": plain}, **options)
+    assert (body["tool_choice"], "parallel_tool_calls" in body) == ("auto", False)
+    assert body["tools"] == [find.to_param()]
+    body, _ = await ask(said("x"), "Hi", model={"profile": plain}, **options)
+    assert "tool_choice" not in body  # refused where there are no tools
+
+
+async def test_what_strict_mode_left_out_is_not_there_when_it_comes_back() -> None:
+    written = '{"name": "Ada", "place": {"street": "x", "number": null}, "limit": null, "kind": null}'
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": written}}
+    _, reply = await ask(called(call), "Hi", [find], model={"profile": OPENAI})
+    (found,) = reply.tool_calls
+    assert found.arguments == {"name": "Ada", "place": {"street": "x", "number": None}}
+    assert found.raw == written
+    assert find.validate(found.arguments)
+    _, reply = await ask(called(call), "Hi", [find])
+    assert reply.tool_calls[0].arguments == json.loads(written)  # nobody told this model to
+
+
+# -- answers in a schema -------------------------------------------------------------------------------------------
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: Annotated[int, Field(ge=0, le=9)] = 9
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+class Pets(BaseModel):
+    pets: list[Annotated[Cat | Dog, Field(discriminator="kind")]]
+
+
+@once
+async def test_an_answer_that_is_no_object_is_asked_for_inside_of_one() -> None:
+    for written in ("[1, 2]", '{"answer": [1, 2]}', '```json\n{"answer": [1, 2]}\n```'):
+        body, reply = await ask(said(written), output=list[int])
+        form = body["response_format"]["json_schema"]
+        assert (form["strict"], form["schema"]["required"]) == (True, ["answer"])
+        assert (json.loads(reply.text), reply.parsed) == ([1, 2], [1, 2])
+    with pytest.raises(AgentError):
+        await ask(said('{"answer": "x"}'), output=list[int])
+
+
+@once
+async def test_unions_and_what_strict_mode_has_no_words_for() -> None:
+    body, reply = await ask(said('{"pets": [{"kind": "cat"}]}'), output=Pets)
+    form = body["response_format"]["json_schema"]
+    assert form["strict"] is True
+    assert "oneOf" not in json.dumps(form)
+    assert reply.parsed == Pets(pets=[Cat(kind="cat")])
+    body, _ = await ask(said("{}"), output=dict[str, int])
+    assert body["response_format"]["json_schema"]["strict"] is False
+
+
+@once
+@pytest.mark.parametrize("form", ["json_object", "prompt"])
+async def test_servers_without_schemas_are_told_in_words(form: Literal["json_object", "prompt"]) -> None:
+    model = {"profile": Profile(output=form)}
+    body, reply = await ask(said('{"street": "x", "number": 1}'), "Where?", output=Place, model=model)
+    assert body.get("response_format") == ({"type": "json_object"} if form == "json_object" else None)
+    assert body["messages"][0] == {"role": "user", "content": "Where?"}
+    assert "fit this JSON Schema" in body["messages"][1]["content"]
+    assert '"street"' in body["messages"][1]["content"]
+    assert reply.parsed == Place(street="x", number=1)
+
+
+@pytest.mark.parametrize("kind", [Place, Pets, list[int], dict[str, int], int | None, tuple[int, str], Any])
+def test_a_strict_schema_is_closed_and_has_the_words_of_the_common_subset_only(kind: Any) -> None:
+    schema = TypeAdapter(kind).json_schema()
+    strict = strict_schema(schema)
+    assert (strict is None) == (kind not in (Place, Pets))
+
+    def look(one: Any) -> None:
+        if isinstance(one, dict):
+            assert not one.keys() & {"default", "oneOf", "allOf", "prefixItems", "maximum", "discriminator"}
+            if one.get("type") == "object":
+                assert one["additionalProperties"] is False
+                assert one["required"] == list(one["properties"])
+            for inner in one.values():
+                look(inner)
+        elif isinstance(one, list):
+            for inner in one:
+                look(inner)
+
+    look(strict)
+
+
+def test_hostile_schemas_are_not_followed_for_ever() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(5000):
+        deep = {"type": "object", "properties": {"x": deep}}
+    assert strict_schema(deep) is None
+    assert strict_schema({"type": "object", "properties": 5}) is None
+    assert without_nulls({"a": None}, {"properties": {"a": {"$ref": "#/$defs/gone"}}}) == {"a": None}
+
+
+# -- pictures ------------------------------------------------------------------------------------------------------
+
+
+async def test_pictures_stand_behind_the_text(tmp_path: Path) -> None:
+    file = tmp_path / "dot.png"
+    file.write_bytes(b"\x89PNG")
+    message = user("What is this?", images=[Image.of_file(file, detail="low"), Image(url="https://x.example/y.jpg")])
+    body, _ = await ask(said("A dot."), [message, user("", images=[Image.of(b"x", "image/gif")])])
+    first, second = (one["content"] for one in body["messages"])
+    assert first == [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw==", "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": "https://x.example/y.jpg"}},
+    ]
+    assert [part["type"] for part in second] == ["image_url"]
+    assert Message.model_validate_json(message.model_dump_json()) == message
+    for wrong in ("file:///etc/passwd", "data:text/html,x", "/tmp/x.png"):
+        with pytest.raises(ValidationError, match="is no address of a picture"):
+            Image(url=wrong)
+    with pytest.raises(ValueError, match="none of a picture"):
+        Image.of_file(tmp_path / "x.txt")
+    with pytest.raises(ValidationError, match="only those of the user can"):
+        Message(role="system", images=(Image.of(b"x"),))
+
+
+# -- addresses, headers, keys --------------------------------------------------------------------------------------
+
+
+async def test_azure_by_its_own_address_key_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_KEY", "az-not-a-real-key")
+    with served(said("x"), refused(401, "az-not-a-real-key is no key")) as wire:
+        url = f"{wire.url}/openai/deployments/mine"
+        settings: dict[str, Any] = {"headers": {"api-key": "env:AZURE_KEY"}, "query": {"api-version": "2024-10-21"}}
+        async with OpenAIModel("gpt-4o", url, **settings) as model:
+            await model.complete("Hi")
+            with pytest.raises(ModelMisconfigured) as caught:
+                await model.complete("Hi")
+            monkeypatch.delenv("AZURE_KEY")
+            with pytest.raises(ModelMisconfigured, match=r"header 'api-key' is env:AZURE_KEY, and the environment has"):
+                await model.complete("Hi")
+    assert wire.seen[0].path == "/v1/openai/deployments/mine/chat/completions?api-version=2024-10-21"
+    assert wire.seen[0].headers["api-key"] == "az-not-a-real-key"
+    assert "az-not-a-real-key" not in str(caught.value)
+
+
+@once
+async def test_a_key_that_a_function_gives() -> None:
+    async def later() -> str:
+        return "sk-later"
+
+    with served(said("x"), said("x")) as wire:
+        for key in (lambda: "sk-now", later):
+            async with OpenAIModel("m", wire.url, key) as model:
+                await model.complete("Hi")
+    assert [seen.headers["authorization"] for seen in wire.seen] == ["Bearer sk-now", "Bearer sk-later"]
+
+
+@once
+@pytest.mark.parametrize(
+    ("words", "code", "mend"),
+    [
+        ("This response_format type is unavailable now", None, "give Profile(output='json_object') or 'prompt'"),
+        ("Unrecognized request argument: stream_options", None, "give Profile(stream_usage=False)"),
+        ("tool_choice 'required' is not supported", None, "give Profile(tool_choice_required=False)"),
+        ("too many tokens", "context_length_exceeded", "longer than the model can take: shorten it"),
+        ("filtered", "content_filter", "filter will not have this request answered"),
+    ],
+)
+async def test_a_refusal_names_the_setting_that_mends_it(words: str, code: str | None, mend: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        await ask(refused(400, words, code))
+    assert type(caught.value) is ModelError
+    assert mend in str(caught.value)
+
+
+# -- prices --------------------------------------------------------------------------------------------------------
+
+
+def test_a_price_is_per_million_tokens() -> None:
+    price = Price(input=2.0, output=8.0, cached_input=0.5)
+    usage = Usage(input_tokens=1_000_000, output_tokens=500_000)
+    assert price.of(usage) == 6.0
+    assert price.of(usage, 400_000) == 1.2 + 0.2 + 4.0
+    assert price.of(usage, 9_000_000) == 0.5 + 4.0
+    assert Price(input=2.0).of(usage, 400_000) == 2.0
+    with pytest.raises(ValidationError):
+        Price(input=float("inf"))
+    assert unpriced(OpenAIModel("m")) == ["m"]
+    assert unpriced(OpenAIModel("m", price=Price())) == []
+    assert unpriced(model_from_ref("offline")) == []
+
+
+def test_the_command_line_reads_a_price_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "prices.json"
+    monkeypatch.setenv("ORCHESTRATOR_PRICES", str(table))
+    with pytest.raises(GraphUnknown, match=r"ORCHESTRATOR_PRICES: .* is no price table \(No such file"):
+        model_from_ref("openai:m")
+    table.write_text('{"m": {"input": 1, "output": 2}}')
+    priced = model_from_ref("openai:m")
+    assert isinstance(priced, OpenAIModel)
+    assert priced.price == Price(input=1, output=2)
+    assert unpriced(model_from_ref("openai:other")) == ["other"]
+    table.write_text('{"m": {"in": 1}}')
+    with pytest.raises(GraphUnknown, match="is no price table"):
+        model_from_ref("openai:m")
