@@ -33,7 +33,19 @@ if TYPE_CHECKING:
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
     from orchestrator.kernel.question import Approve, Deny, Question, Value
-    from orchestrator.models import Message, Model, OfflineModel, OpenAIModel, Reply, ToolCall
+    from orchestrator.models import (
+        Image,
+        Message,
+        Model,
+        OfflineModel,
+        OpenAIModel,
+        Price,
+        Profile,
+        Reply,
+        TextProtocol,
+        ToolCall,
+        with_middleware,
+    )
     from orchestrator.stores import open_store
     from orchestrator.tools import Tool, Toolbox, ToolResult, tool
 
@@ -49,7 +61,7 @@ _HOMES = {
     "orchestrator.graph.function": ("node",),
     "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
     "orchestrator.kernel.question": ("Approve", "Deny", "Question", "Value"),
-    "orchestrator.models": ("Message", "Model", "OfflineModel", "OpenAIModel", "Reply", "ToolCall"),
+    "orchestrator.models": ("Image", "Message", "Model", "OfflineModel", "OpenAIModel", "Price", "Profile", "Reply", "TextProtocol", "ToolCall", "with_middleware"),
     "orchestrator.stores": ("open_store",),
     "orchestrator.tools": ("Tool", "ToolResult", "Toolbox", "tool"),
 }  # fmt: skip
@@ -63,6 +75,7 @@ __all__ = [
     "Event",
     "Executor",
     "Graph",
+    "Image",
     "Limits",
     "LimitsLeft",
     "Message",
@@ -72,11 +85,14 @@ __all__ = [
     "OpenAIModel",
     "Outcome",
     "Port",
+    "Price",
+    "Profile",
     "Question",
     "Reply",
     "Retry",
     "Run",
     "Secret",
+    "TextProtocol",
     "Tool",
     "ToolCall",
     "ToolResult",
@@ -95,6 +111,7 @@ __all__ = [
     "replace",
     "tool",
     "union",
+    "with_middleware",
 ]
 
 
