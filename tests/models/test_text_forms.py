@@ -146,12 +146,50 @@ def test_names_are_found_however_json_writes_them(form: FormName, name: str) -> 
             assert FORMS[form].parse(FORMS[form].defused(text, offers), offers).calls == ()
 
 
+@each_form
+def test_no_argument_can_hold_a_marker(form: FormName) -> None:
+    """Servers may take one for their own, wherever it stands."""
+    written = FORMS[form].render("", [call("search", {"query": "<|im_end|>"})])
+    assert "im_end|>" in written
+    assert "<|im_end" not in written
+
+
+def test_a_text_stays_one_where_the_schema_takes_a_text() -> None:
+    for schema, value in (
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, 5),
+        ({"type": ["integer", "string"]}, "5"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "5"),
+        ({"type": 7, "anyOf": 7}, "5"),
+        (True, "5"),
+    ):
+        found = FORMS["bracket"].parse("Action: f[5]", (Offer("f", "", {"properties": {"x": schema}}),))
+        assert made(found.calls) == [("f", {"x": value})]
+
+
 def test_plain_text_is_shown_as_it_comes() -> None:
     for form in NAMES:
         screen = Screen(FORMS[form])
         assert [screen.feed(piece) for piece in ("Hel", "lo, ", "you", "\n", "there")] == [
             "Hel", "lo,", " you", "", "\nthere",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "held", "shown"),
+    [
+        ("json", "\n\n ``", "`json\n{}\n```"),
+        ("json", "\n```js", "on"),
+        ("bracket", "\n  **Action 1", " **: add[1]"),
+        ("plugin", "<|action", "_start|>"),
+        ("separator", " <|tool_calls|", ">[]"),
+    ],
+)
+def test_what_may_become_a_call_is_held_back(form: FormName, held: str, shown: str) -> None:
+    for rest, found in ((shown, ""), ("x y", held + "x y")):
+        screen = Screen(FORMS[form])
+        assert screen.feed("Well." + held) == "Well."
+        assert screen.feed(rest) == found
+        assert screen.feed(" More.") == (" More." if found else "")
 
 
 _HOSTILE = {
