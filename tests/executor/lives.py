@@ -7,9 +7,12 @@ import itertools
 import json
 import os
 import signal
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 from tests.begun import Begun
@@ -37,6 +40,20 @@ class Life:
         """Send it a signal, if it is still there."""
         with contextlib.suppress(ProcessLookupError, OSError):
             signal.pidfd_send_signal(self._process, number)
+
+    def stop(self, store: str) -> None:
+        """Let it stand still, but not in the middle of a write, which would lock the file for all others."""
+        while True:
+            self.send(signal.SIGSTOP)
+            while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+                time.sleep(0.001)
+            with closing(sqlite3.connect(store.removeprefix("sqlite:///"), 0, isolation_level=None)) as file:
+                try:
+                    file.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError:
+                    self.send(signal.SIGCONT)
+            time.sleep(0.01)
 
     def kill(self) -> None:
         """The power fails."""

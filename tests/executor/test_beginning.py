@@ -263,8 +263,21 @@ async def test_closing_an_executor_interrupts_what_it_still_runs(store: Store) -
 
 @pytest.mark.parametrize("how", ["start", "resume"])
 async def test_cancelled_at_any_moment_a_run_is_held_by_nobody_and_goes_on(store: Store, how: str) -> None:
+    await cancelled_at_moments(store, how, 9)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("how", ["start", "resume"])
+async def test_cancelled_at_every_moment_a_run_is_held_by_nobody_and_goes_on(
+    store: Store, how: str, scale: int
+) -> None:
+    await cancelled_at_moments(store, how, max(1, 5 // scale))
+
+
+async def cancelled_at_moments(store: Store, how: str, step: int) -> None:
+    """Cancel a run after ever more turns of its tasks."""
     undisturbed = 0
-    for moment in (*range(0, 160, 5), *(200 * 2**power for power in range(16))):
+    for moment in (*range(0, 160, step), *(200 * 2**power for power in range(16))):
         work = Gated(is_open=how == "start")
         run_id = f"r{moment}"
         async with Executor(store) as executor:

@@ -208,7 +208,7 @@ async def test_a_zombie_starts_nothing_more(scene: Scene, awake: str) -> None:
     gate = scene.world.close("model")
     zombie = scene.begin(0, "start", ttl=1.0)
     scene.world.arrived("model")
-    zombie.send(signal.SIGSTOP)
+    zombie.stop(scene.store)
     async with scene.here() as executor:
         with pytest.raises(RunConflict):
             await executor.resume("r")
