@@ -40,6 +40,21 @@ def cleaned(value: object) -> object:
     return value
 
 
+def deeper_than(value: object, levels: int) -> bool:
+    """Whether mappings and lists stand more than so many levels inside of each other."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, Mapping | list | tuple)
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
 def digest(value: object) -> str:
     """The first 128 bits, in hex, of the SHA-256 of a value's canonical text."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]

@@ -36,7 +36,7 @@ ToolLike: TypeAlias = "Offered | JsonObject"
 Output: TypeAlias = "type[Any] | JsonObject | None"
 """What a reply is to be read as: a class (pydantic model, dataclass, ...), a JSON Schema, or plain text."""
 
-_fence = re.compile(r"\A```[\w-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```\Z", re.DOTALL)
+_fence = re.compile(r"```[\w-]*[ \t]*\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,5 +263,8 @@ async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIter
 def unfenced(text: str) -> str:
     """A reply's text without the white space and the one Markdown fence around it."""
     bare = text.strip()
-    fenced = _fence.match(bare)
-    return fenced.group(1) if fenced else bare
+    opened = _fence.match(bare)
+    if opened is None or not bare.endswith("```") or opened.end() > len(bare) - 3:
+        return bare
+    inner = bare[opened.end() : -3].rstrip(" \t")
+    return inner.removesuffix("\n").removesuffix("\r")

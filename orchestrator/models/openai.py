@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -20,7 +19,17 @@ from pydantic import SecretStr
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Retry
 from orchestrator.models.base import ModelEvent, ModelRequest, Output, RequestModel, ToolLike, calling_key
-from orchestrator.models.chat import Assembly, Events, Piece, body_of, error_in, reply_from, reply_of, understood
+from orchestrator.models.chat import (
+    Assembly,
+    Events,
+    Piece,
+    body_of,
+    error_in,
+    parsed,
+    reply_from,
+    reply_of,
+    understood,
+)
 from orchestrator.models.faults import refusal
 from orchestrator.models.messages import Message, Reply
 from orchestrator.models.prices import Price, approximated, price_in
@@ -228,7 +237,7 @@ class OpenAIModel(RequestModel):
                 async with aclosing(self._chunks(response, assembly)) as chunks:
                     async for chunk in chunks:
                         if not isinstance(chunk, dict):
-                            raise ValueError("a piece is no JSON object")
+                            raise ValueError("a piece of it is no JSON object")
                         if chunk.get("error"):
                             raise error_in(chunk["error"], self.name, call.clean)
                         piece = assembly.add(chunk)
@@ -256,7 +265,7 @@ class OpenAIModel(RequestModel):
                 for text in events.rest() if data is None else events.feed(data):
                     done = done or text.startswith("[DONE]")
                     if not done:
-                        yield json.loads(text)
+                        yield parsed(text)
                 if data is None:
                     return
         finally:

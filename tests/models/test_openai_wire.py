@@ -140,6 +140,8 @@ async def test_extras_are_kept_and_sent_back() -> None:
         ("[1]", None, "[1]"),
         ("null", None, "null"),
         ('{"a": NaN}', None, '{"a": NaN}'),
+        ('{"a": 1e999}', None, '{"a": 1e999}'),
+        ('{"a": ' + "[" * 300 + "]" * 300 + "}", None, '{"a": ' + "[" * 300 + "]" * 300 + "}"),
         ("[" * 100_000, None, "[" * 100_000),
         ([1], None, "[1]"),
     ],
@@ -222,6 +224,9 @@ async def test_a_cut_answer_is_no_value_and_says_that_it_was_cut() -> None:
         ({}, None),
         ("many", None),
         ({"prompt_tokens": "3", "completion_tokens": None}, None),
+        ({"prompt_tokens": -3, "completion_tokens": True}, None),
+        ({"prompt_tokens": 10**15, "completion_tokens": 4}, (0, 4)),
+        ({"prompt_tokens": float("nan"), "completion_tokens": 1.5}, None),
     ],
 )
 async def test_usage_is_what_the_server_says_or_made_out(usage: object, tokens: tuple[int, int] | None) -> None:
@@ -229,6 +234,22 @@ async def test_usage_is_what_the_server_says_or_made_out(usage: object, tokens: 
     assert found is not None
     assert found.estimated is (tokens is None)
     assert (found.input_tokens, found.output_tokens) == (tokens or (5, 25))  # four bytes a token, four a message
+
+
+async def test_fields_that_no_journal_can_hold_are_left_out() -> None:
+    deep: Any = 1
+    for _ in range(300):
+        deep = [deep]
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}, "deep": deep}
+    message = {"role": "assistant", "content": "x", "deep": deep, "odd": float("inf"), "tool_calls": [call]}
+    reply = await reply_to(said(message, deep=deep, odd=float("nan"), system_fingerprint="fp"))
+    assert (reply.extras, reply.tool_calls[0].extras) == ({}, {})
+    assert ("deep" in reply.details, "odd" in reply.details, reply.details["system_fingerprint"]) == (
+        False,
+        False,
+        "fp",
+    )
+    assert Reply.model_validate_json(json.dumps(reply.data(), allow_nan=False)) == reply
 
 
 async def test_details_of_the_usage_are_kept() -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from math import isfinite
 from typing import Any, NoReturn
 from uuid import uuid4
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
+from orchestrator.jsontypes import deeper_than
 from orchestrator.models.faults import quoted, refusal
 from orchestrator.models.messages import Reply, ToolCall
 
 OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
 """Fields of an assistant's message that are not a provider's own."""
-_UNREADABLE = object()
+UNREADABLE = object()
+_DEEPEST = 100
+"""Levels of JSON that are kept: what stands deeper can be stored by few."""
+_MOST = 10**12
+"""Tokens that a reply can have."""
 
 
 def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Reply:
@@ -27,8 +33,8 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
         ModelUnavailable: the answer is cut or holds no reply.
         ModelMisconfigured: it is something else, such as a web page.
     """
-    answer = _parsed(text)
-    if answer is _UNREADABLE:
+    answer = parsed(text)
+    if answer is UNREADABLE:
         said = clean(quoted(text)) or "nothing"
         if text.lstrip().startswith("<"):
             raise ModelMisconfigured(
@@ -61,18 +67,39 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
         tool_calls=calls,
         usage=_usage(answer.get("usage")),
         finish=str(finish),
-        extras={key: value for key, value in message.items() if key not in OWN and value is not None},
-        details={key: value for key, value in answer.items() if key not in ("choices", "object") and value is not None},
+        extras=_kept(message, OWN),
+        details=_kept(answer, ("choices", "object")),
         model=str(answer.get("model") or model),
     )
 
 
-def _parsed(text: str) -> Any:
-    """The text as JSON. No error is raised here: it would hold the text, and be the context of ours."""
+def parsed(text: str) -> Any:
+    """The text as JSON, numbers that JSON does not have as None; `UNREADABLE` if it is none.
+
+    No error is raised here: it would hold the text, and be the context of ours.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_nothing, parse_float=_finite)
     except (ValueError, RecursionError):
-        return _UNREADABLE
+        return UNREADABLE
+
+
+def _nothing(constant: str) -> None:
+    return None
+
+
+def _finite(digits: str) -> float | None:
+    found = float(digits)
+    return found if isfinite(found) else None
+
+
+def _kept(fields: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
+    """Fields of a provider's own, as they came."""
+    return {
+        key: value
+        for key, value in fields.items()
+        if key not in without and value is not None and not deeper_than(value, _DEEPEST)
+    }
 
 
 def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str], str]) -> NoReturn:
@@ -116,8 +143,8 @@ def _calls(written: object) -> list[ToolCall]:
         if not isinstance(identity, str) or not identity or any(identity == other.id for other in found):
             identity = uuid4().hex  # every call has one result, so every call needs an id of its own
         arguments, raw = read_arguments(function.get("arguments"))
-        extras = {key: value for key, value in call.items() if key not in ("id", "type", "function", "index")}
         name = str(function.get("name") or "")
+        extras = _kept(call, ("id", "type", "function", "index"))
         found.append(ToolCall(id=identity, name=name, arguments=arguments, raw=raw, extras=extras))
     return found
 
@@ -126,27 +153,32 @@ def read_arguments(written: object) -> tuple[dict[str, Any] | None, str]:
     """A call's arguments, and how they were written. None if they are no JSON object; nothing written is `{}`."""
     if written is None or written == "":
         return {}, ""
-    if isinstance(written, dict):
+    if isinstance(written, dict) and not deeper_than(written, _DEEPEST):
         return written, ""
-    raw = written if isinstance(written, str) else json.dumps(written)
     try:
-        found = json.loads(raw, parse_constant=_no_number)
+        raw = written if isinstance(written, str) else json.dumps(written)
+        found = json.loads(raw, parse_constant=_no_number, parse_float=_number)
     except (ValueError, RecursionError):
-        return None, raw
-    return (found, raw) if isinstance(found, dict) else (None, raw)
+        return None, written if isinstance(written, str) else "what is nested too deeply"
+    return (found, raw) if isinstance(found, dict) and not deeper_than(found, _DEEPEST) else (None, raw)
+
+
+def _number(digits: str) -> float:
+    return found if isfinite(found := float(digits)) else _no_number(digits)
 
 
 def _no_number(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON number")
 
 
+def _count(written: object) -> int | None:
+    return written if type(written) is int and 0 <= written < _MOST else None
+
+
 def _usage(written: object) -> Usage | None:
     if not isinstance(written, dict):
         return None
-    given, made = written.get("prompt_tokens"), written.get("completion_tokens")
-    if not isinstance(given, int) and not isinstance(made, int):
+    given, made = _count(written.get("prompt_tokens")), _count(written.get("completion_tokens"))
+    if given is None and made is None:
         return None
-    return Usage(
-        input_tokens=given if isinstance(given, int) else 0,
-        output_tokens=made if isinstance(made, int) else 0,
-    )
+    return Usage(input_tokens=given or 0, output_tokens=made or 0)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, NoReturn
 
+from orchestrator.jsontypes import deeper_than
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.forms import Offer, Unread, offered, short
 
@@ -33,7 +34,7 @@ def json_at(text: str, start: int = 0) -> tuple[Any, int]:
         raise Unread(f"no JSON: {error}") from None
     except RecursionError:
         raise Unread(_TOO_DEEP) from None
-    if _deeper(value, DEEPEST):
+    if deeper_than(value, DEEPEST):
         raise Unread(_TOO_DEEP)
     return value, end
 
@@ -148,20 +149,6 @@ def _nothing_else(item: Mapping[str, Any], known: set[str], marked: bool) -> Non
 
 
 _TOO_DEEP = f"JSON of more than {DEEPEST} levels"
-
-
-def _deeper(value: Any, levels: int) -> bool:
-    level = [value]
-    for _ in range(levels + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _no_number(constant: str) -> NoReturn:
