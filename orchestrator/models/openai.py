@@ -303,7 +303,7 @@ class OpenAIModel(RequestModel):
                 why = f"no answer within {self.timeout:g} s; give it more time with timeout="
                 return ModelUnavailable(f"{this}: {why}")
             case openai.APIStatusError():
-                words = call.clean(error.message)
+                words = call.clean(error.message.removeprefix(f"Error code: {error.status_code} - "))
                 return refusal(self.name, error.status_code, words, error.code, error.response.headers)
             case openai.APIConnectionError():
                 cause = error.__cause__

@@ -1,0 +1,129 @@
+"""aimock (`@copilotkit/aimock`), a fake OpenAI server of others: it says what fixtures say, and keeps a journal.
+
+It runs on Node, so it is there where somebody installed it and named it in the environment variable AIMOCK, put it on
+PATH, or has a `node_modules` in or above the checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+_PATIENCE = 60.0
+"""Seconds that it may take to start: others may use the machine."""
+_LISTENS = "listening on "
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that came, as the server wrote it down, and what became of it."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+    status: int
+    interrupted: bool
+    """Whether the server broke its answer off."""
+
+
+class AIMock:
+    """A server that runs."""
+
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url)
+        self.url = f"{url}/v1"
+
+    def says(self, *fixtures: Mapping[str, Any]) -> None:
+        """Say these things from now on, the first that fits a request; see `fixture`."""
+        self._control("POST", "/fixtures", {"fixtures": fixtures})
+
+    @property
+    def journal(self) -> list[Asked]:
+        """All requests, in their order."""
+        return [
+            Asked(
+                path=entry["path"],
+                headers=entry["headers"],
+                body={key: value for key, value in (entry["body"] or {}).items() if not key.startswith("_")},
+                status=entry["response"]["status"],
+                interrupted=entry["response"].get("interrupted", False),
+            )
+            for entry in self._control("GET", "/journal")
+        ]
+
+    def reset(self) -> None:
+        """Forget all fixtures and requests."""
+        self._control("POST", "/reset")
+
+    def _control(self, method: str, path: str, body: object = None) -> Any:
+        assert self._address.hostname is not None
+        connection = HTTPConnection(self._address.hostname, self._address.port, timeout=_PATIENCE)
+        try:
+            connection.request(method, f"/__aimock{path}", None if body is None else json.dumps(body))
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        assert answer.status == 200, text
+        return json.loads(text)
+
+
+def fixture(response: Mapping[str, Any], match: Mapping[str, Any] | None = None, **how: Any) -> dict[str, Any]:
+    """What is said to requests that match; `how` it is sent, such as `truncateAfterChunks`."""
+    return {"match": dict(match or {}), "response": dict(response), **how}
+
+
+def command() -> list[str] | None:
+    """What starts it; None if it, or Node, is not there."""
+    given = os.environ.get("AIMOCK")
+    nearby = (folder / "node_modules/.bin/aimock" for folder in Path(__file__).resolve().parents)
+    found = given or next((str(path) for path in nearby if path.exists()), None) or shutil.which("aimock")
+    node = shutil.which("node")
+    if found is None or node is None:
+        return None
+    script = Path(found).resolve()
+    return [node, str(script)] if script.suffix in (".js", ".cjs", ".mjs") else [found]
+
+
+@contextmanager
+def running(command: list[str], folder: Path) -> Iterator[AIMock]:
+    """Start it on a free port of 127.0.0.1, and end it."""
+    config, words = folder / "aimock.json", folder / "aimock.log"
+    config.write_text(json.dumps({"host": "127.0.0.1", "port": 0, "llm": {"logLevel": "silent"}}))
+    with words.open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--config", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        yield AIMock(_url(process, words))
+    finally:
+        process.terminate()
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _url(process: subprocess.Popen[bytes], words: Path) -> str:
+    """Where it listens, as it says when it does."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        ended = process.poll() is not None
+        said = words.read_text()
+        _, found, rest = said.partition(_LISTENS)
+        if found and "\n" in rest:
+            return rest.split()[0]
+        if ended or time.monotonic() > end:
+            raise RuntimeError(f"aimock did not start: {said}")
+        time.sleep(0.02)
