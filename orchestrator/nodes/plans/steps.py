@@ -1,0 +1,246 @@
+"""A plan of steps: a list, as models write lists.
+
+    Plan:
+    1. Multiply 2 by 4.
+    2. Add the result to 20. <END_OF_PLAN>
+
+The first marker decides what the plan's steps are marked by: `Step 1:`, a number (`1.`, `1)`, `(1)`, `1、`) or a
+bullet. Other markers, and deeper ones, stand inside of steps. The plan ends where the numbers begin anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from orchestrator.nodes.plans import PlanFault
+
+END_OF_PLAN = "<END_OF_PLAN>"
+"""What a planner writes behind its plan; whatever follows is no part of it."""
+_NO_STEPS = f"it has no steps: write each step on a line of its own, as `1. ...`, and {END_OF_PLAN} behind the last"
+_WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_BOLD = r"(?:\*\*|__)"
+_LEAD = rf"(?:(?P<level>\#+)\s+ | >\s* | [-*+•]\s+)? (?P<bold>{_BOLD})?"
+
+_end = re.compile(
+    r"<\s*/?\s*end[ _-]?of[ _-]?plan\s*/?\s*>|^[^\w\n]*END_OF_PLAN[^\w\n]*$", re.IGNORECASE | re.MULTILINE
+)
+_thought = re.compile(r"\A\s*<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_title = re.compile(rf"\s*(?:\#+\s+plan\b\s*:? | {_BOLD}?plan{_BOLD}?\s*:){_BOLD}?", re.IGNORECASE | re.VERBOSE)
+_heading = re.compile(r"(#+)\s")
+_fence = re.compile(r"\s*(?:```|~~~)")
+_rule = re.compile(r"\s*[-*_=]{3,}\s*\Z")
+_step = re.compile(
+    rf"""{_LEAD} step \s* \#? (?P<number>[0-9]{{1,4}} | {"|".join(_WORDS)})\b
+    (?P<closed>{_BOLD})? \s* (?: [.:)\]：、](?![\d.]) | [-–—](?=\s) | $ ) (?P<late>{_BOLD})?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_number = re.compile(
+    rf"{_LEAD} [(（\[]? (?P<number>[0-9]{{1,4}}) [.)\]:：、．）]{{1,2}} (?![\d.]) (?P<closed>{_BOLD}(?=\s|$))?",
+    re.VERBOSE,
+)
+_bullet = re.compile(r"[-*+•◦▪–—](?:\s*\[[ xX]?\])?(?=\s|$)")
+_sentence = re.compile(r"[.!?。！？][\"'”’)*_`]*\Z")
+
+_Kind: TypeAlias = Literal["step", "number", "bullet"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A line that begins with a marker."""
+
+    kind: _Kind
+    text: str
+    number: int = 0
+    level: int = 0
+    """Of a Markdown heading."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step while it is read: the lines with its marker, and paragraphs behind them that may not belong to it."""
+
+    lines: list[str]
+    paragraphs: list[list[str]] = field(default_factory=list)
+
+    @property
+    def last(self) -> list[str]:
+        return self.paragraphs[-1] if self.paragraphs else self.lines
+
+    def text(self, paragraphs: int) -> str:
+        return "\n".join(line for part in [self.lines, *self.paragraphs[:paragraphs]] for line in part if line)
+
+
+def read_steps(text: str) -> list[str]:
+    """The steps of a plan, without their markers, each with the lines that belong to it.
+
+    A paragraph behind a step belongs to it where another step follows. Behind the last one it does only if the steps
+    before have such paragraphs as well; else it sums the plan up.
+
+    Raises:
+        PlanFault: there are no steps.
+    """
+    text = _thought.sub("", text, count=1)
+    end = _end.search(text)
+    lines = (text if end is None else text[: end.start()]).expandtabs(4).splitlines()
+    for part in _parts(lines):
+        drafts = _drafts(part)
+        most = max((len(draft.paragraphs) for draft in drafts[:-1]), default=0)
+        steps = [step for draft in drafts if (step := draft.text(most))]
+        if steps:
+            return steps
+    raise PlanFault(_NO_STEPS)
+
+
+def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Where the plan may be: behind its title, else anywhere."""
+    for number, line in enumerate(lines, 1):
+        title = _title.match(line)
+        if title is not None:
+            yield [line[title.end() :].strip(), *lines[number:]]
+            break
+    yield list(lines)
+
+
+def _drafts(lines: Sequence[str]) -> list[_Draft]:
+    reader = _Reader()
+    fences = sum(_fence.match(line) is not None for line in lines)
+    for line in lines:
+        if _fence.match(line):
+            fences -= 1
+            going_on = reader.fence(line.strip(), closed=fences > 0)
+        else:
+            going_on = reader.read(line)
+        if not going_on:
+            break
+    return reader.drafts if len(reader.drafts) != 1 else _in_one_line(reader)
+
+
+class _Reader:
+    """Goes through the lines and remembers what the plan looks like so far."""
+
+    def __init__(self) -> None:
+        self.drafts: list[_Draft] = []
+        self.first: _Mark | None = None
+        self.indent = 0
+        """Of the first marker."""
+        self.number = 0
+        """Of the last step."""
+        self.inner = False
+        """Whether a list inside of the last step was begun."""
+        self.blank = False
+        """Whether the line before was empty."""
+        self.wrapped = False
+        """Whether the whole plan stands inside a fence."""
+        self.code = False
+        """Whether this is inside a fence inside of a step."""
+
+    def read(self, line: str) -> bool:
+        """Take one line; false if the plan ends before it."""
+        if self.code:
+            self.drafts[-1].last.append(line.rstrip())
+            return True
+        words = line.strip()
+        if not words or _rule.match(line):
+            self.blank = True
+            return True
+        mark, indent = _mark(words), len(line) - len(line.lstrip())
+        if self.first is None:
+            if mark is None:
+                return True
+            self.first, self.indent = mark, indent
+            going_on = self._begin(mark)
+        elif mark is None or not self._counts(mark, indent):
+            going_on = self._go_on(words, indent, marked=mark is not None)
+        elif mark.kind == "bullet" or self.number < mark.number or self._lazy(mark):
+            going_on = self._begin(mark)
+        else:
+            return False
+        self.blank = False
+        return going_on
+
+    def fence(self, line: str, *, closed: bool) -> bool:
+        """Take a line that opens or closes a fence; false if the plan ends before it."""
+        if not self.drafts:
+            self.wrapped = not self.wrapped
+        elif self.code or (closed and not self.wrapped):
+            self.code = not self.code
+            self.drafts[-1].last.append(line)
+        return not (self.drafts and self.wrapped)
+
+    def _begin(self, mark: _Mark) -> bool:
+        self.drafts.append(_Draft([mark.text]))
+        self.number, self.inner = mark.number, False
+        return True
+
+    def _counts(self, mark: _Mark, indent: int) -> bool:
+        """Whether a marker is one of the plan's own, and not of a list, or in a sentence, inside of a step."""
+        assert self.first is not None
+        if mark.kind != self.first.kind:
+            return False
+        deeper = indent > self.indent + 1
+        if mark.kind == "bullet":
+            return not deeper
+        if deeper and (self.inner or mark.number != self.number + 1):
+            self.inner = True
+            return False
+        return mark.number <= self.number + 2  # one may be left out; `20. ` at the start of a line is a sentence's end
+
+    def _lazy(self, mark: _Mark) -> bool:
+        """Whether all steps have the same number, as Markdown allows."""
+        assert self.first is not None
+        return mark.number == self.number == self.first.number and not self.drafts[-1].paragraphs
+
+    def _go_on(self, words: str, indent: int, *, marked: bool) -> bool:
+        """Take a line that begins no step."""
+        assert self.first is not None
+        heading = _heading.match(words)
+        if heading is not None and (not self.first.level or len(heading[1]) <= self.first.level):
+            return False
+        draft = self.drafts[-1]
+        if indent <= self.indent and any(draft.lines):
+            if self.first.kind == "bullet" and self.blank and words.endswith(":"):
+                return False  # the title of another list
+            sentence = not marked and not draft.paragraphs and _sentence.search(draft.lines[-1]) and words[0].isupper()
+            if self.blank or sentence:
+                draft.paragraphs.append([])
+        draft.last.append(words)
+        return True
+
+
+def _mark(words: str) -> _Mark | None:
+    for kind, pattern in (("step", _step), ("number", _number)):
+        match = pattern.match(words)
+        if match is None:
+            continue
+        said, text = match["number"].lower(), words[match.end() :].strip()
+        if match["bold"] and not match["closed"] and not match.groupdict().get("late"):
+            text = text.replace(match["bold"], "", 1)  # the whole title is bold
+        number = int(said) if said.isdigit() else _WORDS.index(said) + 1
+        if kind == "step":
+            return _Mark("step", text, number, len(match["level"] or ""))
+        return _Mark("number", _step.sub("", text, count=1).strip() if _step.match(text) else text, number)
+    match = _bullet.match(words)
+    return None if match is None else _Mark("bullet", words[match.end() :].strip())
+
+
+def _in_one_line(reader: _Reader) -> list[_Draft]:
+    """The steps of a plan that is written in one line: `1. Multiply. 2. Add.`"""
+    (draft,), first = reader.drafts, reader.first
+    if first is None or first.kind == "bullet":
+        return [draft]
+    found: list[str] = []
+    rest, number = draft.lines[0], first.number + 1
+    while match := _next(first.kind, number).search(rest):
+        found.append(rest[: match.start()].strip())
+        rest, number = rest[match.end() :].strip(), number + 1
+    return [*(_Draft([text]) for text in found), _Draft([rest, *draft.lines[1:]], draft.paragraphs)]
+
+
+def _next(kind: _Kind, number: int) -> re.Pattern[str]:
+    """What comes before a step inside of a line. A number with a full stop may as well end a sentence."""
+    if kind == "step":
+        return re.compile(rf"\s+step\s*{number}\s*[.:)]\s", re.IGNORECASE)
+    return re.compile(rf"(?<=[.;,!?])\s+{number}\.\s|\s\(?{number}\)\s")
