@@ -7,12 +7,30 @@ Each names the state fields that it reads and writes by *ports*, which can be re
 from orchestrator.graph.node import ITEM
 from orchestrator.nodes.ask import Ask
 from orchestrator.nodes.call import Call
+from orchestrator.nodes.check_call import CheckCall
 from orchestrator.nodes.choose_args import ChooseArgs
 from orchestrator.nodes.choose_tool import ChooseTool
 from orchestrator.nodes.confirm import Confirm
 from orchestrator.nodes.execute import Execute
+from orchestrator.nodes.observe import Observe
+from orchestrator.nodes.respond import CallProtocol, Respond
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.subgraph import Subgraph
 from orchestrator.nodes.think import Think
 
-__all__ = ["ITEM", "Ask", "Call", "ChooseArgs", "ChooseTool", "Confirm", "Execute", "Step", "Subgraph", "Think"]
+__all__ = [
+    "ITEM",
+    "Ask",
+    "Call",
+    "CallProtocol",
+    "CheckCall",
+    "ChooseArgs",
+    "ChooseTool",
+    "Confirm",
+    "Execute",
+    "Observe",
+    "Respond",
+    "Step",
+    "Subgraph",
+    "Think",
+]

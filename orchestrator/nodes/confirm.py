@@ -10,6 +10,8 @@ from orchestrator.errors import AgentError, UserDenied
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.models.messages import ToolCall
+from orchestrator.nodes.conversation import failed
 from orchestrator.nodes.deciding import tool_named
 from orchestrator.nodes.shown import plain
 from orchestrator.nodes.templates import check, fill
@@ -50,8 +52,14 @@ class Confirm(Node, kind="confirm"):
     """Field with the name of the tool that is about to be called."""
     args: Annotated[str | None, Port(dict)] = None
     """Field with its arguments; gets those that were approved instead."""
+    call: Annotated[str | None, Port()] = None
+    """Field with the model's `ToolCall` that the tool and its arguments come from."""
+    message: Annotated[str | None, Port()] = None
+    """Field that gets, after a denial, the message that tells the model of it as the result of that call."""
     above: Risk | None = None
     """Only tools of a higher risk than this are asked about; None: all are."""
+    from_risk: Risk | None = None
+    """The same, said the other way: only tools of this risk or a higher one are asked about."""
     on_denied: Literal["route", "raise"] = "route"
     """`route`: take the outcome `denied`. `raise`: there is no such outcome, the step fails."""
 
@@ -59,8 +67,13 @@ class Confirm(Node, kind="confirm"):
     def _check(self) -> Self:
         if (self.tool is None) != (self.args is None):
             raise ValueError("tool= and args= belong together: name both fields, or neither")
-        if self.above is not None and self.tool is None:
-            raise ValueError("above= is about a tool's risk: name the fields of the call, tool= and args=")
+        for name in ("above", "from_risk"):
+            if getattr(self, name) is not None and self.tool is None:
+                raise ValueError(f"{name}= is about a tool's risk: name the fields of the call, tool= and args=")
+        if self.above is not None and self.from_risk is not None:
+            raise ValueError("above= and from_risk= say the same in two ways: give one of them")
+        if (self.call is None) != (self.message is None) or (self.call is not None and self.tool is None):
+            raise ValueError("call= and message= belong together, beside tool= and args=: name all of them")
         check(self.prompt, {*self.show, *(("tool", "args") if self.tool is not None else ())})
         return self
 
@@ -74,23 +87,25 @@ class Confirm(Node, kind="confirm"):
             prompt = fill(self.prompt, **shown) or "Go on?"
             answer = await ctx.ask("approval", prompt=prompt, payload=shown)
             return self._denied(answer, prompt) or Outcome("approved")
-        return await self._confirm_call(getattr(state, self.tool), getattr(state, self.args), shown, ctx)
+        call = None if self.call is None else ToolCall.model_validate(getattr(state, self.call))
+        return await self._confirm_call(getattr(state, self.tool), getattr(state, self.args), call, shown, ctx)
 
     async def _confirm_call(
-        self, name: str, args: dict[str, Any], shown: dict[str, Any], ctx: Context[Any]
+        self, name: str, args: dict[str, Any], call: ToolCall | None, shown: dict[str, Any], ctx: Context[Any]
     ) -> Outcome[str]:
         assert self.args is not None
         tool = tool_named(ctx, name, self.kind)
         args = tool.validate(args)
-        if self.above is not None and risk_at_most(tool.risk, self.above):
+        if not self._asks_about(tool.risk):
             return Outcome("approved", {self.args: args})
+        call_id = _call_id(ctx, name, args) if call is None else call.id
         fault = ""
         while True:
             named = {**shown, "tool": name, "args": args}
             prompt = fill(self.prompt, **named) or f"Call {name}?"
-            payload = {**named, "risk": tool.risk, "effect": tool.effect, "call_id": _call_id(ctx, name, args)}
+            payload = {**named, "risk": tool.risk, "effect": tool.effect, "call_id": call_id}
             answer = await ctx.ask("approval", prompt=prompt + fault, payload=payload)
-            denied = self._denied(answer, f"{name} with {args}")
+            denied = self._denied(answer, f"{name} with {args}", call)
             if denied is not None:
                 return denied
             edited = getattr(answer, "args", None)
@@ -102,14 +117,22 @@ class Confirm(Node, kind="confirm"):
                 # An executor refuses such an answer when it comes; whatever slips through is asked again.
                 fault = f" ({error})"
 
-    def _denied(self, answer: Answer, what: str) -> Outcome[str] | None:
+    def _asks_about(self, risk: Risk) -> bool:
+        if self.above is not None:
+            return not risk_at_most(risk, self.above)
+        return self.from_risk is None or risk_at_most(self.from_risk, risk)
+
+    def _denied(self, answer: Answer, what: str, call: ToolCall | None = None) -> Outcome[str] | None:
         """The denial that an answer is, None if it is none."""
         if answer.type != "deny":
             return None
+        why = f": {answer.reason}" if answer.reason else ""
         if self.on_denied == "raise":
-            why = f": {answer.reason}" if answer.reason else ""
             raise UserDenied(f"{what} was denied{why}")
-        return Outcome("denied", {self.reason: answer.reason} if self.reason is not None else {})
+        update: dict[str, object] = {self.reason: answer.reason} if self.reason is not None else {}
+        if call is not None and self.message is not None:
+            update[self.message] = failed(call, f"the user denied this call{why}")
+        return Outcome("denied", update)
 
 
 def _call_id(ctx: Context[Any], tool: str, args: JsonObject) -> str:

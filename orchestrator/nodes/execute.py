@@ -11,8 +11,10 @@ from pydantic import BaseModel, JsonValue, model_validator
 from orchestrator.errors import AgentError, EffectFailed
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
-from orchestrator.graph.reducers import Extend, append, extend
-from orchestrator.models.messages import Message, ToolCall, tool_result
+from orchestrator.graph.reducers import append
+from orchestrator.jsontypes import canonical
+from orchestrator.models.messages import Message, ToolCall
+from orchestrator.nodes.conversation import added, told
 from orchestrator.nodes.deciding import question_in_hand, quoted
 from orchestrator.nodes.parallel import gather
 from orchestrator.nodes.steps import Step
@@ -21,7 +23,7 @@ from orchestrator.tools.result import ToolResult
 if TYPE_CHECKING:
     from orchestrator.context import Context
 
-_ONE = ("tool", "args", "result", "steps", "question", "current")
+_ONE = ("tool", "args", "result", "steps", "question", "current", "call", "message")
 _MANY = ("calls", "results")
 
 
@@ -29,8 +31,9 @@ class Execute(Node, kind="execute"):
     """Call tools, and take `finished` if one that ends the work (`ends=True`) was called, else `done`.
 
     In its first form it calls the one tool that `tool` and `args` name, and writes the `ToolResult` to `result`, or
-    adds a `Step` to `steps`, or both. With `calls` and `results` it makes all calls of a list at the same time and
-    writes their results in the order of the calls, each as a message of role `tool`.
+    adds a `Step` to `steps`, or both; what came of a `call` of a model is written to `message` too. With `calls` and
+    `results` it makes all calls of a list at the same time and writes their results in the order of the calls, each
+    as a message of role `tool`.
 
     What a tool itself reports as wrong is a result like any other, with an exit code that is not 0.
 
@@ -68,6 +71,10 @@ class Execute(Node, kind="execute"):
     """Field with the main question, for the step."""
     current: Annotated[str | None, Port(str)] = None
     """Field with the follow-up question, for the step."""
+    call: Annotated[str | None, Port()] = None
+    """Field with the model's `ToolCall` that the tool and its arguments come from."""
+    message: Annotated[str | None, Port()] = None
+    """Field that gets the message with that call's result."""
     calls: Annotated[str | None, Port(list)] = None
     """Field with a list of `ToolCall`s."""
     results: Annotated[str | None, Port(list)] = None
@@ -79,6 +86,8 @@ class Execute(Node, kind="execute"):
     def _check(self) -> Self:
         if (self.calls is None) != (self.results is None):
             raise ValueError("calls= and results= belong together: name both fields, or neither")
+        if (self.call is None) != (self.message is None):
+            raise ValueError("call= and message= belong together: name both fields, or neither")
         own = sorted(self.model_fields_set.intersection(_ONE))
         if self.calls is not None and own:
             raise ValueError(f"{own[0]}= is for a single call and calls= for several: name one of them")
@@ -111,16 +120,17 @@ class Execute(Node, kind="execute"):
                 tool_exit_code=result.exit_code,
                 tool_output=result.output if result.error is None else result.error,
             )
+        if self.call is not None and self.message is not None:
+            call = ToolCall.model_validate(getattr(state, self.call))
+            update[self.message] = told(call, result, _edited(ctx, call, args))
         return Outcome(_outcome(ctx, [(name, result)]), update)
 
     async def _several(self, state: object, ctx: Context[Any], calls: str, results: str) -> Outcome[str]:
         wanted = [ToolCall.model_validate(call) for call in getattr(state, calls)]
         found = await gather([partial(self._call_of, ctx, call) for call in wanted])
-        messages = [
-            tool_result(call, result.text, data=_facts(result)) for call, result in zip(wanted, found, strict=True)
-        ]
+        messages = [told(call, result) for call, result in zip(wanted, found, strict=True)]
         called = [(call.name, result) for call, result in zip(wanted, found, strict=True)]
-        return Outcome(_outcome(ctx, called), {results: _added(state, results, messages)})
+        return Outcome(_outcome(ctx, called), {results: added(state, results, messages)})
 
     async def _call_of(self, ctx: Context[Any], call: ToolCall) -> ToolResult:
         if call.arguments is None:
@@ -144,11 +154,13 @@ def _outcome(ctx: Context[Any], called: Sequence[tuple[str, ToolResult]]) -> str
     return "finished" if any(name in ends and not result.failed for name, result in called) else "done"
 
 
-def _facts(result: ToolResult) -> dict[str, Any]:
-    return {"output": result.output, "error": result.error, "exit_code": result.exit_code}
-
-
-def _added(state: object, field: str, messages: list[Message]) -> list[Message] | Extend:
-    """The messages as the field takes them: a field with a reducer collects them, a plain one holds this round's."""
-    info = getattr(type(state), "model_fields", {}).get(field)
-    return extend(messages) if info is not None and append in info.metadata else messages
+def _edited(ctx: Context[Any], call: ToolCall, args: Mapping[str, Any]) -> str:
+    """Tells the model of a call that a person had it made with other arguments, if that is so."""
+    tool = ctx.tools.get(call.name)
+    if tool is not None and call.arguments is not None:
+        try:
+            if tool.validate(call.arguments) == args:
+                return ""
+        except AgentError:
+            pass  # what it wanted could not have been called
+    return f"The user had it called with other arguments: {canonical(args)}"

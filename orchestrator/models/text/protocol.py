@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
@@ -39,13 +39,21 @@ class TextProtocol(RequestModel):
     calls.
     """
 
-    def __init__(self, model: Model, form: FormName = "json", *, tools_prompt: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        form: FormName = "json",
+        *,
+        tools_prompt: str | None = None,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
         """
         Args:
             model: the inner model.
             form: how calls are written, best the form that the model was trained with.
             tools_prompt: the words in which tools are told; in it `{tools}` stands for the tools, and `{how}`, which
                 can be left out, for how to call them.
+            new_id: gives a call an id that the model gave none, or a taken one; None: 32 random hex digits.
 
         Raises:
             ValueError: there is no such form, or the prompt has no place for the tools.
@@ -58,6 +66,7 @@ class TextProtocol(RequestModel):
         self.model = model
         self.form: FormName = form
         self._form = FORMS[form]
+        self._new_id = new_id or _random_id
         self._prompt = PROMPT if tools_prompt is None else tools_prompt
 
     def __repr__(self) -> str:
@@ -160,7 +169,7 @@ class TextProtocol(RequestModel):
         facts.update({"cut": short(parsed.cut)} if parsed.cut else {})
         found: dict[str, object] = {"details": {**reply.details, "text_protocol": facts}}
         if parsed.calls:
-            calls = _identified(parsed.calls, asked.taken)
+            calls = _identified(parsed.calls, asked.taken, self._new_id)
             found.update(text=parsed.content, tool_calls=calls, finish="tool_calls")
         return reply.model_copy(update=found)
 
@@ -178,13 +187,17 @@ class _Asked:
     """Ids of the conversation's calls."""
 
 
-def _identified(calls: Sequence[ToolCall], taken: frozenset[str]) -> tuple[ToolCall, ...]:
+def _random_id() -> str:
+    return uuid4().hex
+
+
+def _identified(calls: Sequence[ToolCall], taken: frozenset[str], new_id: Callable[[], str]) -> tuple[ToolCall, ...]:
     """The calls, each with an id of its own: the model's, if no other call has it."""
     seen = set(taken)
     found: list[ToolCall] = []
     for call in calls:
         if not call.id or call.id in seen:
-            call = call.model_copy(update={"id": uuid4().hex})
+            call = call.model_copy(update={"id": new_id()})
         seen.add(call.id)
         found.append(call)
     return tuple(found)

@@ -1,0 +1,147 @@
+"""FunctionCall: one round. A model answers a question, or all the tools that it calls are called at the same time.
+
+START -> respond -> END : answer
+         respond -> call (each of the calls) -> pack -> END
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from orchestrator import Graph, Limits, Retry, ToolCall, Update, node
+from orchestrator.nodes import ITEM, CallProtocol, CheckCall, Confirm, Execute, Respond, Subgraph
+from orchestrator.tools import Risk
+
+ONE_CALL = """
+    START   -> check
+    check   -> confirm : valid
+    check   -> END     : invalid
+    confirm -> execute : approved
+    confirm -> END     : denied
+    execute -> END
+"""
+
+
+def one_call(
+    confirm: Risk | None = "write",
+    on_denied: Literal["raise", "observe"] = "observe",
+    on_error: Literal["raise", "observe"] = "observe",
+) -> Graph:
+    """What becomes of one call: it is checked, a person confirms it, it is made. Its message says what came of it.
+
+    Args:
+        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
+        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
+    """
+    edges = ONE_CALL
+    nodes = {
+        "check": CheckCall(on_error=on_error),
+        "confirm": Confirm(
+            tool="tool",
+            args="args",
+            call="call",
+            message="message",
+            from_risk=confirm,
+            on_denied="raise" if on_denied == "raise" else "route",
+        ),
+        "execute": Execute(call="call", message="message", result=None),
+    }
+    if on_denied == "raise":
+        edges = edges.replace("    confirm -> END     : denied\n", "")
+    if confirm is None:
+        edges = "START -> check\ncheck -> execute : valid\ncheck -> END : invalid\nexecute -> END"
+        del nodes["confirm"]
+    return Graph(
+        name="one_call",
+        description="Checks a call, has a person confirm it, and makes it.",
+        state=CheckCall.State,
+        input="call",
+        nodes=nodes,
+        edges=edges,
+        output="message",
+    )
+
+
+class FunctionCallState(Respond.State):
+    """Inherits `question`, `messages` and `pending`."""
+
+    result: JsonValue = None
+    """A text; or, after calls, a list of the question, the model's message, and the list of their results."""
+
+
+@node(effect="pure", join="all")
+def pack(state: FunctionCallState) -> Update:
+    """The round as plain data, in the form of chat completions but with arguments as objects."""
+    made = len(state.pending)
+    asked, results = state.messages[-made - 1], state.messages[-made:]
+    said = {"role": "assistant", "content": asked.content, "tool_calls": [as_data(call) for call in state.pending]}
+    told = [
+        {"role": "tool", "content": one.content, "tool_call_id": one.tool_call_id, "name": one.name} for one in results
+    ]
+    return {"result": [state.question, said, told]}
+
+
+def as_data(call: ToolCall) -> dict[str, Any]:
+    """A call as chat completions have it."""
+    arguments = call.raw if call.arguments is None else call.arguments
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+EDGES = """
+    START   -> respond
+    respond -> END  : answer
+    respond -> call : calls each pending
+    call    -> pack -> END
+"""
+
+
+def function_call(
+    system: str = "",
+    protocol: CallProtocol = "native",
+    confirm: Risk | None = "write",
+    on_denied: Literal["raise", "observe"] = "observe",
+    on_error: Literal["raise", "observe"] = "observe",
+    parallel_tool_calls: bool | None = None,
+) -> Graph:
+    """The strategy as a graph: give it a question, a model and tools.
+
+    Its output is the model's answer, a text, if it called nothing. Else it is a list: the question, the assistant's
+    message with its `tool_calls`, and the list of the messages with their results, in the order of the calls.
+
+    Args:
+        system: what the model is told about its part.
+        protocol: how the model calls tools: by itself, or in text of some form.
+        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the call's result says so.
+        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or its result says so.
+        parallel_tool_calls: whether the model is told that it may make several calls at once.
+    """
+    return Graph(
+        name="function_call",
+        description="One round: the model answers, or all tools that it calls are called.",
+        state=FunctionCallState,
+        input="question",
+        nodes={
+            "respond": Respond(
+                system=system,
+                question="question",
+                answer="result",
+                protocol=protocol,
+                parallel_tool_calls=parallel_tool_calls,
+                retry=Retry(),
+            ),
+            "call": Subgraph(
+                one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
+            ),
+            "pack": pack,
+        },
+        edges=EDGES,
+        output="result",
+        limits=Limits(visits={"respond": 1}),
+    )
+
+
+graph = function_call()

@@ -1,0 +1,78 @@
+"""A call that a model wants made is checked, before anybody is asked about it and before it is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, JsonValue
+
+from orchestrator.errors import AgentError
+from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.models.messages import Message, ToolCall
+from orchestrator.nodes.conversation import failed
+from orchestrator.nodes.deciding import quoted
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+
+class CheckCall(Node, kind="check_call"):
+    """Take `valid` and write the call's tool and arguments, as they will be given to it; or take `invalid`.
+
+    Then the call's message says what is wrong with it, each fault with its place in the arguments, for the model to
+    mend.
+
+    Raises:
+        AgentError: the call cannot be made, and `on_error` is `raise`.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default: all that one call needs on its way through a graph."""
+
+        call: ToolCall
+        """What the model wants."""
+        tool: str = ""
+        """The tool's name."""
+        args: dict[str, JsonValue] = {}
+        """The arguments, checked."""
+        message: Message | None = None
+        """What came of the call, as the conversation tells it."""
+
+    effect: Effect = "pure"
+    """It looks at the call and at the tools' schemas only."""
+    call: Annotated[str, Port()] = "call"
+    """Field with the `ToolCall`."""
+    tool: Annotated[str, Port(str)] = "tool"
+    """Field that gets the tool's name."""
+    args: Annotated[str, Port(dict)] = "args"
+    """Field that gets the arguments."""
+    message: Annotated[str, Port()] = "message"
+    """Field that gets the message of a call that cannot be made."""
+    on_error: Literal["raise", "observe"] = "observe"
+    """What becomes of a call that cannot be made: the step fails, or the model is told."""
+
+    async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["valid", "invalid"]]:
+        call = ToolCall.model_validate(getattr(state, self.call))
+        try:
+            args = checked(ctx, call)
+        except AgentError as error:
+            if self.on_error == "raise":
+                raise
+            return Outcome("invalid", {self.message: failed(call, str(error))})
+        return Outcome("valid", {self.tool: call.name, self.args: args})
+
+
+def checked(ctx: Context[Any], call: ToolCall) -> dict[str, Any]:
+    """The arguments of a call as its tool will get them.
+
+    Raises:
+        AgentError: there is no such tool, or they do not fit it.
+    """
+    tool = ctx.tools.get(call.name)
+    if tool is None:
+        known = ", ".join(one.name for one in ctx.tools) or "none at all"
+        raise AgentError(f"{quoted(call.name)} is not an available tool; there are: {known}")
+    if call.arguments is None:
+        raise AgentError(f"the arguments of {call.name} are not a JSON object: {quoted(call.raw)}")
+    return tool.validate(call.arguments)

@@ -1,0 +1,70 @@
+"""The calls of one reply have come together: is there more to do?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BaseModel, PositiveInt, model_validator
+
+from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.reducers import append
+from orchestrator.models.messages import Message
+from orchestrator.tools.result import as_text
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+
+class Observe(Node, kind="observe"):
+    """Look at what came of the last round of calls. It is where their branches meet: give it `join="all"`.
+
+    It takes `finished` if a tool that ends the work (`ends=True`) was called and did not fail, and writes what that
+    one gave as the answer; else `more`, or, with `most`, `spent` after so many rounds.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        messages: Annotated[list[Message], append] = []
+        """The conversation."""
+        answer: str = ""
+        """The final answer."""
+        rounds: int = 0
+        """Rounds of calls so far."""
+
+    effect: Effect = "pure"
+    """It looks at the conversation only."""
+    messages: Annotated[str, Port(list)] = "messages"
+    """Field with the conversation."""
+    answer: Annotated[str, Port()] = "answer"
+    """Field that gets the answer."""
+    rounds: Annotated[str | None, Port(int)] = None
+    """Field that counts the rounds."""
+    most: PositiveInt | None = None
+    """Rounds after which no further one is made."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.most is not None and self.rounds is None:
+            raise ValueError("most= needs a count: name its field, rounds=")
+        return self
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return ("more", "finished") if self.most is None else ("more", "finished", "spent")
+
+    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
+        update: dict[str, object] = {}
+        count = 1
+        if self.rounds is not None:
+            count += getattr(state, self.rounds)
+            update[self.rounds] = count
+        for message in reversed(getattr(state, self.messages)):
+            if message.role != "tool":
+                break
+            facts = message.data or {}
+            tool = ctx.tools.get(message.name or "")
+            if tool is not None and tool.ends and facts.get("exit_code") == 0:
+                return Outcome("finished", {**update, self.answer: as_text(facts.get("output"))})
+        return Outcome("spent" if self.most is not None and count >= self.most else "more", update)

@@ -1,0 +1,233 @@
+"""A model goes on with a conversation: it answers, or it wants tools called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
+
+from pydantic import BaseModel, NonNegativeInt, PositiveInt
+
+from orchestrator.errors import AgentError, StepError
+from orchestrator.graph.node import Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.reducers import append
+from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.models.base import Model, ToolLike
+from orchestrator.models.messages import Message, Reply, ToolCall, user
+from orchestrator.models.messages import system as said
+from orchestrator.models.text import TextProtocol
+from orchestrator.nodes.conversation import failed, joined, trimmed
+from orchestrator.nodes.deciding import quoted
+from orchestrator.nodes.labels import answer_in, thought_in
+from orchestrator.nodes.templates import fill, filled_by
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
+_REASONING = ("reasoning_content", "reasoning")
+NO_THOUGHT = "Nothing was called: first say in a sentence what you think, then make the call again."
+NO_ACTION = "That is a thought, and no more. Go on: call a tool, or give the final answer."
+EMPTY = "Your reply was empty. Call a tool, or give the final answer."
+EMPTY_ANSWER = "Your reply holds no answer. Give the final answer in words; no tool can be called any more."
+UNREAD = "Nothing was called: {why}. Write the call again in the form that you were told."
+
+
+class Respond(Node, kind="respond"):
+    """Ask the model to go on. It takes `answer` and writes what the model said, or takes `calls` and writes them.
+
+    The question is put to the conversation when it is the user's turn: at its start, and after an answer. The system
+    message is part of each request and not of the conversation. A reply that cannot be used (a call in a form that
+    cannot be read, a thought that leads to nothing, an empty reply) is shown to the model with what is wrong, at most
+    `retries` times in a step; the conversation holds the reply that could be used only, the journal all of them.
+
+    Raises:
+        AgentError: the model would not answer, had no room to say all of it, or said nothing that can be used.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        question: str
+        """What the user asks."""
+        messages: Annotated[list[Message], append] = []
+        """The conversation."""
+        pending: list[ToolCall] = []
+        """The calls of the last reply."""
+        answer: str = ""
+        """What the model answered."""
+
+    system: str = ""
+    """The system message, as it stands; empty: none."""
+    prompt: Annotated[str, filled_by("question")] = "{question}"
+    """The user's message."""
+    question: Annotated[str | None, Port(str)] = None
+    """Field with the user's question; None: the conversation holds it."""
+    messages: Annotated[str, Port(list)] = "messages"
+    """Field with the conversation, one with the reducer `append` or a plain one."""
+    calls: Annotated[str, Port(list)] = "pending"
+    """Field that gets the calls."""
+    answer: Annotated[str, Port()] = "answer"
+    """Field that gets the answer."""
+    protocol: CallProtocol = "native"
+    """How the model calls tools: by itself, or in text of this form (see `TextProtocol`)."""
+    tools_prompt: str | None = None
+    """The words in which a form of text tells the tools; see `TextProtocol`."""
+    thought: Literal["optional", "required"] = "optional"
+    """Whether calls need a thought beside them: text, or reasoning that the provider shows."""
+    finish: str = ""
+    """Name of an action that is offered beside the tools, by which the model gives its answer; empty: none is."""
+    tools_offered: bool = True
+    """False: the model can only answer, and `answer` is the only outcome."""
+    parallel_tool_calls: bool | None = None
+    """Whether the model is told that it may make several calls at once; None: it is told nothing."""
+    keep: PositiveInt | None = None
+    """The model sees so many messages at least, the latest ones, the system message and the questions; None: all."""
+    retries: NonNegativeInt = 1
+    """How often in one step the model is told that its reply could not be used."""
+    task: str | None = None
+    """What the model is told of the kind of decision, beside the messages."""
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return ("answer", "calls") if self.tools_offered else ("answer",)
+
+    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
+        talk: list[Message] = list(getattr(state, self.messages))
+        asked = self._question(state, talk)
+        used = await self._usable(ctx, [*talk, *asked])
+        update: dict[str, object] = {self.messages: joined(state, self.messages, [*asked, used.message])}
+        if used.calls:
+            return Outcome("calls", {**update, self.calls: list(used.calls)})
+        return Outcome("answer", {**update, self.calls: [], self.answer: used.answer})
+
+    def _question(self, state: object, talk: Sequence[Message]) -> list[Message]:
+        """The question as a message, if it is the user's turn."""
+        question = "" if self.question is None else str(getattr(state, self.question))
+        theirs = not talk or talk[-1].role == "system" or (talk[-1].role == "assistant" and not talk[-1].tool_calls)
+        if not question or not theirs:
+            return []
+        return [user(fill(self.prompt, question=question), data={"question": question})]
+
+    async def _usable(self, ctx: Context[Any], talk: Sequence[Message]) -> _Used:
+        tools = self._offered(ctx)
+        options: dict[str, Any] = {}
+        if tools and self.parallel_tool_calls is not None:
+            options["parallel_tool_calls"] = self.parallel_tool_calls
+        head = [said(self.system)] if self.system else []
+        model, wrong, left = self._model(ctx, len(talk)), list[Message](), self.retries
+        while True:
+            messages = [*head, *trimmed(talk, self.keep), *wrong]
+            used = self._read(await model.complete(messages, tools, task=self.task, **options))
+            if not used.fault:
+                return used
+            if not left:
+                self._fail(f"{used.fault} The reply was {quoted(used.message.content)}")
+            left -= 1
+            results = [failed(call, used.fault) for call in used.message.tool_calls]
+            wrong += [used.message, *(results or [user(used.fault)])]
+
+    def _offered(self, ctx: Context[Any]) -> list[ToolLike]:
+        if not self.tools_offered:
+            return []
+        if self.finish and self.finish in ctx.tools:
+            raise StepError(f"{ctx.node}: a tool is named {self.finish!r}; give the action finish= another name")
+        return [*ctx.tools, *([_finishing(self.finish)] if self.finish else [])]
+
+    def _model(self, ctx: Context[Any], length: int) -> Model:
+        if self.protocol == "native":
+            return ctx.model
+        numbers = count()
+
+        def new_id() -> str:
+            """An id that a step which runs again after a crash gives again."""
+            place = {"run": ctx.run_id, "path": ctx.path, "node": ctx.node, "after": length, "call": next(numbers)}
+            return digest(place)
+
+        return TextProtocol(ctx.model, self.protocol, tools_prompt=self.tools_prompt, new_id=new_id)
+
+    def _read(self, reply: Reply) -> _Used:
+        """What a reply comes to.
+
+        Raises:
+            AgentError: no other reply of this model would mend it.
+        """
+        if reply.refused:
+            self._fail(f"the model would not answer ({reply.finish}): {quoted(reply.text)}")
+        if reply.cut:
+            self._fail(f"the reply {quoted(reply.text)} was cut; give the model more max_tokens")
+        calls = _distinct(reply.tool_calls) if self.tools_offered else ()
+        used = _Used(reply.message.model_copy(update={"tool_calls": calls}), calls=calls)
+        if calls and calls[0].name == self.finish:
+            return self._finished(used, calls[0])
+        if calls:
+            # The work does not end before the results of the calls beside it are there.
+            calls = tuple(call for call in calls if call.name != self.finish)
+            message = used.message.model_copy(update={"tool_calls": calls})
+            fault = NO_THOUGHT if self.thought == "required" and not _thinks(reply) else ""
+            return _Used(message, calls=calls, fault=fault)
+        facts = reply.details.get("text_protocol")
+        unread = facts.get("unread") if isinstance(facts, dict) else None
+        found = answer_in(reply.text, self.finish)
+        if unread and found is not None and found[0] == reply.text.strip():
+            found = None
+        if found is not None and found[0]:
+            return self._answered(used, *found)
+        if unread:
+            return replace(used, fault=UNREAD.format(why=unread))
+        if not self.tools_offered:
+            return replace(used, fault=EMPTY_ANSWER)
+        return replace(used, fault=NO_ACTION if reply.text.strip() else EMPTY)
+
+    def _finished(self, used: _Used, call: ToolCall) -> _Used:
+        """The answer that an action which ends the work gives."""
+        given = list((call.arguments or {}).values())
+        if len(given) != 1 or not isinstance(given[0], str | int | float) or not str(given[0]).strip():
+            return replace(used, fault=f"{self.finish} takes the answer, one text, and nothing else.")
+        return self._answered(used, str(given[0]).strip(), thought_in(used.message.content))
+
+    def _answered(self, used: _Used, answer: str, thought: str) -> _Used:
+        content = f"{thought}\n\n{answer}" if thought else answer
+        message = used.message.model_copy(update={"content": content, "tool_calls": ()})
+        return _Used(message, answer=answer)
+
+    def _fail(self, why: str) -> NoReturn:
+        raise AgentError(f"{self.kind}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """A reply, read: calls, or an answer, or what is wrong with it."""
+
+    message: Message
+    calls: tuple[ToolCall, ...] = ()
+    answer: str = ""
+    fault: str = ""
+
+
+def _thinks(reply: Reply) -> bool:
+    """Whether there is a thought: said, or shown by the provider."""
+    return bool(thought_in(reply.text)) or any(str(reply.extras.get(name) or "").strip() for name in _REASONING)
+
+
+def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """The calls of one reply, each with an id of its own: a result names its call by it."""
+    seen: set[str] = set()
+    found: list[ToolCall] = []
+    for number, call in enumerate(calls):
+        if not call.id or call.id in seen:
+            call = call.model_copy(update={"id": f"{call.id or 'call'}-{number}"})
+        seen.add(call.id)
+        found.append(call)
+    return tuple(found)
+
+
+def _finishing(name: str) -> JsonObject:
+    """The action that ends the work, as a model is offered it."""
+    answer = {"type": "string", "description": "The final answer."}
+    parameters = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+    what = "End the work, and give the final answer to the question."
+    function = {"name": name, "description": what, "parameters": {**parameters, "additionalProperties": False}}
+    return {"type": "function", "function": function}
