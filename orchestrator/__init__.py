@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import SecretStr as Secret
 
+    from orchestrator.comparing import compare
     from orchestrator.context import Context
     from orchestrator.executor import Event, Executor, Run
     from orchestrator.graph import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "orchestrator.comparing": ("compare",),
     "orchestrator.context": ("Context",),
     "orchestrator.executor": ("Event", "Executor", "Run"),
     "orchestrator.graph": (
@@ -115,6 +117,7 @@ __all__ = [
     "__version__",
     "add",
     "append",
+    "compare",
     "extend",
     "local",
     "merge",

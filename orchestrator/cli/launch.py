@@ -57,6 +57,10 @@ class Launch:
             warn(f"model: {self.model}, which only does arithmetic; --model or ORCHESTRATOR_MODEL name another")
         return code
 
+    def quiet(self) -> Launch:
+        """The same, without a word on a model that nobody named."""
+        return replace(self, by_default=False)
+
     def refs(self) -> dict[str, Json]:
         """As plain JSON, for the run's first record."""
         return {

@@ -1,0 +1,79 @@
+"""The command `compare`: one question, several graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED
+from orchestrator.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from orchestrator.comparing import Comparison
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(guarded(compare))
+
+
+def compare(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What each graph is asked.", show_default=False)],
+    graphs: Annotated[
+        list[str],
+        typer.Argument(metavar="GRAPH...", help="The graphs, each named as `run` takes it.", show_default=False),
+    ],
+    tools: options.Tools = None,
+    model: options.Model = None,
+    approve: options.Approve = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write a picture of each run there, and the table as JSON."),
+    ] = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Run several graphs on one question and compare what it took.
+
+    Each has the same model and tools. `rounds` are model calls one after the other; those side by side are one.
+    Exit code 1 if one of them did not complete.
+
+    Example: orchestrator compare "What is 20+(2*4)?" tool_user react rewoo --approve none
+    """
+    from orchestrator.cli.environment import import_from_here
+    from orchestrator.cli.interrupts import Interrupted, run_async
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.redaction import redacted
+    from orchestrator.cli.storage import store_url
+    from orchestrator.cli.words import visible
+    from orchestrator.comparing import compare as compared
+
+    risk, url = options.risk(approve), store_url(store)
+    import_from_here()
+    launches = [Given.of(graph, tools, model).new() for graph in graphs]
+    codes = [launch.load() for launch in launches[:1]] + [launch.quiet().load() for launch in launches[1:]]
+    code = codes[0]
+
+    async def work() -> Comparison:
+        try:
+            return await compared(
+                question, [one.graph for one in codes], model=code.model, tools=code.tools, store=url, approve=risk
+            )
+        finally:
+            close = getattr(code.model, "aclose", None)
+            if close is not None:
+                await close()
+
+    try:
+        found = run_async(work)
+    except Interrupted:
+        warn("interrupted; `orchestrator runs` lists the runs that can go on")
+        return INTERRUPTED
+    out_json(redacted(found.to_json())) if json else out(visible(str(redacted(found.to_text()))))
+    if output is not None:
+        for file in found.save(output):
+            warn(f"wrote {file}")
+    return COMPLETED if all(row.run.status == "completed" for row in found.rows) else FAILED

@@ -1,0 +1,200 @@
+"""One question, several graphs: what each answers, and what that took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import GraphUnknown, OrchestratorError
+from orchestrator.executor import Executor
+from orchestrator.executor.children import child_id
+from orchestrator.graph.limits import Usage
+from orchestrator.kernel.critical import Call, critical_path
+from orchestrator.kernel.records import EffectIntended, EffectSettled
+from orchestrator.render import to_svg
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Run
+    from orchestrator.graph import Graph
+    from orchestrator.graph.limits import Limits
+    from orchestrator.models import Model
+    from orchestrator.tools import Tool, Toolbox
+
+_COLUMNS = ("graph", "status", "answer", "model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
+_WIDEST = 40
+"""Characters of an answer that a table shows."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What one graph made of the question."""
+
+    run: Run
+    model_calls: int
+    """Replies that models gave, in this run and in those of graphs that it called as tools."""
+    tool_calls: int
+    rounds: int
+    """Model calls that had to wait for each other: of the longest such chain, how many there are."""
+    usage: Usage
+
+    @property
+    def graph(self) -> str:
+        """The graph's name."""
+        return self.run.graph
+
+    @property
+    def answer(self) -> Any:
+        """The run's output; of a run that failed its error."""
+        return self.run.output if self.run.error is None else str(self.run.error)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "graph": self.graph,
+            "run_id": self.run.run_id,
+            "status": self.run.status,
+            "answer": self.answer,
+            "model_calls": self.model_calls,
+            "rounds": self.rounds,
+            "prompt_tokens": self.usage.input_tokens,
+            "completion_tokens": self.usage.output_tokens,
+            "tool_calls": self.tool_calls,
+            "cost": self.usage.cost,
+            "seconds": self.run.seconds,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """As a row of a table."""
+        answer = " ".join(str(self.answer).split())
+        answer = answer if len(answer) <= _WIDEST else answer[: _WIDEST - 1] + "…"
+        numbers = (self.model_calls, self.rounds, self.usage.input_tokens, self.usage.output_tokens, self.tool_calls)
+        return (self.graph, self.run.status, answer, *map(str, numbers), f"{self.run.seconds:.2f}")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several graphs made of one question, in the order that they were given in."""
+
+    question: str
+    rows: tuple[Compared, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"question": self.question, "rows": [row.to_json() for row in self.rows]}
+
+    def to_text(self) -> str:
+        """As a table, tokens as `prompt` and `completion`."""
+        lines = [_COLUMNS, *(row.cells() for row in self.rows)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
+        return "\n".join(
+            "  ".join(
+                f"{cell:{'<' if column < 3 else '>'}{width}}"
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
+    def save(self, directory: str | Path) -> list[Path]:
+        """Write a picture of each run, `NAME.svg` (`NAME-2.svg` for a second one of that name), and the table as JSON.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        import json
+
+        place = Path(directory)
+        place.mkdir(parents=True, exist_ok=True)
+        files: list[Path] = []
+        for row in self.rows:
+            same = sum(other.graph == row.graph for other in self.rows[: len(files)])
+            file = place / (f"{row.graph}-{same + 1}.svg" if same else f"{row.graph}.svg")
+            file.write_text(to_svg(row.run.definition, row.run), encoding="utf-8")
+            files.append(file)
+        table = place / "comparison.json"
+        table.write_text(json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        return [*files, table]
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """For notebooks: the table, and below it the picture of each run."""
+        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+        body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row.cells()) + "</tr>" for row in self.rows)
+        pictures = "".join(
+            f"<figure><figcaption>{escape(row.graph)}</figcaption>{to_svg(row.run.definition, row.run)}</figure>"
+            for row in self.rows
+        )
+        table = f"<p>{escape(self.question)}</p><table><tr>{head}</tr>{body}</table>{pictures}"
+        return {"text/html": table, "text/plain": self.to_text()}
+
+
+async def compare(
+    question: str,
+    graphs: Sequence[Graph],
+    *,
+    model: Model | None = None,
+    models: Mapping[str, Model] | None = None,
+    tools: Toolbox | Sequence[Tool] = (),
+    deps: object = None,
+    store: str = "memory://",
+    approve: str | None = None,
+    limits: Limits | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Run each graph on the question, one after the other, with the same models and tools.
+
+    A run that fails, pauses or is interrupted is a row like any other: its status says so.
+
+    Args:
+        graphs: each takes the question as its input.
+        store: where the runs are kept.
+        approve: calls of tools of at most this risk are approved at once.
+        limits: of each run, instead of its graph's own.
+
+    Raises:
+        GraphUnknown: a graph needs a model or tool that was not given.
+        InvalidInput: a graph does not take a question.
+    """
+    rows: list[Compared] = []
+    async with Executor(store, graphs=graphs, model=model, models=models or {}, tools=tools, deps=deps) as executor:
+        for graph in graphs:
+            run_id = await executor.submit(graph, question, labels=labels, approve=approve, limits=limits)
+            try:
+                run = await executor.wait(run_id)
+            except GraphUnknown:
+                raise
+            except OrchestratorError:  # the run says why
+                run = await executor.load(run_id)
+            rows.append(await _compared(executor, run))
+    return Comparison(question, tuple(rows))
+
+
+async def _compared(executor: Executor, run: Run) -> Compared:
+    """A run with the runs that it began."""
+    children = [
+        await _compared(executor, await executor.load(child.run_id))
+        for child in (await executor.runs(labels={"parent": run.run_id}, limit=200)).runs
+    ]
+    begun = {child.run.run_id: child for child in children}
+    records = await executor.store.read(run.run_id)
+    made = {record.key: record for record in records if isinstance(record, EffectSettled) and record.ok}
+    kinds = {record.key: record.kind for record in records if isinstance(record, EffectIntended)}
+
+    def rounds_of(call: Call) -> float:
+        intended, _ = call
+        if intended.kind == "model":
+            return 1
+        child = begun.get(child_id(run.run_id, intended.key))
+        return 0 if child is None else child.rounds
+
+    usage = run.usage
+    for child in children:
+        usage += child.usage
+    return Compared(
+        run,
+        model_calls=sum(kinds[key] == "model" for key in made) + sum(child.model_calls for child in children),
+        tool_calls=sum(kinds[key] == "tool" for key in made) + sum(child.tool_calls for child in children),
+        rounds=int(critical_path(run.machine.plan, records, rounds_of)),
+        usage=usage,
+    )

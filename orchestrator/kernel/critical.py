@@ -1,0 +1,111 @@
+"""The longest way through a run: of calls that had to wait for each other, how many there were.
+
+It follows from what depends on what, and not from when things happened to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from orchestrator.kernel import records as r
+from orchestrator.kernel.machine import Machine
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.frame import Frame
+    from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.version import Version
+
+Call = tuple[r.EffectIntended, r.EffectSettled]
+
+
+def critical_path(plan: Plan, records: Iterable[r.Record], weight: Callable[[Call], float]) -> float:
+    """The heaviest chain of calls of a run, each of which could only begin when the one before had ended.
+
+    Calls inside one step count as a chain where one began after the other had ended.
+
+    Args:
+        records: the run's journal.
+        weight: of a call that succeeded: 1 for what is to be counted, 0 for other calls.
+    """
+    return _Walk(plan, weight).over(records)
+
+
+class _Walk:
+    def __init__(self, plan: Plan, weight: Callable[[Call], float]) -> None:
+        self._machine = Machine(plan)
+        self._weight = weight
+        self._before: dict[str, float] = {}
+        """Activation -> the heaviest chain that ends before it begins."""
+        self._made: dict[str, float] = {}
+        """Key of a version -> the heaviest chain that leads to it."""
+        self._most: dict[str, float] = {}
+        """Key of a frame -> the heaviest chain that ends in it."""
+        self._intended: dict[str, r.EffectIntended] = {}
+        self._calls: dict[str, list[Call]] = {}
+        self._heaviest = 0.0
+
+    def over(self, records: Iterable[r.Record]) -> float:
+        for record in records:
+            ended = self._machine.running.get(record.activation) if isinstance(record, r.StepDone) else None
+            if ended is not None:
+                self._end(ended)
+            elif isinstance(record, r.EffectIntended):
+                self._intended[record.key] = record
+            elif isinstance(record, r.EffectSettled) and record.ok:
+                self._calls.setdefault(record.activation, []).append((self._intended[record.key], record))
+            delta = self._machine.apply(record)
+            for activation in delta.started:
+                # One that comes back, from a question or from the graph inside it, began when it first began.
+                if activation.key not in self._before:
+                    same = ended is not None and activation.version is ended.version
+                    behind = self._made[ended.key] if same and ended is not None else 0.0
+                    self._before[activation.key] = max(behind, self._of(activation.version, activation.frame))
+        for activation in self._machine.running.values():
+            self._end(activation)
+        return self._heaviest
+
+    def _end(self, activation: Activation) -> None:
+        own = self._before.get(activation.key, 0.0) + _chain(self._calls.pop(activation.key, []), self._weight)
+        total = max(own, self._made.get(activation.key, 0.0))
+        self._made[activation.key] = total
+        self._heaviest = max(self._heaviest, total)
+        frame = activation.frame
+        self._most[frame.key] = max(self._most.get(frame.key, 0.0), total)
+        parent = frame.parent
+        if parent is not None:  # what is done inside is done before the node around it is
+            self._made[parent.key] = max(self._made.get(parent.key, 0.0), total)
+
+    def _of(self, version: Version, frame: Frame) -> float:
+        """The heaviest chain behind a version."""
+        known = self._made.get(version.key) if version.key else None
+        if known is not None:
+            return known
+        if version.parents:
+            found = 0.0
+            seen: set[int] = set()
+            left = list(version.parents)
+            while left:
+                one = left.pop()
+                made = self._made.get(one.key) if one.key else None
+                if made is not None:
+                    found = max(found, made)
+                elif id(one) not in seen:
+                    seen.add(id(one))
+                    left += one.parents
+            return max(found, self._outside(frame))
+        # The beginning of a graph, or all that was done in it became one version.
+        return max(self._most.get(frame.key, 0.0), self._outside(frame))
+
+    def _outside(self, frame: Frame) -> float:
+        return 0.0 if frame.parent is None else self._before.get(frame.parent.key, 0.0)
+
+
+def _chain(calls: list[Call], weight: Callable[[Call], float]) -> float:
+    """The heaviest chain of calls inside one step."""
+    ends: list[tuple[int, float]] = []
+    for intended, settled in sorted(calls, key=lambda call: call[1].seq):
+        before = max((total for seq, total in ends if seq < intended.seq), default=0.0)
+        ends.append((settled.seq, before + weight((intended, settled))))
+    return max((total for _, total in ends), default=0.0)
