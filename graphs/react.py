@@ -1,0 +1,127 @@
+"""ReAct (https://arxiv.org/abs/2210.03629): a thought, an action, an observation; again until it finishes.
+
+START -> respond -> END : answer
+            ^    -> call (each of the calls) -> observe
+            +----------------- more --------------+
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from graphs.function_call import one_call
+from orchestrator import Graph, Limits, Node, Retry
+from orchestrator.nodes import ITEM, CallProtocol, Observe, Respond, Subgraph
+from orchestrator.tools import Risk
+
+SYSTEM = """\
+You answer a question step by step. In each step, first say in a sentence or two what you think: what you know by \
+now, and what to find out next. Then call a tool for it, or several at once if none of them needs the result of \
+another. You are told what came of it, and take the next step. When you know enough, call nothing: give the final \
+answer."""
+
+SYSTEM_IN_WORDS = """\
+You answer a question step by step. In each step you write one thought and one action, in these two lines:
+Thought: what you know by now, and what to find out next
+Action: tool[input]
+Then stop. You are told what came of it as an Observation, and take the next step. When you know enough, the action \
+is the last one:
+Action: Finish[the final answer]"""
+
+SYSTEM_AT_THE_END = """\
+You looked into a question step by step, and there is no room for further steps. Give the final answer now, from what \
+was found out so far, and say so if it does not suffice. You cannot call any tool."""
+
+
+class ReactState(Respond.State, Observe.State):
+    """Inherits `question`, `messages` (thoughts, actions and observations), `pending` and `answer`."""
+
+
+EDGES = """
+    START   -> respond
+    respond -> END     : answer
+    respond -> call    : calls each pending
+    call    -> observe
+    observe -> respond : more
+    observe -> END     : finished
+"""
+WHEN_SPENT = """
+    *       -> conclude : exhausted
+    conclude -> END
+"""
+
+
+def react(
+    max_steps: int = 10,
+    max_seconds: float | None = None,
+    protocol: CallProtocol = "native",
+    system: str | None = None,
+    thought: Literal["optional", "required"] = "required",
+    confirm: Risk | None = "write",
+    on_denied: Literal["raise", "observe"] = "observe",
+    on_error: Literal["raise", "observe"] = "observe",
+    retries: int = 2,
+    last_answer: bool = False,
+    parallel_tool_calls: bool | None = None,
+) -> Graph:
+    """The strategy as a graph: give it a question, a model and tools. Its output is the answer, a text.
+
+    The calls of one reply are made at the same time, each with a confirmation of its own. A tool that ends the work
+    (`ends=True`) gives the answer itself. After `max_steps` rounds of calls, or `max_seconds` seconds alive, the run's
+    status is `exhausted`, and its output is empty, or what `last_answer` gave.
+
+    Args:
+        protocol: how the model calls tools: by itself, or in text; `bracket` is the form of the paper, with
+            `Action: tool[input]` and `Action: Finish[answer]`.
+        system: what the model is told about its part; None: this file's words for the protocol.
+        thought: whether each call needs a thought beside it; reasoning that the provider shows is one.
+        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
+        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
+            A tool that fails is always told to the model.
+        retries: how often in one step the model is told that its reply could not be used (it has no thought, its
+            action cannot be read, or is of an unknown tool).
+        last_answer: when steps or seconds are spent, ask the model for an answer from what it knows by then.
+        parallel_tool_calls: whether the model is told that it may make several calls at once.
+
+    Raises:
+        ValueError: `max_steps` or `max_seconds` is not positive.
+    """
+    if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
+        raise ValueError("react: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+    in_words = protocol == "bracket"
+    nodes: dict[str, Node] = {
+        "respond": Respond(
+            system=(SYSTEM_IN_WORDS if in_words else SYSTEM) if system is None else system,
+            question="question",
+            protocol=protocol,
+            thought=thought,
+            finish="Finish" if in_words else "",
+            parallel_tool_calls=parallel_tool_calls,
+            retries=retries,
+            retry=Retry(),
+        ),
+        "call": Subgraph(
+            one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
+        ),
+        "observe": Observe(join="all"),
+    }
+    edges = EDGES
+    if last_answer:
+        nodes["conclude"] = Respond(
+            system=SYSTEM_AT_THE_END, question="question", protocol=protocol, tools_offered=False, retry=Retry()
+        )
+        edges += WHEN_SPENT
+    return Graph(
+        name="react",
+        description="Thinks, calls tools and observes what comes of it, step by step until it knows the answer.",
+        state=ReactState,
+        input="question",
+        nodes=nodes,
+        edges=edges,
+        output="answer",
+        limits=Limits(visits={"respond": max_steps}, seconds=max_seconds),
+    )
+
+
+graph = react()
