@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event as Happened
 from typing import Annotated, Any
 
 import anyio
@@ -19,6 +19,7 @@ from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured, Mo
 from orchestrator.executor import Event
 from orchestrator.models import Fallback, Price, with_middleware
 from orchestrator.nodes import Subgraph
+from tests.begun import Begun
 from tests.models.wire import Raw, Seen, chunk, refused, said, served, streamed, told
 
 pytestmark = pytest.mark.anyio
@@ -213,13 +214,15 @@ async def test_others_go_on_from_where_they_were() -> None:
         return {"right": (await ctx.model.complete("right")).text}
 
     both = Graph(name="both", state=Both, nodes={"left": left, "right": right}, edges="START -> left, right -> END")
-    mended = False
+    mended, other = False, Happened()
 
     def answer(seen: Seen) -> Raw | dict[str, Any]:
         asked = seen.body["messages"][0]["content"]
         if asked == "left" and not mended:
-            time.sleep(0.2)
+            assert other.wait(10)
+            time.sleep(0.5)  # the other one's reply is journaled by then
             return refused(401, "no")
+        other.set()
         return said(asked)
 
     with served(answer) as wire:
@@ -279,37 +282,20 @@ async def test_a_run_cancelled_in_the_middle_of_a_stream_closes_its_connection()
     assert "result" not in settled[0]
 
 
-PROGRAM = """
-import sys, anyio
-from orchestrator import Executor
-from tests.executor.test_model_calls import graph, model_at
-
-async def main():
-    async with model_at(sys.argv[1]) as model, Executor(f"sqlite:///{sys.argv[2]}", model=model) as executor:
-        async with executor.stream(graph(), {}, run_id="r") as live:
-            async for event in live:
-                if event.type == "token":
-                    print("token", flush=True)
-
-anyio.run(main, backend=sys.argv[3])
-"""
-
-
 async def test_killed_in_the_middle_of_a_stream_it_asks_again_once(tmp_path: Path, anyio_backend: str) -> None:
     half = streamed(chunk({"content": "He"}), done=False, hangs=True)
     with served(told("a"), half, said("b")) as wire:
-        file = tmp_path / "runs.db"
-        killed = subprocess.Popen(  # noqa: ASYNC220  its words are waited for
-            [sys.executable, "-c", PROGRAM, wire.url, str(file), anyio_backend], stdout=subprocess.PIPE, text=True
-        )
-        assert killed.stdout is not None
-        assert [killed.stdout.readline() for _ in range(2)] == ["token\n"] * 2
-        killed.kill()
-        killed.wait()
-        killed.stdout.close()
+        store = f"sqlite:///{tmp_path}/runs.db"
+        read, write = os.pipe()
+        words = (wire.url, store, anyio_backend)
+        killed = Begun(words, module="tests.executor.streaming", streams=(0, write, 2))
+        os.close(write)
+        with os.fdopen(read) as said_by_it:
+            assert [said_by_it.readline() for _ in range(2)] == ["token\n"] * 2
+            killed.close()
         async with (
             model_at(wire.url) as model,
-            Executor(f"sqlite:///{file}", graphs=[graph()], model=model) as executor,
+            Executor(store, graphs=[graph()], model=model) as executor,
         ):
             before = [one.data.get("result") for one in await journal(executor) if one.type == "effect_settled"]
             assert len(before) == 1
