@@ -1,0 +1,206 @@
+"""A plan of calls: what is to be called with what, before anything is called (ReWOO, arXiv 2305.18323).
+
+    Plan: Find the page about the drink.
+    #E1 = Encyclopedia[The Hennchata]
+
+    Plan: Read from it what it is made of.
+    #E2 = ask_model[Which cognac is in it, going by #E1?]
+
+`#E1` stands for what the call gives, its evidence; an input may use that of any other call, as long as no call needs
+itself. Models do not write this to the letter: bullets, numbers, bold face, fences, one line for both, several calls
+for one plan, colons for equal signs are read as well. A call without a plan is one; a plan without a call is part of
+the next one's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from itertools import accumulate
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.nodes.plans import PlanFault
+
+REFERENCE = re.compile(r"#E([0-9]+)(?![0-9A-Za-z_])", re.IGNORECASE)
+"""A place where evidence is put in. The whole number counts: `#E1` is no part of `#E10`."""
+
+
+class PlannedCall(BaseModel):
+    """One step of a blueprint. As an item of a map it starts when what it needs is done."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    """`E1`; inputs name it `#E1`."""
+    needs: tuple[str, ...] = ()
+    """Ids of the calls whose evidence the input uses."""
+    thought: str = ""
+    """What the planner says that it is for."""
+    tool: str = ""
+    """Name of the tool; empty: nothing is called, the input itself is the evidence."""
+    input: str = ""
+    """What stands in the brackets, as it was written."""
+
+    @property
+    def written(self) -> str:
+        """The call as a plan has it."""
+        return f"{self.tool}[{self.input}]" if self.tool else self.input
+
+
+_BEGIN = r"^[ \t>•*+-]*(?:\(?[0-9]{1,3}[.):][ \t]*)?(?:\#{2,}[ \t]+)?[*_`]*"
+_PLAN = r"(?:\#?[ \t]*plan[ \t]*(?:step)?[ \t]*\#?[ \t]*[0-9]*|step[ \t]*\#?[ \t]*[0-9]+)[*_`]*[ \t]*[:：][*_`]*"
+_EVIDENCE = r"\#[ \t]?E[ \t]?0*(?P<{}>[0-9]+)[*_`]*[ \t]*(?::=|=>|->|→|[=:：])[*`]*"
+_NAME = r"[^\W\d][\w.-]*"
+
+_head = re.compile(
+    rf"{_BEGIN}(?:(?P<plan>{_PLAN})|{_EVIDENCE.format('first')})"
+    rf"|{_EVIDENCE.format('later')}(?=[ \t]*[*`]*{_NAME}[*`]*[\[(])",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Where a plan or a call begins: at the start of a line, and a call also within one if it has its brackets."""
+_line_head = re.compile(rf"{_BEGIN}(?:{_PLAN}|{_EVIDENCE.format('number')})", re.IGNORECASE | re.MULTILINE)
+_call = re.compile(rf"[ \t]*[*`]*(?P<tool>{_NAME}(?:[*`]*(?=[\[(])|(?:[ ]+[\w.-]+)*[*`]*[ \t]*(?=\[)))(?P<open>[\[(])")
+_another = re.compile(rf"[ \t]*(?:[+,;&|]|and\b|then\b)[ \t]*{_NAME}\[", re.IGNORECASE)
+_end = re.compile(r"<\s*/?\s*end[ _-]?of[ _-]?plan\s*/?\s*>", re.IGNORECASE)
+_thinking = re.compile(r"\A\s*<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_fence = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
+_token = re.compile(rf'"(?:[^"\\]|\\.)*"|{REFERENCE.pattern}', re.IGNORECASE | re.DOTALL)
+_quotes = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_decoder = json.JSONDecoder()
+_PAIRS = {"[": "]", "(": ")"}
+_FORM = "write 'Plan: ' and what is done, and on the next line '#E1 = tool[input]'"
+
+
+def read_blueprint(text: str) -> list[PlannedCall]:
+    """The calls of a plan, in the order in which they are written.
+
+    Raises:
+        PlanFault: there is none, one cannot be read, an id is there twice, or an input uses what is not in the plan
+            or what needs the call itself. Says everything that is wrong.
+    """
+    end = _end.search(text)
+    text = _thinking.sub("", text[: end.start()] if end is not None else text, count=1)
+    broken: dict[str, str] = {}
+    calls = list(_calls(_fence.sub("", text), broken))
+    faults = [f"#{name} {fault}" for name, fault in broken.items()]
+    if not calls and not faults:
+        faults.append(f"it has no call: {_FORM}")
+    faults += _wrong(calls, broken.keys())
+    if faults:
+        raise PlanFault("; ".join(faults))
+    return calls
+
+
+def needs_of(text: str) -> tuple[str, ...]:
+    """The ids that a text uses, each once, in order."""
+    return tuple(dict.fromkeys(f"E{_number(match[1])}" for match in REFERENCE.finditer(text)))
+
+
+def quoted_references(text: str) -> str:
+    """JSON in which bare references are texts: `{"a": #E1}` as `{"a": "#E1"}`."""
+    return _token.sub(lambda match: match[0] if match[0][0] == '"' else f'"{match[0]}"', text)
+
+
+def _number(digits: str) -> str:
+    return digits.lstrip("0") or "0"
+
+
+def _calls(text: str, broken: dict[str, str]) -> Iterator[PlannedCall]:
+    thoughts: list[str] = []
+    head = _head.search(text)
+    while head is not None:
+        number, after = head["first"] or head["later"], head.end()
+        if number is None:
+            head = _head.search(text, after)
+            words = " ".join(text[after : head.start() if head is not None else len(text)].split())
+            thoughts += [words] if words else []
+            continue
+        name = f"E{_number(number)}"
+        try:
+            tool, given, after = _read_call(text, after)
+        except PlanFault as fault:
+            broken[name] = str(fault)
+        else:
+            thought = " ".join(thoughts).strip("*_` ")
+            yield PlannedCall(id=name, needs=needs_of(given), thought=thought, tool=tool, input=given)
+        thoughts = []
+        head = _head.search(text, after)
+
+
+def _read_call(text: str, start: int) -> tuple[str, str, int]:
+    """Tool, input, and where the call ends."""
+    following = _line_head.search(text, start)
+    stop = following.start() if following is not None else len(text)
+    line_end = min((place for place in (text.find("\n", start), stop) if place >= 0), default=stop)
+    match = _call.match(text, start, stop)
+    if match is None:
+        bare = text[start:line_end].strip().strip("`")
+        if not bare:
+            raise PlanFault(f"calls nothing: {_FORM}")
+        return "", bare, line_end
+    opened = match.start("open")
+    closed = _closing(text, opened, stop)
+    if closed is None:
+        raise PlanFault(f"has a bracket that is not closed: {_FORM}")
+    if _another.match(text, closed + 1, stop):
+        raise PlanFault("holds several calls: give each a number of its own")
+    return match["tool"].strip("*` \t"), text[opened + 1 : closed].strip(), closed + 1
+
+
+def _closing(text: str, opened: int, stop: int) -> int | None:
+    """Where the bracket that was opened is closed: in JSON, or as the partner of the first one.
+
+    Brackets in quotes do not count, unless there is no other way to read it.
+    """
+    if text[opened] == "[":
+        # Masked by something as long as what it stands for, so that places stay what they are.
+        masked = _token.sub(lambda m: m[0] if m[0][0] == '"' else f'"{"E" * (len(m[0]) - 2)}"', text[opened:stop])
+        try:
+            return opened + _decoder.raw_decode(masked)[1] - 1
+        except (ValueError, RecursionError):
+            pass
+    given = text[opened:stop]
+    for way in (_quotes.sub(lambda m: "E" * len(m[0]), given), given):
+        closed = _partner(way)
+        if closed is not None:
+            return opened + closed
+    whole = given.rstrip()
+    return opened + len(whole) - 1 if len(whole) > 1 and whole[-1] == _PAIRS[whole[0]] else None
+
+
+def _partner(text: str) -> int | None:
+    """Where the bracket that a text begins with is closed, None if it is not."""
+    begin, close = text[0], _PAIRS[text[0]]
+    depths = accumulate((sign == begin) - (sign == close) for sign in text)
+    place = next((place for place, depth in enumerate(depths) if depth == 0), None)
+    if place is None:
+        return None
+    line = text[place + 1 :].partition("\n")[0]
+    inline = _head.search(line)
+    line = line[: inline.start() if inline is not None else None].rstrip()
+    if line.endswith(close) and line.count(close) > line.count(begin):  # of `[a ] b]` the last one
+        return place + len(line)
+    return place
+
+
+def _wrong(calls: list[PlannedCall], broken: Collection[str]) -> Iterator[str]:
+    """What is wrong with ids and what they need."""
+    known: dict[str, PlannedCall] = {}
+    for call in calls:
+        if call.id in known:
+            yield f"#{call.id} is there twice: give each call a number of its own"
+        known[call.id] = call
+    for call in known.values():
+        for need in call.needs:
+            if need not in known and need not in broken:
+                yield f"#{call.id} uses #{need}, which is not in the plan"
+    left = {name: {need for need in call.needs if need in known} for name, call in known.items()}
+    while ready := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in ready:
+            del left[name]
+    circle = [name for name in left if any(name in needs for needs in left.values())]
+    if circle:
+        names = ", ".join(f"#{name}" for name in circle)
+        yield f"{names} {'uses itself' if len(circle) == 1 else 'need each other in a circle'}"
