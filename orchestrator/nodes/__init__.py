@@ -10,27 +10,36 @@ from orchestrator.nodes.call import Call
 from orchestrator.nodes.check_call import CheckCall
 from orchestrator.nodes.choose_args import ChooseArgs
 from orchestrator.nodes.choose_tool import ChooseTool
+from orchestrator.nodes.complete import Complete
 from orchestrator.nodes.confirm import Confirm
 from orchestrator.nodes.execute import Execute
+from orchestrator.nodes.extract import AnswerForm, Extract
 from orchestrator.nodes.observe import Observe
+from orchestrator.nodes.repeat import Repeat
 from orchestrator.nodes.respond import CallProtocol, Respond
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.subgraph import Subgraph
 from orchestrator.nodes.think import Think
+from orchestrator.nodes.vote import Vote
 
 __all__ = [
     "ITEM",
+    "AnswerForm",
     "Ask",
     "Call",
     "CallProtocol",
     "CheckCall",
     "ChooseArgs",
     "ChooseTool",
+    "Complete",
     "Confirm",
     "Execute",
+    "Extract",
     "Observe",
+    "Repeat",
     "Respond",
     "Step",
     "Subgraph",
     "Think",
+    "Vote",
 ]

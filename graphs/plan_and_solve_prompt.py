@@ -1,0 +1,128 @@
+"""Plan-and-Solve prompting (arXiv 2305.04091): one model, no tools, no examples; a plan in its own reasoning.
+
+START -> reason -> look -> END : the reasoning says what the answer is
+                   look -> conclude -> read -> END
+
+With votes this is done several times at once, and the most frequent answer is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel
+
+from orchestrator import Graph, Retry, append
+from orchestrator.nodes import AnswerForm, Complete, Extract, Repeat, Subgraph, Vote
+
+PS = """\
+Q: {question}
+A: First make sure of what is asked, and make a plan that leads there. Then follow the plan, one step after the other, \
+until the question is answered."""
+
+PS_PLUS = """\
+Q: {question}
+A: First make sure of what is asked. Write down the quantities that matter, each with its number, and make a plan that \
+leads to the answer. Then follow the plan, one step after the other: work out every result on the way with care, see \
+that it makes sense, and say what the answer is."""
+
+CONCLUDE = "\n{reasoning}\n"
+ENDINGS = {
+    "text": "So the answer is",
+    "number": "So the answer, as a number, is",
+    "choice": "So of the choices A to E the answer is",
+    "yes_no": "So the answer, yes or no, is",
+}
+
+
+class PlanAndSolvePromptState(BaseModel):
+    """A question on its way to one answer."""
+
+    question: str
+    reasoning: str = ""
+    """What the model says to the first prompt."""
+    answer: str = ""
+
+
+class VotesState(BaseModel):
+    """A question on its way to several answers, and one of them."""
+
+    question: str
+    rounds: list[int] = []
+    """A number for each of the answers."""
+    answers: Annotated[list[str], append] = []
+    """All answers."""
+    answer: str = ""
+    """The most frequent one."""
+
+
+EDGES = """
+    START    -> reason -> look
+    look     -> END      : found
+    look     -> conclude : missing
+    conclude -> read -> END
+"""
+VOTING = """
+    START  -> repeat
+    repeat -> sample : each rounds
+    sample -> vote -> END
+"""
+
+
+def plan_and_solve_prompt(
+    plus: bool = True,
+    form: AnswerForm = "text",
+    votes: int = 1,
+    temperature: float | None = None,
+    model: str | None = None,
+) -> Graph:
+    """The strategy as a graph: give it a question and a model. Its output is the answer, a text.
+
+    Args:
+        plus: the longer prompt (PS+), which also asks for the quantities and for careful results on the way.
+        form: what an answer is, so that it can be found in what the model says.
+        votes: how many answers are made, each on its own; the most frequent one is taken (self-consistency).
+        temperature: told to the model; None: nothing is. Votes differ only if the model's answers do.
+        model: name of one of the executor's models; None: its default one.
+
+    Raises:
+        ValueError: `votes` is not positive.
+    """
+    if votes < 1:
+        raise ValueError("plan_and_solve_prompt: votes is at least 1")
+    prompt = PS_PLUS if plus else PS
+    options = {} if temperature is None else {"temperature": temperature}
+    one = Graph(
+        name="plan_and_solve_prompt",
+        description="Has the model plan and carry out its plan in one reply, and takes the answer out of it.",
+        state=PlanAndSolvePromptState,
+        input="question",
+        nodes={
+            "reason": Complete(prompt=prompt, result="reasoning", options=options, model=model, retry=Retry()),
+            "look": Extract(text="reasoning", form=form, announced=True),
+            "conclude": Complete(
+                prompt=prompt + CONCLUDE + ENDINGS[form], result="answer", options=options, model=model, retry=Retry()
+            ),
+            "read": Extract(text="answer", form=form),
+        },
+        edges=EDGES,
+        output="answer",
+    )
+    if votes == 1:
+        return one
+    return Graph(
+        name="plan_and_solve_votes",
+        description="Has the model answer several times, each with a plan of its own; the most frequent answer counts.",
+        state=VotesState,
+        input="question",
+        nodes={
+            "repeat": Repeat(times=votes),
+            "sample": Subgraph(one, inputs={"question": "question"}, outputs={"answers": "answer"}),
+            "vote": Vote(join="all"),
+        },
+        edges=VOTING,
+        output="answer",
+    )
+
+
+graph = plan_and_solve_prompt()

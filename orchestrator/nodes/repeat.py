@@ -1,0 +1,29 @@
+"""A list to map over, for work that is done several times."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, PositiveInt
+
+from orchestrator.graph.node import Effect, Node, Port
+
+
+class Repeat(Node, kind="repeat"):
+    """Write the numbers from 1 to `times`, so that a map over them does the same so many times."""
+
+    class State(BaseModel):
+        """The field that the port names by default."""
+
+        rounds: list[int] = []
+        """The numbers."""
+
+    effect: Effect = "pure"
+    """It looks at nothing."""
+    times: PositiveInt
+    """How many."""
+    into: Annotated[str, Port(list)] = "rounds"
+    """Field that gets the numbers."""
+
+    async def run(self, state: object, ctx: object) -> dict[str, object]:
+        return {self.into: list(range(1, self.times + 1))}

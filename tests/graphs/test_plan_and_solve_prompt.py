@@ -1,0 +1,148 @@
+"""Plan-and-Solve prompting: two calls, an answer taken out of text, and a vote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from graphs.plan_and_solve_prompt import PS, PS_PLUS, graph, plan_and_solve_prompt
+from orchestrator import Context, Executor, Graph, OfflineModel, Update, node
+from orchestrator.models import ModelRequest
+from orchestrator.nodes import Complete, Subgraph
+from orchestrator.testing import ScriptedModel, assert_crash_safe
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = "What is 20+(2*4)?"
+VOTES = plan_and_solve_prompt(form="number", votes=5, temperature=0.7)
+
+
+async def answer(replies: Any, definition: Graph = graph) -> tuple[object, list[ModelRequest]]:
+    with ScriptedModel(replies) as model:
+        async with Executor(model=model) as executor:
+            run = await executor.start(definition, QUESTION)
+    assert run.status == "completed", run.error
+    return run.output, model.requests
+
+
+async def test_the_second_call_asks_for_the_answer_of_what_the_first_one_gave() -> None:
+    found, (first, second) = await answer(["2 * 4 = 8, then 20 + 8 = 28", "28."])
+    assert found == "28"
+    assert first.messages[-1].content == PS_PLUS.format(question=QUESTION)
+    assert second.messages[-1].content == (
+        first.messages[-1].content + "\n2 * 4 = 8, then 20 + 8 = 28\nSo the answer is"
+    )
+    assert not first.tools
+    assert not second.tools
+
+
+async def test_the_second_call_is_left_out_where_the_answer_is_said() -> None:
+    assert (await answer(["Plan. Work.\nThe answer is 28."]))[0] == "28"
+
+
+@pytest.mark.parametrize(
+    ("form", "replies", "expected"),
+    [
+        ("number", ["8, then 28", "It is $28.00, I think"], "28"),
+        ("number", ["the answer is nice", "28 apples"], "28"),
+        ("choice", ["hm", "(B)"], "B"),
+        ("yes_no", ["The answer is: Yes, certainly"], "yes"),
+        ("number", ["hm", "nobody knows"], "nobody knows"),
+    ],
+)
+async def test_answers_have_the_form_that_was_asked_for(form: Any, replies: list[str], expected: str) -> None:
+    assert (await answer(replies, plan_and_solve_prompt(form=form)))[0] == expected
+
+
+async def test_the_shorter_prompt() -> None:
+    _, requests = await answer(["The answer is 28"], plan_and_solve_prompt(plus=False))
+    assert requests[0].messages[-1].content == PS.format(question=QUESTION)
+    assert len(PS) < len(PS_PLUS)
+
+
+async def test_the_most_frequent_of_several_answers_counts(store: str) -> None:
+    said = iter(["27", "28", "8", "28", "27", "28"])
+    with ScriptedModel(lambda request: f"The answer is {next(said)}") as model:
+        async with Executor(store, model=model, concurrency=1) as executor:
+            run = await executor.start(plan_and_solve_prompt(votes=6), QUESTION)
+    assert run.output == "28"
+    assert sorted(run.values["answers"]) == ["27", "27", "28", "28", "28", "8"]
+    assert len(model.requests) == 6
+
+
+async def test_options_and_model_are_those_that_were_named() -> None:
+    with ScriptedModel(["hm", "28"]) as named:
+        async with Executor(model=OfflineModel(), models={"bright": named}) as executor:
+            run = await executor.start(plan_and_solve_prompt(model="bright", temperature=0.7), QUESTION)
+    assert run.output == "28"
+    assert [request.options for request in named.requests] == [{"temperature": 0.7}] * 2
+
+
+@pytest.mark.parametrize("definition", [graph, VOTES], ids=["one", "votes"])
+async def test_offline_from_a_file_and_in_other_words_the_answer_is_the_same(definition: Graph, tmp_path: Path) -> None:
+    definition.save(tmp_path / "graph.yaml")
+    loaded = Graph.load(tmp_path / "graph.yaml")
+    assert loaded == definition
+    assert "make a plan" in (tmp_path / "graph.yaml").read_text()
+    async with Executor(model=OfflineModel()) as executor:
+        runs = [await executor.start(each, QUESTION) for each in (definition, loaded)]
+    assert [run.output for run in runs] == ["28", "28"]
+    assert runs[0].values == runs[1].values
+
+
+async def test_offline_with_reworded_prompts() -> None:
+    reworded = graph.replace(
+        reason=Complete(prompt="Bitte: {question}", result="reasoning"),
+        conclude=Complete(prompt="Und? {question} {reasoning}", result="answer"),
+    )
+    async with Executor(model=OfflineModel()) as executor:
+        assert (await executor.start(reworded, QUESTION)).output == "28"
+
+
+class Outer(BaseModel):
+    ask: str
+    told: str = ""
+
+
+class Asking(BaseModel):
+    question: str
+    told: str = ""
+
+
+@node
+async def ask(state: Asking, ctx: Context[object]) -> Update:
+    return {"told": str((await ctx.tool("reckon", question=state.question)).output)}
+
+
+OUTSIDE = Graph(
+    name="outside", state=Asking, input="question", nodes={"ask": ask}, edges="START -> ask -> END", output="told"
+)
+
+
+async def test_inside_another_graph_and_as_a_tool() -> None:
+    outer = Graph(
+        name="outer",
+        state=Outer,
+        input="ask",
+        nodes={"inner": Subgraph(VOTES, inputs={"question": "ask"}, outputs={"told": "answer"})},
+        edges="START -> inner -> END",
+        output="told",
+    )
+    async with Executor(model=OfflineModel()) as executor:
+        assert (await executor.start(outer, QUESTION)).output == "28"
+    async with Executor(model=OfflineModel(), tools=[graph.as_tool("reckon", "Answers.")]) as executor:
+        run = await executor.start(OUTSIDE, QUESTION)
+    assert run.output == "28"
+
+
+@pytest.mark.parametrize("definition", [graph, plan_and_solve_prompt(votes=2)], ids=["one", "votes"])
+async def test_it_survives_a_crash_at_any_write(definition: Graph) -> None:
+    await assert_crash_safe(definition, QUESTION, model=OfflineModel(), most=6)
+
+
+def test_votes_are_at_least_one() -> None:
+    with pytest.raises(ValueError, match="votes is at least 1"):
+        plan_and_solve_prompt(votes=0)

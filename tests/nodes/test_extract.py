@@ -1,0 +1,111 @@
+"""`Complete`, `Extract`, `Repeat` and `Vote`: texts go on, answers are taken out of them and counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.errors import InvalidGraph
+from orchestrator.models import Reply
+from orchestrator.nodes import Complete, Extract, Repeat, Vote
+from orchestrator.nodes.extract import find_answer
+from tests.nodes.build import error_of, executing, of_one, run
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "answer"),
+    [
+        ("text", "We add.\nSo the answer is 28.", "28"),
+        ("text", "The answer is not 3. No, the final answer is: **Goethe**\nThat is certain.", "Goethe"),
+        ("text", "Some words.\n**Answer:** a cat", "a cat"),
+        ("text", "The answer (in km) is 3.5.", "3.5"),
+        ("text", " Just this. ", "Just this"),
+        ("text", "the answer is", None),
+        ("number", "2 * 4 = 8, and 20 + 8 = 28.", "28"),
+        ("number", "Out of 5, the answer is $1,250.50 or 3", "1250.5"),
+        ("number", "the answer = -7 degrees", "-7"),
+        ("number", "pages 3-5", "5"),
+        ("number", "It is 100.", "100"),
+        ("number", "x2 and none", None),
+        ("choice", "A is wrong, so (C).", "C"),
+        ("choice", "The answer is (B), not C.", "B"),
+        ("choice", "Any of them", None),
+        ("yes_no", "No? Yes.", "yes"),
+        ("yes_no", "Nobody knows", None),
+    ],
+)
+def test_an_answer_is_found_in_its_form(form: Any, text: str, answer: str | None) -> None:
+    assert find_answer(text, form) == answer
+
+
+async def test_an_answer_that_has_to_be_announced_is_missing_where_it_is_not() -> None:
+    for text, outcome, answer in [("So 28.", "missing", ""), ("The answer is 28.", "found", "28")]:
+        node = Extract(form="number", announced=True)
+        async with executing() as (executor, _):
+            found = await executor.start(of_one(node, Extract.State), {"reply": text})
+            (point,) = await executor.history(found.run_id)
+        assert (point.outcome, found.values["answer"]) == (outcome, answer)
+
+
+class Facts(BaseModel):
+    question: str = "Why {this}?"
+    seen: list[int] = [1, 2]
+    reply: str = ""
+
+
+async def test_a_prompt_is_filled_from_the_state_and_its_fields_are_the_facts() -> None:
+    node = Complete(prompt="{question} {seen} {{}}", system="Be brief.", task="guess", options={"temperature": 0.5})
+    async with executing([" So. \n"]) as (executor, model):
+        found = await executor.start(of_one(node, Facts), {})
+    assert found.values["reply"] == "So."
+    (request,) = model.requests
+    assert [(message.role, message.content) for message in request.messages] == [
+        ("system", "Be brief."),
+        ("user", "Why {this}? [1, 2] {}"),
+    ]
+    assert request.messages[1].data == {"question": "Why {this}?", "seen": [1, 2]}
+    assert (request.task, request.options) == ("guess", {"temperature": 0.5})
+
+
+def test_a_prompt_that_nothing_fills_is_refused_when_the_graph_is_built() -> None:
+    with pytest.raises(InvalidGraph, match=r"port 'prompt\[questoin\]' of it is 'questoin'.*did you mean"):
+        of_one(Complete(prompt="{questoin}"), Facts)
+    with pytest.raises(ValidationError, match="a placeholder is a plain name"):
+        Complete(prompt="{question.x}")
+    with pytest.raises(ValidationError, match="'tools' is no parameter for the provider"):
+        Complete(options={"tools": []})
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (Reply(text="Half", finish="length"), "it: the reply 'Half' was cut; give the model more max_tokens"),
+        (Reply(text="I", finish="refusal"), "it: the model would not answer (refusal): 'I'"),
+        (Reply(text=" \n"), "it: the reply is empty"),
+    ],
+)
+async def test_a_reply_that_is_not_whole_is_an_agent_error(reply: Reply, why: str) -> None:
+    assert error_of(await run(Complete(), Complete.State, {"question": "?"}, [reply])) == ("AgentError", why)
+
+
+@pytest.mark.parametrize(
+    ("answers", "answer"),
+    [(["28", "27", "28."], "28"), (["a  Cat", "dog", "A cat."], "a  Cat"), (["b", "a", "a", "b"], "b"), (["x"], "x")],
+)
+async def test_the_most_frequent_answer_counts_and_the_first_of_equals(answers: list[str], answer: str) -> None:
+    found = await run(Vote(), Vote.State, {"answers": answers})
+    assert found.values["answer"] == answer
+
+
+async def test_a_vote_without_answers_fails() -> None:
+    assert error_of(await run(Vote(), Vote.State)) == ("StepError", "vote: there are no answers in 'answers'")
+
+
+async def test_numbers_to_map_over() -> None:
+    assert (await run(Repeat(times=3), Repeat.State)).values["rounds"] == [1, 2, 3]
+    with pytest.raises(ValidationError):
+        Repeat(times=0)
