@@ -15,12 +15,15 @@ from orchestrator.nodes.confirm import Confirm
 from orchestrator.nodes.execute import Execute
 from orchestrator.nodes.extract import AnswerForm, Extract
 from orchestrator.nodes.observe import Observe
+from orchestrator.nodes.plan import Plan
 from orchestrator.nodes.repeat import Repeat
 from orchestrator.nodes.respond import CallProtocol, Respond
+from orchestrator.nodes.solve import Solve
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.subgraph import Subgraph
 from orchestrator.nodes.think import Think
 from orchestrator.nodes.vote import Vote
+from orchestrator.nodes.work import Work
 
 __all__ = [
     "ITEM",
@@ -36,10 +39,13 @@ __all__ = [
     "Execute",
     "Extract",
     "Observe",
+    "Plan",
     "Repeat",
     "Respond",
+    "Solve",
     "Step",
     "Subgraph",
     "Think",
     "Vote",
+    "Work",
 ]

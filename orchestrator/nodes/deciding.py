@@ -13,6 +13,7 @@ from orchestrator.models.messages import user
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
+    from orchestrator.models.messages import Reply
     from orchestrator.tools.tool import Tool
 
 _SHOWN = 200
@@ -33,7 +34,15 @@ async def decide(ctx: Context[Any], *, task: str, system: str, prompt: str, data
     Raises:
         AgentError: the model would not answer, or had no room to say all of it.
     """
-    reply = await ctx.model.complete([said(system), user(prompt, data=data)], task=task)
+    return whole(await ctx.model.complete([said(system), user(prompt, data=data)], task=task), task)
+
+
+def whole(reply: Reply, task: str) -> str:
+    """The text of a reply, without the space around it.
+
+    Raises:
+        AgentError: the model would not answer, or had no room to say all of it.
+    """
     if reply.refused:
         raise AgentError(f"{task}: the model would not answer ({reply.finish}): {quoted(reply.text)}")
     if reply.cut:

@@ -1,0 +1,97 @@
+"""A model answers from a plan and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, JsonValue
+
+from orchestrator.errors import AgentError
+from orchestrator.graph.node import Node, Port
+from orchestrator.graph.reducers import merge
+from orchestrator.nodes.deciding import decide
+from orchestrator.nodes.plans.blueprint import PlannedCall
+from orchestrator.nodes.steps import Step
+from orchestrator.nodes.templates import fill, filled_by
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+SYSTEM = """\
+You answer a task. To this end a plan was made and carried out: you get each of its steps and the evidence that came \
+of it. Evidence can be beside the point, or an error: use what helps. Answer with the answer only, as short as the \
+task allows."""
+PROMPT = """\
+{steps}
+
+Task: {question}"""
+
+
+class Solve(Node, kind="solve"):
+    """Write the answer to a task, from the steps of a blueprint and their evidence, in one call of the model.
+
+    Raises:
+        AgentError: the model would not answer, had no room to say all of it, or said nothing.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        question: str
+        """The task."""
+        steps: list[PlannedCall] = []
+        """The plan."""
+        evidence: Annotated[dict[str, Step], merge] = {}
+        """What came of each step, by its id."""
+        answer: str = ""
+        """The answer."""
+
+    system: str = SYSTEM
+    """The system message, as it stands."""
+    prompt: Annotated[str, filled_by("question", "steps")] = PROMPT
+    """The user's message."""
+    question: Annotated[str, Port(str)] = "question"
+    """Field with the task."""
+    steps: Annotated[str, Port(list)] = "steps"
+    """Field with the plan."""
+    evidence: Annotated[str, Port(dict)] = "evidence"
+    """Field with the evidence."""
+    answer: Annotated[str, Port(str)] = "answer"
+    """Field that gets the answer."""
+
+    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+        question = str(getattr(state, self.question))
+        plan: Sequence[PlannedCall] = getattr(state, self.steps)
+        evidence: Mapping[str, Step] = getattr(state, self.evidence)
+        answer = await decide(
+            ctx,
+            task="solve",
+            system=self.system,
+            prompt=fill(self.prompt, question=question, steps=worker_log(plan, evidence)),
+            data={"question": question, "steps": [_fact(call, evidence.get(call.id)) for call in plan]},
+        )
+        if not answer:
+            raise AgentError("solve: the reply is empty; reply with the answer")
+        return {self.answer: answer}
+
+
+def worker_log(plan: Sequence[PlannedCall], evidence: Mapping[str, Step]) -> str:
+    """A plan with what came of it, step by step, as a solver is shown it."""
+    return "\n".join(
+        f"Plan: {call.thought or call.written}\nEvidence:\n{_told(evidence.get(call.id))}" for call in plan
+    )
+
+
+def _told(step: Step | None) -> str:
+    if step is None:
+        return "none: this step was not carried out"
+    return f"Error: {step.text}" if step.failed else step.text
+
+
+def _fact(call: PlannedCall, step: Step | None) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {"id": call.id, "plan": call.thought, "tool": call.tool, "input": call.input}
+    if step is None:
+        return {**facts, "args": {}, "output": None, "error": "this step was not carried out"}
+    output, error = (None, step.tool_output) if step.failed else (step.tool_output, None)
+    return {**facts, "args": step.tool_args, "output": output, "error": error}

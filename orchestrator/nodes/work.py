@@ -1,0 +1,108 @@
+"""One planned call is made ready, and what came of it is put down as evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, JsonValue
+
+from orchestrator.errors import AgentError, StepError
+from orchestrator.graph.node import Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.reducers import local, merge
+from orchestrator.nodes.deciding import unknown_tool
+from orchestrator.nodes.plans.blueprint import PlannedCall
+from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
+from orchestrator.nodes.steps import Step
+from orchestrator.tools.result import ToolFailure, ToolResult
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+
+class Work(Node, kind="work"):
+    """Stands before and behind the call of one step of a blueprint, the item of the map that it is in.
+
+    Before the call it puts the evidence so far into the step's input, checks the arguments, writes the call and takes
+    `call`. Behind it, when the call was made or a person refused it, it writes the step's evidence and takes `done`:
+
+        plan -> work    : each steps
+        work -> confirm : call
+        confirm -> execute : approved
+        confirm -> work : denied
+        execute -> work
+        work -> solve   : done
+
+    What cannot be called takes `done` at once, with what is wrong as its evidence, as does a step that is only text.
+
+    Raises:
+        AgentError: there is no such tool or the arguments do not fit it, and `on_error` is `raise`.
+        StepError: it is in no map of planned calls.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default. All but the evidence are a branch's own."""
+
+        evidence: Annotated[dict[str, Step], merge] = {}
+        """What came of each step, by its id."""
+        tool: Annotated[str, local] = ""
+        """Name of the tool that is about to be called."""
+        args: Annotated[dict[str, JsonValue], local] = {}
+        """Its arguments."""
+        result: Annotated[ToolResult | None, local] = None
+        """What the call gave."""
+        denial: Annotated[str, local] = ""
+        """Why a person refused it."""
+
+    evidence: Annotated[str, Port(dict)] = "evidence"
+    """Field with the evidence, one with the reducer `merge`."""
+    tool: Annotated[str, Port(str)] = "tool"
+    """Field that gets the tool's name, until the call is done."""
+    args: Annotated[str, Port(dict)] = "args"
+    """Field that gets the arguments; what it holds behind the call is what was called with."""
+    result: Annotated[str, Port()] = "result"
+    """Field with what the call gave."""
+    denial: Annotated[str | None, Port(str)] = None
+    """Field with the reason of a denial."""
+    on_error: Literal["raise", "observe"] = "observe"
+    """What becomes of a call that cannot be made: the step fails, or the evidence says why."""
+
+    async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["call", "done"]]:
+        if not isinstance(ctx.item, PlannedCall | Mapping):
+            raise StepError(f"{ctx.node}: it works on planned calls: lead to it by an edge `each` from a Plan")
+        call = PlannedCall.model_validate(ctx.item)
+        if getattr(state, self.tool):
+            return self._made(state, call)
+        evidence: Mapping[str, Step] = getattr(state, self.evidence)
+        if not call.tool:
+            return self._done(call, {}, ToolResult(output=evidence_in(call.input, evidence)))
+        try:
+            tool = ctx.tools.get(call.tool) or unknown_tool(ctx, call.tool, self.kind)
+            args = tool.validate(arguments_of(call, evidence, tool.parameters))
+        except AgentError as error:
+            if self.on_error == "raise":
+                raise
+            return self._done(call, {}, ToolFailure(error=str(error)))
+        return Outcome("call", {self.tool: call.tool, self.args: args})
+
+    def _made(self, state: object, call: PlannedCall) -> Outcome[Literal["call", "done"]]:
+        """The call was made, or refused."""
+        result: ToolResult | None = getattr(state, self.result)
+        if result is None:
+            reason = getattr(state, self.denial) if self.denial is not None else ""
+            result = ToolFailure(error="the user denied this call" + (f": {reason}" if reason else ""))
+        own = {self.tool: "", self.result: None} | ({} if self.denial is None else {self.denial: ""})
+        return self._done(call, getattr(state, self.args), result, own)
+
+    def _done(
+        self, call: PlannedCall, args: dict[str, Any], result: ToolResult, more: Mapping[str, object] = {}
+    ) -> Outcome[Literal["call", "done"]]:
+        step = Step(
+            question=call.thought,
+            tool_choice=call.tool,
+            tool_args=args,
+            tool_exit_code=result.exit_code or int(result.failed),
+            tool_output=result.output if result.error is None else result.error,
+        )
+        return Outcome("done", {self.evidence: {call.id: step}, **more})

@@ -1,0 +1,51 @@
+"""A model as a tool: for what it knows, and for reading what other tools gave."""
+
+from __future__ import annotations
+
+from orchestrator.context import Context
+from orchestrator.errors import ToolError
+from orchestrator.models.messages import system, user
+from orchestrator.tools.tool import Tool
+
+SYSTEM = "Answer in a few words, directly, and with nothing around them."
+
+
+class AskModel(Tool):
+    """Asks the model of the step that calls the tool, or one of the executor's `models` by name.
+
+        AskModel(model="cheap").with_(name="LLMWorker")
+
+    The question and the reply are journaled with the step, and paid from the run's limits.
+    """
+
+    name = "ask_model"
+    risk = "none"
+    effect = "idempotent"
+    group = "ask_model"
+
+    def __init__(self, *, model: str | None = None, system: str = SYSTEM) -> None:
+        """
+        Args:
+            model: name of one of the executor's models; None: the one that the step has.
+            system: what the model is told first; empty: nothing.
+        """
+        self._model, self._system = model, system
+
+    async def call(self, question: str, ctx: Context[object]) -> str:
+        """Ask a language model, which knows the world and can read: of use for common sense, and for taking out of a
+        text what matters. It sees nothing but the question.
+
+        Args:
+            question: what to do or to answer, with all that is needed for it.
+        """
+        if self._model is not None and self._model not in ctx.models:
+            raise ToolError(f"there is no model {self._model!r}")
+        model = ctx.model if self._model is None else ctx.models[self._model]
+        first = [system(self._system)] if self._system else []
+        reply = await model.complete([*first, user(question, data={"question": question})], task="answer")
+        if reply.refused:
+            raise ToolError(f"the model would not answer ({reply.finish})")
+        return reply.text.strip()
+
+
+ask_model = AskModel()
