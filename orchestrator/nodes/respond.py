@@ -170,13 +170,11 @@ class Respond(Node, kind="respond"):
             return _Used(message, calls=calls, fault=fault)
         facts = reply.details.get("text_protocol")
         unread = facts.get("unread") if isinstance(facts, dict) else None
+        if unread:  # also where an answer stands behind it: it may rest on results that the model made up
+            return replace(used, fault=UNREAD.format(why=unread))
         found = answer_in(reply.text, self.finish)
-        if unread and found is not None and found[0] == reply.text.strip():
-            found = None
         if found is not None and found[0]:
             return self._answered(used, *found)
-        if unread:
-            return replace(used, fault=UNREAD.format(why=unread))
         if not self.tools_offered:
             return replace(used, fault=EMPTY_ANSWER)
         return replace(used, fault=NO_ACTION if reply.text.strip() else EMPTY)

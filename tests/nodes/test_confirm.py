@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from orchestrator import Approve, Deny, Executor, Graph, Question, Run, node, tool
+from orchestrator import Approve, Deny, Executor, Graph, Message, Question, Run, ToolCall, node, tool
 from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.tools import Risk
@@ -229,6 +229,37 @@ async def test_only_calls_of_a_higher_risk_are_asked_about(risk: Risk, above: Ri
     assert (run.status, sent) == (("paused", []) if needs else ("completed", ["xx"]))
 
 
+@pytest.mark.parametrize("risk", get_args(Risk))
+@pytest.mark.parametrize("first", get_args(Risk))
+async def test_only_calls_from_a_risk_on_are_asked_about(risk: Risk, first: Risk) -> None:
+    order = get_args(Risk)
+    definition = calling.replace(it=Confirm(tool="tool", args="args", from_risk=first))
+    async with executing(tools=(send.with_(risk=risk),)) as (executor, _):
+        run = await executor.start(definition, {"tool": "send", "args": {"text": "x"}})
+    assert run.status == ("paused" if order.index(risk) >= order.index(first) else "completed")
+
+
+class OfModel(Confirm.State):
+    call: ToolCall = ToolCall(id="call_7", name="send", arguments={"text": "x"})
+    message: Message | None = None
+
+
+async def test_a_denial_is_the_result_of_the_models_call() -> None:
+    confirm = Confirm(tool="tool", args="args", call="call", message="message")
+    definition = Graph(
+        name="g", state=OfModel, nodes={"it": confirm}, edges="START -> it\nit -> END : approved\nit -> END : denied"
+    )
+    for answer, told in ((Deny(reason="too dear"), "Error: the user denied this call: too dear"), (Approve(), None)):
+        async with executing(tools=(send,)) as (executor, _):
+            run, question = await asked(executor, definition, {"tool": "send", "args": {"text": "x"}})
+            assert question.payload["call_id"] == "call_7"
+            run = await executor.answer(run.run_id, question.id, answer)
+        message = run.values["message"]
+        assert (None if message is None else message["content"]) == told
+        if message is not None:
+            assert (message["tool_call_id"], message["data"]["exit_code"]) == ("call_7", 1)
+
+
 async def test_the_prompt_may_name_the_call() -> None:
     confirm = Confirm(tool="tool", args="args", prompt="{tool} with {args} for {drafts}?", show=("drafts",))
     async with executing(tools=(send,)) as (executor, _):
@@ -261,6 +292,10 @@ def test_outcomes_follow_from_what_becomes_of_a_denial() -> None:
         ({"above": "read"}, "above= is about a tool's risk"),
         ({"above": "huge", "tool": "tool", "args": "args"}, "Input should be"),
         ({"on_denied": "ignore"}, "Input should be"),
+        ({"from_risk": "read"}, "from_risk= is about a tool's risk"),
+        ({"from_risk": "read", "above": "read", "tool": "tool", "args": "args"}, "give one of them"),
+        ({"call": "call", "tool": "tool", "args": "args"}, "call= and message= belong together"),
+        ({"call": "call", "message": "message"}, "name all of them"),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, Any], words: str) -> None:

@@ -57,6 +57,31 @@ async def test_the_result_is_written() -> None:
     assert found.state.result == ToolResult(output=3)
 
 
+class OfModel(Execute.State):
+    call: ToolCall = ToolCall(id="c", name="add", arguments={"a": "1", "b": 2})
+    message: Message | None = None
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ({"a": 1, "b": 2}, "3"),
+        ({"a": 1, "b": 5}, 'The user had it called with other arguments: {"a":1,"b":5}\n6'),
+    ],
+)
+async def test_a_models_call_gets_its_result_as_a_message(args: dict[str, Any], told: str) -> None:
+    it = Execute(call="call", message="message", result=None)
+    found = await run(it, OfModel, {"tool": "add", "args": args}, tools=TOOLS)
+    message = Message.model_validate(found.values["message"])
+    assert (message.role, message.tool_call_id, message.name, message.content) == ("tool", "c", "add", told)
+    assert message.data == {"output": args["a"] + args["b"], "error": None, "exit_code": 0}
+    assert found.values["result"] is None
+    with pytest.raises(ValidationError, match="call= and message= belong together"):
+        Execute(call="call")
+    with pytest.raises(ValidationError, match="call= is for a single call"):
+        Execute(call="call", message="message", calls="pending", results="observations")
+
+
 class Steps(BaseModel):
     main: str = "Why?"
     later: str = ""
