@@ -12,20 +12,17 @@ from orchestrator.graph.limits import Usage
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.offline.expression import (
-    Number,
-    Operation,
     Term,
     Unanswerable,
-    advanced,
-    contains,
     first_operation,
     ready,
-    replaced,
     shown,
     value_of,
     written,
 )
 from orchestrator.models.offline.fitting import Offer, arguments, choose, missing
+from orchestrator.models.offline.planning import plan_calls, plan_steps, solve
+from orchestrator.models.offline.progress import Stuck, after_call, after_steps, line
 from orchestrator.models.offline.reading import NoArithmetic, number_in, read
 
 _word = re.compile(r"\w+|[^\w\s]")
@@ -68,9 +65,13 @@ class OfflineModel(RequestModel):
             return _choose_args(facts), ()
         if request.task == "think":
             return _think(facts), ()
+        if request.task == "plan":
+            return _plan(facts, request), ()
+        if request.task == "solve":
+            return solve(facts), ()
         if request.tools:
             return _call_tools(request)
-        return _work_out(str(facts["question"]), request.output), ()
+        return _work_out(facts, request.output), ()
 
 
 def _facts(messages: Sequence[Message]) -> Mapping[str, Any]:
@@ -86,12 +87,29 @@ def _facts(messages: Sequence[Message]) -> Mapping[str, Any]:
 # -- deciding step by step ---------------------------------------------------------------------------------------
 
 
-def _choose_tool(facts: Mapping[str, Any], request: ModelRequest) -> str:
+def _offered(facts: Mapping[str, Any], request: ModelRequest) -> list[Offer]:
+    """The tools that the facts tell of, else those that can be called."""
     offered = facts.get("tools")
     if offered is None:
-        offers = _offers(request)
-    else:
-        offers = [Offer(one["name"], one.get("description") or "", one.get("parameters")) for one in offered]
+        return _offers(request)
+    return [Offer(one["name"], one.get("description") or "", one.get("parameters")) for one in offered]
+
+
+def _begun(facts: Mapping[str, Any]) -> Term:
+    """What is asked for, after what was found out before."""
+    question = str(facts["question"])
+    return after_steps(read(question), question, facts.get("steps") or (), related=True)
+
+
+def _plan(facts: Mapping[str, Any], request: ModelRequest) -> str:
+    question = str(facts["question"])
+    if facts.get("form") == "blueprint":
+        return plan_calls(question, _offered(facts, request))
+    return plan_steps(question)
+
+
+def _choose_tool(facts: Mapping[str, Any], request: ModelRequest) -> str:
+    offers = _offered(facts, request)
     term = read(str(facts["question"]))
     operation = first_operation(term)
     if operation is None:
@@ -116,14 +134,10 @@ def _think(facts: Mapping[str, Any]) -> str:
         term = read(question)
     except NoArithmetic as nothing:
         return f"Final Answer: {nothing}"
-    for step in facts.get("steps") or ():
-        asked, error = str(step.get("question") or question), step.get("error")
-        if error is not None:
-            return f"Final Answer: I cannot work out {written(term)}: a tool failed: {_line(error)}"
-        found = number_in(step.get("output"))
-        if found is None:
-            return f"Final Answer: I cannot go on with {written(term)}: {_line(step.get('output'))} is not one number"
-        term = advanced(term, _readable(asked), found)
+    try:
+        term = after_steps(term, question, facts.get("steps") or ())
+    except Stuck as why:
+        return f"Final Answer: {why}"
     operation = first_operation(term)
     if operation is None:
         return f"Final Answer: {shown(value_of(term))}"
@@ -132,18 +146,6 @@ def _think(facts: Mapping[str, Any]) -> str:
     except Unanswerable as none:
         return f"Final Answer: {none}"
     return f"Question: What is {written(operation)}?"
-
-
-def _readable(question: str) -> Term | None:
-    try:
-        return read(question)
-    except NoArithmetic:
-        return None
-
-
-def _line(value: object) -> str:
-    text = " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
-    return text if len(text) <= 300 else text[:300] + "…"
 
 
 # -- calling tools -----------------------------------------------------------------------------------------------
@@ -155,8 +157,11 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
     With the option `parallel_tool_calls=True` all those that can be made now.
     """
     start = max((n for n, message in enumerate(request.messages) if message.role == "user"), default=0)
-    question = _facts(request.messages[: start + 1])["question"]
-    term = read(str(question))
+    facts = _facts(request.messages[: start + 1])
+    try:
+        term = _begun(facts)
+    except Stuck as why:
+        return f"{why}.", ()
     made = {call.id: call for message in request.messages[start:] for call in message.tool_calls}
     for message in request.messages[start:]:
         if message.role != "tool":
@@ -165,14 +170,14 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
         error, output = _outcome(message)
         name = call.name if call is not None else "a tool"
         if error is not None:
-            return f"I cannot work out {written(term)}: {name} failed: {_line(error)}", ()
+            return f"I cannot work out {written(term)}: {name} failed: {line(error)}", ()
         found = number_in(output)
         if found is None:
             return (
-                f"I cannot go on with {written(term)}: {name} said {_line(output)}, which is not one number.",
+                f"I cannot go on with {written(term)}: {name} said {line(output)}, which is not one number.",
                 (),
             )
-        term = _after(term, call, found)
+        term = after_call(term, call, found)
     if first_operation(term) is None:
         return shown(value_of(term)), ()
     operations = list(ready(term))
@@ -197,28 +202,6 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
             calls.append(ToolCall(id=_fresh(taken), name=offer.name, arguments=given, raw=json.dumps(given)))
     parts = " and ".join(written(operation) for operation in operations[: len(calls)])
     return f"To work out {written(term)} I need {parts}.", calls
-
-
-def _after(term: Term, call: ToolCall | None, found: Fraction) -> Term:
-    """The term after a call: the operation on the call's numbers, if it is there, has this value."""
-    given = [number_in(value) for value in (call.arguments or {}).values()] if call is not None else []
-    if len(given) == 1 and call is not None:
-        value = next(iter((call.arguments or {}).values()))
-        given = [number_in(item) for item in value] if isinstance(value, list) else given
-    for operation in ready(term):
-        numbers = [number.value for number in (operation.left, operation.right) if isinstance(number, Number)]
-        if call is not None and [n for n in given if n is not None] in (numbers, numbers[::-1]):
-            offer = Offer(call.name, "", None)
-            if choose(term, operation, [offer]) is not None or len(list(ready(term))) == 1:
-                return _all_equal(term, operation, Number(found))
-    return advanced(term, None, found)
-
-
-def _all_equal(term: Term, operation: Operation, by: Number) -> Term:
-    """The same operation on the same numbers has the same value everywhere in a term."""
-    while contains(term, operation):
-        term = replaced(term, operation, by)
-    return term
 
 
 def _outcome(message: Message) -> tuple[object | None, object]:
@@ -253,10 +236,10 @@ def _offers(request: ModelRequest) -> list[Offer]:
 # -- answering at once -------------------------------------------------------------------------------------------
 
 
-def _work_out(question: str, output: Mapping[str, Any] | None) -> str:
+def _work_out(facts: Mapping[str, Any], output: Mapping[str, Any] | None) -> str:
     try:
-        answer = value_of(read(question))
-    except Unanswerable as error:
+        answer = value_of(_begun(facts))
+    except (Unanswerable, Stuck) as error:
         return f"{error}."
     if output is None:
         return shown(answer)
