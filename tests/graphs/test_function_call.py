@@ -283,14 +283,23 @@ async def test_limits_of_the_user_end_it_as_exhausted() -> None:
     assert (found.status, found.output) == ("exhausted", "")
 
 
-@pytest.mark.parametrize("graph", [function_call(protocol="plugin"), function_call_agent(parallel_tool_calls=True)])
-async def test_it_survives_crashes(graph: Graph) -> None:
-    model = OfflineModel() if graph.name != "function_call" else None
-    if model is not None:
-        await assert_crash_safe(graph, SUM, model=model, tools=ARITHMETIC, most=5)
-        return
+def in_words() -> dict[str, Any]:
+    return {"model": ScriptedModel([TEXT + "<|action_end|>"]), "tools": TOOLS}
 
-    def setup() -> dict[str, Any]:
-        return {"model": ScriptedModel([TEXT + "<|action_end|>"])}
 
-    await assert_crash_safe(graph, QUERY, setup=setup, tools=TOOLS, most=5)
+def offline() -> dict[str, Any]:
+    return {"model": OfflineModel(), "tools": ARITHMETIC}
+
+
+CRASHES = [(function_call(protocol="plugin"), in_words), (function_call_agent(parallel_tool_calls=True), offline)]
+
+
+@pytest.mark.parametrize(("graph", "setup"), CRASHES)
+async def test_it_survives_crashes(graph: Graph, setup: Any) -> None:
+    await assert_crash_safe(graph, SUM, setup=setup, most=3)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize(("graph", "setup"), CRASHES)
+async def test_it_survives_crashes_at_every_write(graph: Graph, setup: Any) -> None:
+    await assert_crash_safe(graph, SUM, setup=setup, store="sqlite")
