@@ -1,9 +1,9 @@
 """Chat: one run that waits for the user between turns; the model answers, with tools.
 
 START -> heard -> respond -> ask : answer
-          ^ |        ^    -> call (each of the calls) -> observe
-          | +- ask   +------------- more --------------+
-          +-----+
+          ^          ^    -> deal -> call (each of the calls) -> observe
+          |          +----------------- more --------------------+
+          +---- ask
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ def heard(state: ChatState) -> Outcome[Literal["something", "nothing", "farewell
 
 
 @node(effect="pure")
+def deal() -> None:
+    """The fork of the calls, on its own: so none is open while the run waits for the user, and its values are whole."""
+
+
+@node(effect="pure")
 def sorry(state: ChatState, ctx: Context[object]) -> Update:
     """The model gave no reply that can be used: the user is told, and the chat goes on without that turn."""
     if ctx.error is None or ctx.error.type != "AgentError":
@@ -66,7 +71,8 @@ EDGES = """
     heard    -> respond  : something
     heard    -> END      : farewell
     respond  -> ask      : answer
-    respond  -> call     : calls each pending
+    respond  -> deal     : calls
+    deal     -> call     : each pending
     call     -> observe
     observe  -> respond  : more
     observe  -> conclude : spent
@@ -120,6 +126,7 @@ def chat(
         nodes={
             "heard": heard,
             "respond": respond,
+            "deal": deal,
             "call": Subgraph(one_call(confirm), inputs={"call": ITEM}, outputs={"messages": "message"}),
             "observe": Observe(rounds="rounds", most=max_rounds, join="all"),
             "conclude": respond.with_(system=SYSTEM_WITHOUT_TOOLS, tools_offered=False, parallel_tool_calls=None),
