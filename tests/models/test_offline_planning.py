@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator import OfflineModel, Tool, Toolbox, tool
 from orchestrator.models import user
 from orchestrator.nodes import Step
-from orchestrator.nodes.plans.blueprint import read_blueprint
+from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
 from orchestrator.nodes.plans.steps import read_steps
 from orchestrator.tools import tools_from_ref
@@ -71,7 +71,7 @@ def carried_out(question: str, tools: Toolbox = ARITHMETIC, order: int = 1) -> t
     return ask("solve", {"question": question, "steps": [_fact(call.id, call, evidence) for call in told]}), made
 
 
-def _before(name: str, plan: Any) -> set[str]:
+def _before(name: str, plan: Sequence[PlannedCall]) -> set[str]:
     (call,) = (one for one in plan if one.id == name)
     return set(call.needs).union(*(_before(need, plan) for need in call.needs))
 
@@ -114,7 +114,7 @@ def test_with_tools_that_round_it_comes_to_the_same(text: str) -> None:
     assume(abs(value) < 10**15)
     answer, _ = carried_out(f"What is {text}?")
     assume("I cannot work out" not in answer)  # on the way there was too large a number, or none
-    assert abs(Fraction(Decimal(answer)) - value) <= max(abs(value), 1) / 10**6
+    assert abs(Fraction(Decimal(answer)) - value) <= max(abs(value), Fraction(1)) / 10**6
 
 
 @tool
@@ -193,7 +193,7 @@ def test_the_last_step_gives_the_value(text: str) -> None:
     assert ask(None, {"question": steps[-1]}) == str(known(text).numerator)
 
 
-BEFORE = [
+BEFORE: list[dict[str, Any]] = [
     {"question": "What is 2 * 4?", "output": 8, "error": None},
     {"question": "What is 7 - 7?", "output": None, "error": "broken"},
 ]

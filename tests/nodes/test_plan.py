@@ -1,0 +1,135 @@
+"""`Plan`: a model writes a plan, and writes it again if it cannot be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from orchestrator import Reply, Run, Tool, tool
+from orchestrator.errors import GraphUnknown
+from orchestrator.nodes import Plan
+from orchestrator.nodes.plan import SYSTEM
+from tests.nodes.build import error_of, executing, of_one
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(risk="read")
+def search(query: str, limit: int = 3) -> str:
+    """Search for pages.
+
+    Args:
+        query: what for.
+        limit: how many.
+    """
+    return query * limit
+
+
+@tool(risk="none")
+def add(a: float, b: float) -> float:
+    """Add."""
+    return a + b
+
+
+CALLS = Plan(form="blueprint")
+GIVEN = {"question": "Who made it?"}
+
+
+async def plan(node: Plan, replies: list[Any], *tools: Tool) -> tuple[Run, Any]:
+    state = Plan.State if node.form == "steps" else Plan.BlueprintState
+    async with executing(replies, tools) as (executor, model):
+        return await executor.start(of_one(node, state), GIVEN), model.requests
+
+
+async def test_a_list_of_steps_is_written() -> None:
+    found, (request,) = await plan(Plan(), ["Plan:\n1. Look.\n2. Answer.\n<END_OF_PLAN>"], search)
+    assert found.values["steps"] == ["Look.", "Answer."]
+    assert request.task == "plan"
+    assert [message.content for message in request.messages] == [
+        SYSTEM["steps"],
+        "Tools:\nsearch: Search for pages.\n\nTask: Who made it?",
+    ]
+    assert request.messages[1].data == {
+        "question": "Who made it?",
+        "form": "steps",
+        "tools": [{"name": "search", "description": search.description, "parameters": dict(search.parameters)}],
+    }
+
+
+async def test_steps_need_no_tools() -> None:
+    found, (request,) = await plan(Plan(), ["1. Think."])
+    assert (found.values["steps"], "Tools:\nnone" in request.messages[1].content) == (["Think."], True)
+
+
+async def test_a_blueprint_of_calls_is_written_and_the_form_of_each_call_is_told() -> None:
+    found, (request,) = await plan(CALLS, ["Plan: Look.\n#E1 = search[it]\n#E2 = add[#E1, 1]"], search, add)
+    assert found.values["steps"] == [
+        {"id": "E1", "needs": [], "thought": "Look.", "tool": "search", "input": "it"},
+        {"id": "E2", "needs": ["E1"], "thought": "", "tool": "add", "input": "#E1, 1"},
+    ]
+    assert request.messages[0].content == SYSTEM["blueprint"]
+    assert request.messages[1].content.startswith("Tools:\nsearch[query]: Search for pages.\nadd[a, b]: Add.\n")
+    assert (request.messages[1].data or {})["form"] == "blueprint"
+
+
+async def test_a_blueprint_needs_tools() -> None:
+    with pytest.raises(GraphUnknown, match="there is no tool to use"):
+        await plan(CALLS, [])
+
+
+@pytest.mark.parametrize(
+    ("bad", "fault"),
+    [
+        ("#E1 = search[#E2]\n#E2 = search[#E1]", "#E1, #E2 need each other in a circle"),
+        ("#E1 = search[#E7]", "#E1 uses #E7, which is not in the plan"),
+        ("#E1 = search[a]\n#E1 = search[b]", "#E1 is there twice: give each call a number of its own"),
+        ("Let me think.", "it has no call"),
+    ],
+)
+async def test_a_plan_that_cannot_be_used_is_shown_to_the_planner_once(bad: str, fault: str) -> None:
+    found, (_, second) = await plan(CALLS, [bad, "#E1 = search[a]"], search)
+    assert (found.status, [step["id"] for step in found.values["steps"]]) == ("completed", ["E1"])
+    assert [message.role for message in second.messages] == ["system", "user", "assistant", "user"]
+    assert second.messages[2].content == bad
+    assert fault in second.messages[3].content
+    facts = second.messages[3].data or {}
+    assert (facts["question"], fault in str(facts["fault"])) == ("Who made it?", True)
+    again, _ = await plan(CALLS, [bad, bad], search)
+    kind, message = error_of(again)
+    assert (kind, fault in message) == ("AgentError", True)
+
+
+async def test_how_often_is_a_field() -> None:
+    never, requests = await plan(Plan(retries=0), [""])
+    assert (error_of(never)[0], len(requests)) == ("AgentError", 1)
+    thrice, requests = await plan(Plan(retries=3), ["", "", "", "1. Look."])
+    assert (thrice.status, len(requests)) == ("completed", 4)
+    assert len(requests[3].messages) == 8  # it sees all that it tried
+
+
+@pytest.mark.parametrize(("finish", "why"), [("length", "was cut"), ("refusal", "would not answer")])
+async def test_a_reply_that_is_not_whole_is_no_plan(finish: str, why: str) -> None:
+    found, _ = await plan(Plan(), [Reply(text="1. Look.", finish=finish)])
+    kind, message = error_of(found)
+    assert (kind, why in message) == ("AgentError", True)
+
+
+async def test_words_are_fields() -> None:
+    node = Plan(form="blueprint", system="S", prompt="{question}? {tools}", correction="No: {fault}!")
+    _, (first, second) = await plan(node, ["", "#E1 = 5"], add)
+    assert [message.content for message in first.messages] == ["S", "Who made it?? add[a, b]: Add."]
+    assert second.messages[3].content.startswith("No: it has no call")
+    for wrong in ({"prompt": "{fault}"}, {"correction": "{question}"}):
+        with pytest.raises(ValidationError, match="nothing fills"):
+            Plan(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_words_are_those_of_the_form_unless_they_are_ones_own() -> None:
+    assert (Plan().system, CALLS.system) == (SYSTEM["steps"], SYSTEM["blueprint"])
+    assert Plan().with_(form="blueprint") == CALLS
+    assert CALLS.with_(form="steps") == Plan()
+    assert Plan(system="mine").with_(form="blueprint").system == "mine"
+    with pytest.raises(ValidationError, match="form"):
+        Plan(form="poem")  # type: ignore[arg-type]
