@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Literal
 
 from graphs.function_call import one_call
-from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, node
+from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node
 from orchestrator.errors import StepError
+from orchestrator.models import assistant
 from orchestrator.nodes import ITEM, Ask, CallProtocol, Observe, Respond, Subgraph
 from orchestrator.tools import Risk
 
@@ -52,10 +53,12 @@ def deal() -> None:
 
 @node(effect="pure")
 def sorry(state: ChatState, ctx: Context[object]) -> Update:
-    """The model gave no reply that can be used: the user is told, and the chat goes on without that turn."""
+    """The model gave no reply that can be used: the user is told, and the chat goes on with the next turn."""
     if ctx.error is None or ctx.error.type != "AgentError":
         raise StepError(f"{ctx.error or 'nothing failed'}; no other question mends that")
-    return {"answer": f"There is no answer to that: {ctx.error.message}"}
+    answer = f"There is no answer to that: {ctx.error.message}"
+    begun = bool(state.messages) and state.messages[-1].role in ("user", "tool")
+    return {"answer": answer, "messages": extend([assistant(answer)] if begun else [])}
 
 
 @node(effect="pure")

@@ -10,17 +10,24 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from orchestrator import Graph, Limits, Retry, ToolCall, Update, node
+from orchestrator import Graph, Limits, Node, Retry, ToolCall, Update, node
 from orchestrator.nodes import ITEM, CallProtocol, CheckCall, Confirm, Execute, Respond, Subgraph
 from orchestrator.tools import Risk
 
 ONE_CALL = """
     START   -> check
-    check   -> confirm : valid
     check   -> END     : invalid
-    confirm -> execute : approved
-    confirm -> END     : denied
     execute -> END
+"""
+CONFIRMED = """
+    check   -> confirm : valid
+    confirm -> execute : approved
+"""
+WHEN_DENIED = """
+    confirm -> END     : denied
+"""
+UNCONFIRMED = """
+    check   -> execute : valid
 """
 
 
@@ -36,24 +43,15 @@ def one_call(
         on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
         on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
     """
-    edges = ONE_CALL
-    nodes = {
+    nodes: dict[str, Node] = {
         "check": CheckCall(on_error=on_error),
-        "confirm": Confirm(
-            tool="tool",
-            args="args",
-            call="call",
-            message="message",
-            from_risk=confirm,
-            on_denied="raise" if on_denied == "raise" else "route",
-        ),
         "execute": Execute(call="call", message="message", result=None),
     }
-    if on_denied == "raise":
-        edges = edges.replace("    confirm -> END     : denied\n", "")
-    if confirm is None:
-        edges = "START -> check\ncheck -> execute : valid\ncheck -> END : invalid\nexecute -> END"
-        del nodes["confirm"]
+    edges = ONE_CALL + (UNCONFIRMED if confirm is None else CONFIRMED)
+    if confirm is not None:
+        ask = Confirm(tool="tool", args="args", call="call", message="message", from_risk=confirm)
+        nodes["confirm"] = ask if on_denied == "observe" else ask.with_(on_denied="raise")
+        edges += WHEN_DENIED if on_denied == "observe" else ""
     return Graph(
         name="one_call",
         description="Checks a call, has a person confirm it, and makes it.",

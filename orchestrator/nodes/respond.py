@@ -172,7 +172,8 @@ class Respond(Node, kind="respond"):
         unread = facts.get("unread") if isinstance(facts, dict) else None
         if unread:  # also where an answer stands behind it: it may rest on results that the model made up
             return replace(used, fault=UNREAD.format(why=unread))
-        found = answer_in(reply.text, self.finish)
+        labelled = self.protocol == "bracket" or self.thought == "required" or bool(self.finish)
+        found = answer_in(reply.text, self.finish) if labelled else (reply.text.strip(), "")
         if found is not None and found[0]:
             return self._answered(used, *found)
         if not self.tools_offered:

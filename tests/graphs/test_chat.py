@@ -94,6 +94,22 @@ async def test_a_reply_that_cannot_be_used_costs_that_turn_only() -> None:
     assert (run.status, run.values["answer"]) == ("failed", "Fine.")
 
 
+async def test_a_turn_that_breaks_off_after_calls_is_closed() -> None:
+    with ScriptedModel([call("look", what="a"), Reply(text="No.", finish="refusal"), "Fine."]) as model:
+        async with Executor(model=model, tools=TOOLS) as executor:
+            run = await executor.start(chat(), "Look.")
+            run = await say(executor, run, "And now?")
+    assert run.waiting[0].prompt == "Fine."
+    assert [message.role for message in model.requests[2].messages[1:]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+    assert model.requests[2].messages[-1].content == "And now?"
+
+
 async def test_a_turn_without_end_is_concluded_and_the_next_one_starts_anew() -> None:
     twice = [call("look", what="a"), call("look", what="b")]
     with ScriptedModel({"respond": [*twice, *twice], "conclude": ["Enough.", "Enough again."]}) as model:

@@ -270,6 +270,12 @@ async def test_an_action_that_cannot_be_taken_is_observed_within_bounds(text: st
     assert (kind, why in message) == ("AgentError", True)
 
 
+@pytest.mark.parametrize("text", ["Thought: is what comes first.", "Final Answer: 3", "Action: add[1]"])
+async def test_words_are_read_as_labels_only_where_they_are_asked_for(text: str) -> None:
+    run, _, outcome = await responded([text])
+    assert (outcome, run.values["answer"]) == ("answer", text)
+
+
 FORMS: list[tuple[Literal["json", "plugin", "separator"], str]] = [
     ("json", '{"name": "search", "arguments": {"query": "Bonn"}}'),
     ("plugin", '<|action_start|><|plugin|>\n{"name": "search", "parameters": {"query": "Bonn"}}<|action_end|>'),
