@@ -123,7 +123,7 @@ async def test_words_are_fields() -> None:
     assert second.messages[3].content.startswith("No: it has no call")
     for wrong in ({"prompt": "{fault}"}, {"correction": "{question}"}):
         with pytest.raises(ValidationError, match="nothing fills"):
-            Plan(**wrong)  # type: ignore[arg-type]
+            Plan(**wrong)
 
 
 def test_the_words_are_those_of_the_form_unless_they_are_ones_own() -> None:
@@ -132,4 +132,4 @@ def test_the_words_are_those_of_the_form_unless_they_are_ones_own() -> None:
     assert CALLS.with_(form="steps") == Plan()
     assert Plan(system="mine").with_(form="blueprint").system == "mine"
     with pytest.raises(ValidationError, match="form"):
-        Plan(form="poem")  # type: ignore[arg-type]
+        Plan(form="poem")

@@ -44,7 +44,7 @@ async def test_s69_the_model_is_told_plans_evidence_and_task_and_answers_directl
     )
     facts = request.messages[1].data or {}
     assert facts["question"] == "Who made it?"
-    assert facts["steps"][0] == {  # type: ignore[index, call-overload]
+    assert facts["steps"][0] == {  # type: ignore[index]
         "id": "E1", "plan": "Look.", "tool": "search", "input": "it", "args": {"query": "it"},
         "output": ["a", 1], "error": None,
     }  # fmt: skip
