@@ -5,6 +5,7 @@ Each names the state fields that it reads and writes by *ports*, which can be re
 """
 
 from orchestrator.graph.node import ITEM
+from orchestrator.nodes.advance import Advance
 from orchestrator.nodes.ask import Ask
 from orchestrator.nodes.call import Call
 from orchestrator.nodes.check_call import CheckCall
@@ -27,6 +28,7 @@ from orchestrator.nodes.work import Work
 
 __all__ = [
     "ITEM",
+    "Advance",
     "AnswerForm",
     "Ask",
     "Call",

@@ -123,6 +123,7 @@ INSIDE = {
     "arithmetic": ("1. What is 2 * 4?\n2. What is 20 + 2 * 4?", ["What is 2 * 4?", "What is 20 + 2 * 4?"]),
     "a sentence that ends with a number": ("1. Multiply 4 by 2. Then add.", ["Multiply 4 by 2. Then add."]),
     "one step": ("Step 1: Say 28", ["Say 28"]),
+    "one step and a sum": ("1. Say 28.\n\nThat is all.", ["Say 28."]),
     "a title behind the steps": ("1. Multiply\n2. Add\nPlan: done", ["Multiply", "Add\nPlan: done"]),
 }  # fmt: skip
 
@@ -136,7 +137,8 @@ def test_what_stands_inside_of_a_step_stays_there(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", " \n", "Multiply 2 by 4, then add 20.", "Plan:", f"{END_OF_PLAN}\n1. Add.", "1.\n2.\n", "28", "20 - 8 = 12",
-     "-8 + 3", "3.5 and more", "```\n```", "<think>1. Add.</think>", "**bold** words", "---"],
+     "-8 + 3", "3.5 and more", "```\n```", "<think>1. Add.</think>", "**bold** words", "---", "1. Step 1:",
+     "Step 1:Step 1:"],
 )  # fmt: skip
 def test_a_text_without_steps_is_told_how_to_write_them(text: str) -> None:
     with pytest.raises(PlanFault, match="it has no steps: write each step on a line of its own, as `1"):
@@ -182,10 +184,9 @@ def test_any_text_is_a_list_of_steps_made_of_its_own_words_or_a_fault(text: str)
     assert steps
     for step in steps:
         assert step == step.strip() != ""
-        for word in step.replace("**", " ").split():
-            assert word in text.replace("**", " ") or word in text
-    written = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
-    assert read_steps(written)
+        for word in step.replace("*", "").replace("_", "").split():  # marks of bold face may go
+            assert word in text.replace("*", "").replace("_", "")
+    assert END_OF_PLAN not in "".join(steps)
 
 
 LONG = ["1. " + "a " * 50_000, "1. a\n" * 10_000, "```\n" * 20_000 + "1. a", "<think>" * 20_000, "* " * 50_000,

@@ -220,10 +220,18 @@ def _mark(words: str) -> _Mark | None:
             text = text.replace(match["bold"], "", 1)  # the whole title is bold
         number = int(said) if said.isdigit() else _WORDS.index(said) + 1
         if kind == "step":
-            return _Mark("step", text, number, len(match["level"] or ""))
-        return _Mark("number", _step.sub("", text, count=1).strip() if _step.match(text) else text, number)
+            return _Mark("step", _unlabelled(text), number, len(match["level"] or ""))
+        return _Mark("number", _unlabelled(text), number)
     match = _bullet.match(words)
-    return None if match is None else _Mark("bullet", words[match.end() :].strip())
+    return None if match is None else _Mark("bullet", _unlabelled(words[match.end() :]))
+
+
+def _unlabelled(text: str) -> str:
+    """The text of a step that is marked twice: `1. Step 1: ...`"""
+    text = text.strip()
+    while label := _step.match(text):
+        text = text[label.end() :].strip()
+    return text
 
 
 def _in_one_line(reader: _Reader) -> list[_Draft]:

@@ -1,0 +1,85 @@
+"""A plan is worked through: which step is next?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, JsonValue
+
+from orchestrator.errors import StepError
+from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.reducers import append
+from orchestrator.models.messages import Message, user
+from orchestrator.nodes.templates import fill, filled_by
+
+PROMPT = """\
+Task: {question}
+
+Done so far:
+{done}
+
+Do this step of the task now, and no other: {step}
+Answer with what came of it."""
+
+
+class Advance(Node, kind="advance"):
+    """Take `step` with the next step of a plan, or `done` when there is a result for each of them.
+
+    As many steps are done as there are results, so whatever works on a step adds one result. What came of the last
+    step is the answer; until then `answer` holds what there is so far.
+
+    Raises:
+        StepError: the plan has no steps.
+    """
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        question: str
+        """The whole task."""
+        steps: list[str] = []
+        """The plan."""
+        results: Annotated[list[str], append] = []
+        """What came of its steps so far."""
+        step: str = ""
+        """The step to work on."""
+        messages: list[Message] = []
+        """The same as the beginning of a conversation, with the task and the results."""
+        answer: str = ""
+        """What came of the last step."""
+
+    effect: Effect = "pure"
+    """It looks at the state only."""
+    prompt: Annotated[str, filled_by("question", "done", "step")] = PROMPT
+    """What whoever works on a step is told."""
+    question: Annotated[str, Port(str)] = "question"
+    """Field with the whole task."""
+    steps: Annotated[str, Port(list)] = "steps"
+    """Field with the plan."""
+    results: Annotated[str, Port(list)] = "results"
+    """Field with what came of the steps so far."""
+    step: Annotated[str, Port(str)] = "step"
+    """Field that gets the next step."""
+    messages: Annotated[str, Port(list)] = "messages"
+    """Field that gets the conversation to begin with; a plain one."""
+    answer: Annotated[str, Port(str)] = "answer"
+    """Field that gets the last result."""
+
+    async def run(self, state: object, ctx: object) -> Outcome[Literal["step", "done"]]:
+        question = str(getattr(state, self.question))
+        steps: Sequence[str] = getattr(state, self.steps)
+        results: Sequence[str] = getattr(state, self.results)
+        if not steps:
+            raise StepError(f"advance: the plan in {self.steps!r} has no steps")
+        update: dict[str, Any] = {self.answer: results[-1]} if results else {}
+        if len(results) >= len(steps):
+            return Outcome("done", update)
+        step = steps[len(results)]
+        done = list(zip(steps, results, strict=False))
+        told = "\n".join(f"{number}. {what}\nResult: {found}" for number, (what, found) in enumerate(done, 1))
+        earlier: list[JsonValue] = [{"question": what, "output": found, "error": None} for what, found in done]
+        text = fill(self.prompt, question=question, done=told or "nothing", step=step)
+        message = user(text, data={"question": step, "task": question, "steps": earlier})
+        return Outcome("step", {**update, self.step: step, self.messages: [message]})
