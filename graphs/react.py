@@ -34,7 +34,7 @@ was found out so far, and say so if it does not suffice. You cannot call any too
 
 
 class ReactState(Respond.State, Observe.State):
-    """Inherits `question`, `messages` (thoughts, actions and observations), `pending` and `answer`."""
+    """Inherits `question`, `messages` (thoughts, actions and observations), `pending`, `answer` and `rounds`."""
 
 
 EDGES = """
@@ -104,7 +104,7 @@ def react(
         "call": Subgraph(
             one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
         ),
-        "observe": Observe(join="all"),
+        "observe": Observe(rounds="rounds", join="all"),
     }
     edges = EDGES
     if last_answer:

@@ -11,11 +11,12 @@ from pydantic import BaseModel
 
 from graphs.function_call import function_call, one_call
 from graphs.function_call_agent import function_call_agent
-from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, Reply, Run, ToolCall, append, tool
+from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, OpenAIModel, Reply, Run, ToolCall, append, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import ITEM, Subgraph
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref
+from tests.models.wire import called, said, served
 
 pytestmark = pytest.mark.anyio
 
@@ -136,6 +137,26 @@ async def test_s50_to_s53_a_model_of_text_gives_the_same_shape_with_an_id_of_its
     assert (question, said["content"], len(made["id"])) == (QUERY, "I look.", 32)
     assert made["function"] == {"name": "get_current_weather", "arguments": {"location": "Tokyo"}}
     assert (result["tool_call_id"], json.loads(result["content"])["unit"]) == (made["id"], "fahrenheit")
+
+
+async def test_s54_calls_of_a_server_are_made_and_their_results_sent_back_in_order() -> None:
+    made = [
+        {"index": n, "id": f"w:{n}", "type": "function", "function": {"name": "get_current_weather", "arguments": args}}
+        for n, args in enumerate(('{\n "location": "Tokyo",\n "unit": "celsius"}', '{"location": 7}'))
+    ]
+    with served(called(*made), said("10 degrees.")) as server:
+        model = OpenAIModel("m", server.url, "key")
+        async with Executor(model=model, tools=TOOLS) as executor:
+            found = await executor.start(function_call_agent(system="Be brief."), QUERY)
+        await model.aclose()
+    assert (found.status, found.output) == ("completed", "10 degrees.")
+    first, second = (seen.body["messages"] for seen in server.seen)
+    assert [message["role"] for message in first] == ["system", "user"]
+    assert second[:2] == first
+    assert [one["id"] for one in second[2]["tool_calls"]] == ["w:0", "w:1"]
+    assert [(one["role"], one["tool_call_id"]) for one in second[3:]] == [("tool", "w:0"), ("tool", "w:1")]
+    assert json.loads(second[3]["content"])["temperature"] == "10"
+    assert second[4]["content"].startswith("Error: ")
 
 
 async def test_calls_are_confirmed_one_by_one_and_edited_ones_told(store: str) -> None:
