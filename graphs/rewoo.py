@@ -69,7 +69,7 @@ def rewoo(
     observed = on_denied == "observe"
     return Graph(
         name="rewoo",
-        description="Plans all calls of tools at once, makes them in the order of their needs, answers from the rest.",
+        description="Plans all calls of tools, makes them in the order of their needs, answers from what they gave.",
         state=RewooState,
         input="question",
         nodes={
