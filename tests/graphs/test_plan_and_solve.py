@@ -261,7 +261,7 @@ async def test_it_survives_a_crash_at_any_write() -> None:
         calls, result = replies[str((asked.data or {})["question"])]
         return result if request.messages[-1].role == "tool" else calls
 
-    report = await assert_crash_safe(graph, QUESTION, model=ScriptedModel(said), tools=[*TOOLS, store], most=6)
+    report = await assert_crash_safe(graph, QUESTION, model=ScriptedModel(said), tools=[*TOOLS, store], most=4)
     assert report.status == "completed"
 
 

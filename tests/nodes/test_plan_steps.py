@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.nodes.plans import PlanFault
@@ -155,15 +155,14 @@ STEPS = st.lists(WORDS.map(lambda words: "Do " + " ".join(words)), min_size=1, m
 MARKS = st.sampled_from(
     ["{}. ", "{}) ", "({}) ", "{}: ", "Step {}: ", "**Step {}:** ", "## Step {}. ", "- ", "* ", "• "]
 )
-
-
-@given(
+PLANS = st.tuples(
     STEPS, MARKS, st.sampled_from(["", "Plan:\n", "Let us see.\n\n## Plan\n"]), st.sampled_from(["\n", "\n\n", "\r\n"]),
     st.sampled_from(["", "\n", " ", "  \n\n"]), st.sampled_from(["", END_OF_PLAN, f"{END_OF_PLAN}\n1. no\n- no"]),
 )  # fmt: skip
-def test_any_steps_in_any_marks_are_read_as_they_were_written(
-    steps: list[str], mark: str, title: str, between: str, space: str, end: str
-) -> None:
+
+
+def same(plan: tuple[list[str], str, str, str, str, str]) -> None:
+    steps, mark, title, between, space, end = plan
     text = title + between.join(mark.format(number) + step for number, step in enumerate(steps, 1)) + space + end
     assert read_steps(text) == steps
 
@@ -173,10 +172,10 @@ PIECES = st.sampled_from(
      "## ", "Plan:", END_OF_PLAN, "```", "<think>", "</think>", "---", "Add", "it.", "So:", "0", "\t", "(",
      ")", "\u2028"]
 )  # fmt: skip
+TEXTS = st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=60)
 
 
-@given(st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=60))
-def test_any_text_is_a_list_of_steps_made_of_its_own_words_or_a_fault(text: str) -> None:
+def own_words(text: str) -> None:
     try:
         steps = read_steps(text)
     except PlanFault:
@@ -189,8 +188,27 @@ def test_any_text_is_a_list_of_steps_made_of_its_own_words_or_a_fault(text: str)
     assert END_OF_PLAN not in "".join(steps)
 
 
-LONG = ["1. " + "a " * 50_000, "1. a\n" * 10_000, "```\n" * 20_000 + "1. a", "<think>" * 20_000, "* " * 50_000,
-        "1. a. " + "2 " * 50_000, "#" * 100_000, "1. a\n\n" + "b.\nC.\n" * 10_000, " " * 100_000 + "1. a"]  # fmt: skip
+@settings(max_examples=40)
+@given(PLANS)
+def test_any_steps_in_any_marks_are_read_as_they_were_written(plan: tuple[list[str], str, str, str, str, str]) -> None:
+    same(plan)
+
+
+@settings(max_examples=60)
+@given(TEXTS)
+def test_any_text_is_a_list_of_steps_made_of_its_own_words_or_a_fault(text: str) -> None:
+    own_words(text)
+
+
+@pytest.mark.storm
+def test_any_steps_and_any_text_many_times(scale: int) -> None:
+    many = settings(max_examples=3000 * scale)
+    many(given(PLANS)(same))()
+    many(given(TEXTS)(own_words))()
+
+
+LONG = ["1. " + "a " * 30_000, "1. a\n" * 5_000, "```\n" * 20_000 + "1. a", "<think>" * 20_000, "* " * 30_000,
+        "1. a. " + "2 " * 30_000, "#" * 50_000, "1. a\n\n" + "b.\nC.\n" * 10_000, " " * 50_000 + "1. a"]  # fmt: skip
 
 
 def test_a_long_reply_is_read_in_time_that_grows_with_it() -> None:
