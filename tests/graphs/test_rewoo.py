@@ -99,14 +99,14 @@ async def test_s66_to_s71_the_published_plan_runs_in_two_levels(store: str) -> N
         await both.wait()  # E1 and E3 are looked up at the same time, or never
         return look_up(input)
 
-    script = {"plan": [HENNCHATA], "execute": worker, "solve": ["\nHennessy "]}
+    script: dict[str, Any] = {"plan": [HENNCHATA], "execute": worker, "solve": ["\nHennessy "]}
     events: list[tuple[str, str, str]] = []
     with anyio.fail_after(20), ScriptedModel(script) as model:
         async with Executor(store, model=model, tools=[encyclopedia, LLM_WORKER]) as executor:
             async with executor.stream(graph, QUESTION) as live:
                 async for event in live:
                     if event.type in ("step_started", "step_done"):
-                        events.append((event.type, event.data.get("path", ""), event.data["node"]))
+                        events.append((event.type, str(event.data.get("path", "")), str(event.data["node"])))
             found = live.run
     assert (found.status, found.output) == ("completed", "Hennessy")
 
@@ -333,7 +333,11 @@ def offline() -> dict[str, Any]:
 
 
 def paying() -> dict[str, Any]:
-    script = {"plan": [PAYING + "\n#E4 = ask_model[#E1?]"], "execute": lambda request: "yes", "solve": ["paid"]}
+    script: dict[str, Any] = {
+        "plan": [PAYING + "\n#E4 = ask_model[#E1?]"],
+        "execute": lambda request: "yes",
+        "solve": ["paid"],
+    }
     return {"model": ScriptedModel(script), "tools": [pay, add, ask_model]}
 
 
