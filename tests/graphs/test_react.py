@@ -88,8 +88,8 @@ def contents(run: Run, role: str = "tool") -> list[str]:
 # -- calls of the model's own --------------------------------------------------------------------------------------
 
 
-async def test_s60_and_s62_thought_action_observation_finish(store: str) -> None:
-    found = await run([*TWICE, SAID], store=store)
+async def test_s60_and_s62_thought_action_observation_finish() -> None:
+    found = await run([*TWICE, SAID])
     assert (found.status, found.output) == ("completed", SAID)
     assert contents(found, "assistant") == ["First 2 * 4.", "Then 20 + 8.", SAID]
     assert contents(found) == ["8", "28"]
@@ -136,11 +136,11 @@ async def test_a_denied_call_is_an_observation_or_the_end() -> None:
 # -- limits --------------------------------------------------------------------------------------------------------
 
 
-async def test_at_the_limit_it_is_exhausted_with_or_without_a_last_answer(store: str) -> None:
-    found = await run(TWICE, react(max_steps=2), store)
+async def test_at_the_limit_it_is_exhausted_with_or_without_a_last_answer() -> None:
+    found = await run(TWICE, react(max_steps=2))
     assert (found.status, found.output, contents(found)) == ("exhausted", "", ["8", "28"])
     with ScriptedModel({"respond": TWICE, "conclude": ["It should be 28."]}) as model:
-        async with Executor(store, model=model, tools=TOOLS) as executor:
+        async with Executor(model=model, tools=TOOLS) as executor:
             found = await executor.start(react(max_steps=2, last_answer=True), QUESTION)
     assert (found.status, found.output) == ("exhausted", "It should be 28.")
     last = model.requests[-1]
@@ -156,14 +156,14 @@ async def test_at_the_limit_it_is_exhausted_with_or_without_a_last_answer(store:
 WORDS = react(protocol="bracket")
 
 
-async def test_the_form_of_the_paper(store: str) -> None:
+async def test_the_form_of_the_paper() -> None:
     replies = [
         'Thought 1: First 2 * 4.\nAction 1: multiply_tool[{"a": 2, "b": 4}]\nObservation 1: 9\nThought 2: so 29',
         'Thought 2: Then 20 + 8.\nAction 2: add_tool[{"a": 20, "b": 8}]',
         "Thought 3: That is all.\nAction 3: Finish[28]",
     ]
     with ScriptedModel(replies) as model:
-        async with Executor(store, model=model, tools=TOOLS) as executor:
+        async with Executor(model=model, tools=TOOLS) as executor:
             found = await executor.start(WORDS, QUESTION)
     assert (found.status, found.output, contents(found)) == ("completed", "28", ["8", "28"])
     told = [message.content for message in model.requests[2].messages]
@@ -220,15 +220,15 @@ async def test_it_is_data_without_code(graph: Graph, tmp_path: Path) -> None:
         assert (await executor.start(loaded, QUESTION)).output == "28"
 
 
-async def test_offline_it_works_out_sums_however_it_is_worded(store: str) -> None:
+async def test_offline_it_works_out_sums_however_it_is_worded() -> None:
     respond = react(parallel_tool_calls=True).nodes["respond"].with_(system="Denk nach.", prompt="{question} Bitte.")
-    async with Executor(store, model=OfflineModel(), tools=ARITHMETIC) as executor:
+    async with Executor(model=OfflineModel(), tools=ARITHMETIC) as executor:
         found = await executor.start(react().replace(respond=respond), "What is (20+1)*(2*4)?")
         assert (found.status, found.output) == ("completed", "168")
         assert len(contents(found, "assistant")) == 3
         as_tool = react().as_tool("thinker", "Thinks.")
     with ScriptedModel({"respond": [calling("Ask.", ("thinker", {"question": "2*4"})), "eight", "It is 8."]}) as model:
-        async with Executor(store, model=model, tools=[as_tool]) as executor:
+        async with Executor(model=model, tools=[as_tool]) as executor:
             found = await executor.start(react(), QUESTION, approve="dangerous")
     assert (found.output, contents(found)) == ("It is 8.", ["eight"])
 
@@ -256,7 +256,7 @@ async def crashed(graph: Graph, setup: Any, tools: Any, status: str, most: int |
 
 @pytest.mark.parametrize(("graph", "setup", "tools", "status"), CRASHES)
 async def test_it_survives_crashes(graph: Graph, setup: Any, tools: Any, status: str) -> None:
-    await crashed(graph, setup, tools, status, 3)
+    await crashed(graph, setup, tools, status, 2)
 
 
 @pytest.mark.storm
