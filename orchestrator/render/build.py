@@ -27,7 +27,9 @@ _LOOKS: dict[str, Look] = {
     "confirm": "human",
     "ask": "human",
     "subgraph": "graph",
-    **dict.fromkeys(("choose_args", "choose_tool", "model", "plan", "reflect", "respond", "solve", "think"), "model"),
+    **dict.fromkeys(
+        ("choose_args", "choose_tool", "complete", "model", "plan", "reflect", "respond", "solve", "think"), "model"
+    ),
 }
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
 _TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "version")
