@@ -91,6 +91,10 @@ def test_s66_s71_the_published_plan_is_two_chains() -> None:
         ("```\n#E1 = f[x]\n```", [("E1", "f", "x")]),
         ("#E1 = f[x] #E2 = g[#E1]", [("E1", "f", "x"), ("E2", "g", "#E1")]),
         ("Plan: look #E1 = f[x]", [("E1", "f", "x")]),
+        ("Plan: #E1 = f[x]\nPlan: #E2 = g[#E1]", [("E1", "f", "x"), ("E2", "g", "#E1")]),
+        ("Plan: a. #E1 = f[x]\nPlan: by #E1. #E2 = g[#E1]", [("E1", "f", "x"), ("E2", "g", "#E1")]),
+        ("#E1 = f['the \"a\" of [x]']", [("E1", "f", "'the \"a\" of [x]'")]),
+        ("#E1 = f[{'a': #E2}]\n#E2 = g[]", [("E1", "f", "{'a': #E2}"), ("E2", "g", "")]),
         ("#E2 = f[#E10]\n#E10 = f[x]", [("E2", "f", "#E10"), ("E10", "f", "x")]),
         # what is around
         ("Sure! Here you go:\n\n#E1 = f[x]\n\nThat is all.", [("E1", "f", "x")]),
@@ -278,6 +282,8 @@ def now() -> str:
         (search, "O'Neil's, it's", {"query": "O'Neil's, it's"}),
         (search, '"quoted, text"', {"query": "quoted, text"}),
         (search, "'quoted'", {"query": "quoted"}),
+        (search, "'The \"a\" in #E1'", {"query": 'The "a" in 8'}),
+        (search, '"Hometown of #E1"', {"query": "Hometown of 8"}),
         (search, '"a" or "b"', {"query": '"a" or "b"'}),
         (search, '["a", "b"]', {"query": '["a", "b"]'}),
         (search, '{"x": 1}', {"query": '{"x": 1}'}),
@@ -292,6 +298,8 @@ def now() -> str:
         (search, "query=a, b, limit=2", {"query": "a, b", "limit": 2}),
         (search, "query: a, limit: #E1", {"query": "a", "limit": 8}),
         (multiply, "b=#E1, a=2", {"a": 2, "b": 8}),
+        (search, "{'query': 'the \"x\" of #E1', 'limit': #E1,}", {"query": 'the "x" of 8', "limit": 8}),
+        (search, "{'query': it}", {"query": "{'query': it}"}),
         # by place
         (multiply, "2, 4", {"a": 2, "b": 4}),
         (multiply, "#E1,0.5", {"a": 8, "b": 0.5}),
@@ -305,6 +313,7 @@ def now() -> str:
         (total, "1, 2, #E1", {"numbers": [1, 2, 8]}),
         (total, "[1, #E1]", {"numbers": [1, 8]}),
         (total, "[]", {"numbers": []}),
+        (total, "(1, 2, )", {"numbers": [1, 2]}),
         # none
         (now, "", {}),
         (now, "what time is it", {}),

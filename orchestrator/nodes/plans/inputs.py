@@ -7,6 +7,7 @@ before evidence is put in, so nothing that a tool said is ever read as a plan.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -22,9 +23,10 @@ from orchestrator.tools.validation import coerced, faults
 Evidence: TypeAlias = Mapping[str, Step]
 """What came of the calls, by their ids."""
 
-_LONGEST = 100_000
+_LONGEST = 20_000
 """Characters of the longest input that is looked at for JSON."""
 _DEEPEST = 20
+_bare = re.compile(rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|{REFERENCE.pattern}""", re.IGNORECASE | re.DOTALL)
 _quote = re.compile(r"'(?P<single>[^'\n]*)'|`(?P<tick>[^`\n]*)`")
 _apart = re.compile(
     r"""
@@ -166,12 +168,22 @@ def _kinds(schema: Any, root: JsonObject, depth: int = 0) -> set[str]:
 
 
 def _json(text: str) -> Any:
-    """The JSON that a text is, references in it as texts; None if it is none."""
+    """The JSON that a text is, references in it as texts; None if it is none.
+
+    A list or an object may also be written as in Python, which is only read: with single quotes, `True`, a last comma.
+    """
     if len(text) > _LONGEST:
         return None
     try:
         return json.loads(quoted_references(text), parse_constant=_refuse)
     except (ValueError, RecursionError):
+        pass
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        found = ast.literal_eval(_bare.sub(lambda match: f"'{match[0]}'" if match[0][0] == "#" else match[0], text))
+        return json.loads(json.dumps(found, allow_nan=False))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
 
 
