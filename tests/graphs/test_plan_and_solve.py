@@ -17,6 +17,7 @@ from orchestrator import (
     Executor,
     Graph,
     OfflineModel,
+    OpenAIModel,
     Run,
     Tool,
     ToolCall,
@@ -27,6 +28,7 @@ from orchestrator import (
 from orchestrator.models import ModelRequest
 from orchestrator.nodes import Advance, Plan, Subgraph
 from orchestrator.testing import ScriptedModel, assert_crash_safe
+from tests.graphs.loopback import loopback
 from tests.nodes.build import error_of
 from tests.nodes.test_plan_steps import SEED
 
@@ -132,6 +134,21 @@ async def test_s65_planner_and_solver_have_models_of_their_own() -> None:
             run = await executor.start(definition, QUESTION)
     assert run.output == "The final answer is 28."
     assert (len(planner.requests), len(solver.requests)) == (1, 4)
+
+
+async def test_s65_planner_and_solver_on_servers_of_their_own() -> None:
+    with loopback([PLAN]) as first, loopback(["8", "28"]) as second:
+        planner = OpenAIModel("big", base_url=first.url, api_key="test-key")
+        solver = OpenAIModel("small", base_url=second.url, api_key="test-key")
+        async with Executor(models={"planner": planner, "solver": solver}, tools=TOOLS) as executor:
+            run = await executor.start(plan_and_solve("planner", "solver"), QUESTION)
+        await planner.aclose()
+        await solver.aclose()
+    assert (run.status, run.output) == ("completed", "28")
+    assert [request["model"] for request in (*first.requests, *second.requests)] == ["big", "small", "small"]
+    assert "tools" not in first.requests[0]
+    assert [each["function"]["name"] for each in second.requests[1]["tools"]] == ["multiply", "add"]
+    assert "steps" not in second.requests[1]["messages"][1]
 
 
 @pytest.mark.parametrize("named", ["planner", "solver"])
