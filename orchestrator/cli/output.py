@@ -67,7 +67,8 @@ def show_log() -> None:
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            warn(f"{record.levelname.lower()}: {redacted(record.getMessage())}")
+            if not hasattr(record, "given_up"):  # the command that drives the run tells why
+                warn(f"{record.levelname.lower()}: {redacted(record.getMessage())}")
 
     log = logging.getLogger("orchestrator")
     if not log.handlers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -12,7 +12,7 @@ import anyio
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ModelError
-from orchestrator.executor.effects import Effect, witness
+from orchestrator.executor.effect import Effect, witness
 from orchestrator.executor.unknown import uncertain
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import cleaned, digest
@@ -22,6 +22,7 @@ from orchestrator.models.base import (
     ModelRequest,
     Output,
     ToolLike,
+    bare,
     calling_key,
     calling_node,
     closing,
@@ -130,7 +131,7 @@ class LedgeredModel:
         reply = await self._context.ledger.perform(self._effect(request))
         return request.parse(reply)
 
-    async def stream(
+    def stream(
         self,
         messages: str | Sequence[Message],
         tools: Iterable[ToolLike] = (),
@@ -140,7 +141,11 @@ class LedgeredModel:
         **options: Any,
     ) -> AsyncIterator[ModelEvent]:
         """See `Model.stream`. Every piece of text is also a live event, `token`. A replay gives the reply only."""
-        request = ModelRequest.of(messages, tools, output, task=task, options=options)
+        events = self._stream(ModelRequest.of(messages, tools, output, task=task, options=options))
+        self._context.ledger.reads(events.aclose)
+        return events
+
+    async def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         effect = self._effect(request)
         ledger = self._context.ledger
         settled, ticket = await ledger.begin(effect)
@@ -163,7 +168,7 @@ class LedgeredModel:
                             reply = event.reply
                 if reply is None:
                     raise self._no_reply()
-                reply = ledger.end(ticket, effect, _bare(reply))
+                reply = ledger.end(ticket, effect, bare(reply))
             except GeneratorExit:
                 ledger.put_down(ticket)
                 raise
@@ -190,7 +195,7 @@ class LedgeredModel:
             try:
                 # Who watches a run wants to see a reply come, whether or not the node does.
                 watched = self._context.live.watchers and getattr(self._model, "streams", False)
-                return _bare(await (self._watched(request) if watched else self._whole(request)))
+                return bare(await (self._watched(request) if watched else self._whole(request)))
             finally:
                 calling_key.set(None)
 
@@ -238,10 +243,6 @@ class LedgeredModel:
 
 async def _once(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
     yield ModelEvent(reply=await reply)
-
-
-def _bare(reply: Reply) -> Reply:
-    return reply if reply.parsed is None else reply.model_copy(update={"parsed": None})
 
 
 def _shortened(request: dict[str, Any], machine: Machine) -> dict[str, object]:
@@ -300,12 +301,14 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
     that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first.
     """
 
+    passing: tuple[type[Exception], ...] = (GraphUnknown, *tool.passes)
+
     async def run(key: str) -> tuple[ToolResult, bool]:
         attempt = 1
         while True:
             try:
                 return _told(await tool.perform(args, key=key, ctx=context)), False
-            except GraphUnknown:
+            except passing:
                 raise
             except Exception as error:
                 retry, unsure = tool.retry, uncertain(error)

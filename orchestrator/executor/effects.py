@@ -18,38 +18,43 @@ the step touches nothing outside any more, whatever its node catches.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
 
-from orchestrator import errors
-from orchestrator.errors import EffectFailed, ModelError, ReplayMismatch, message_of
+from orchestrator.errors import ModelError, ReplayMismatch, message_of
 from orchestrator.executor.asking import answer_to
+from orchestrator.executor.effect import (
+    SUSPENDED,
+    Effect,
+    Ticket,
+    is_lasting,
+    is_suspended,
+    result_of,
+    settled_of,
+    witness,
+)
 from orchestrator.executor.failing import wait_before
 from orchestrator.executor.signals import Lost, Refused, Suspend, at_home
 from orchestrator.executor.unknown import uncertain, unknown_question, verdict
 from orchestrator.jsontypes import cleaned, digest
-from orchestrator.kernel.ledger import LASTING
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
 from orchestrator.kernel.token import mix
 
 if TYPE_CHECKING:
     from orchestrator.executor.stepping import StepContext
-    from orchestrator.graph.limits import Retry, Usage
+    from orchestrator.graph.limits import Usage
     from orchestrator.kernel.ledger import EffectEntry
-    from orchestrator.kernel.records import EffectClass, EffectKind
 
 T = TypeVar("T")
 
-SUSPENDED = "Suspended"
-"""Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
 _PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
 """Seconds in which effects that run beside each other in one node get to say that they are still wanted."""
 _LONG_PATIENCE = (1.0,) * 60
@@ -59,64 +64,21 @@ _inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
 """Keys of the effects inside of which this task runs, outermost first: what they wait for must not wait for them."""
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: on Python 3.11 `Effect[T](...)` then raises TypeError
-class Effect(Generic[T]):
-    """One thing to do outside, and how its end is written down."""
-
-    kind: EffectKind
-    name: str
-    effect: EffectClass
-    request: dict[str, object]
-    """What is asked, as plain JSON: its digest is what the effect is recognised by."""
-    run: Callable[[str], Awaitable[T]]
-    """Does it; is given the idempotency key."""
-    encode: Callable[[T], object]
-    """The result as plain JSON."""
-    decode: Callable[[object], T]
-    stored: Callable[[], dict[str, object]] | None = None
-    """The request as the journal keeps it, where that is shorter."""
-    usage: Callable[[T], Usage | None] | None = None
-    unknown: Callable[[T], bool] | None = None
-    """Whether a result says that nobody knows whether it happened."""
-    reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
-    taken: Callable[[object], object] | None = None
-    """What a person says came of it, as it is journaled; raises if it cannot have come of it. Else `decode` does."""
-    retry: Retry | None = None
-    """Which failures another try of the same call may mend. The tries are journaled."""
-
-
-class Witness(Protocol):
-    """Sees every effect that really happens, and every result that is given back instead."""
-
-    async def call(self, effect: Effect[T], key: str) -> T:
-        """Do what `effect.run(key)` does."""
-        ...
-
-    def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
-        """The journal's result is about to be given to who asks for this effect."""
-        ...
-
-
-witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
-"""Who watches the effects of this task and of those that it starts: the crash kit does."""
-
-
-@dataclass(slots=True)
-class Ticket:
-    """An effect that is under way."""
-
-    key: str
-    started: float
-    irreversible: bool
-    digest: str = ""
-    occurrence: int = 0
-    tries: int = 1
-
-
 class Ledger:
     """The effects of one attempt of one activation, against what the journal knows of them."""
 
-    __slots__ = ("_asking", "_context", "_counts", "_failed", "_flying", "_landed", "_reading", "_reused", "_used")
+    __slots__ = (
+        "_asking",
+        "_context",
+        "_counts",
+        "_failed",
+        "_flying",
+        "_landed",
+        "_readers",
+        "_reading",
+        "_reused",
+        "_used",
+    )
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
@@ -130,8 +92,10 @@ class Ledger:
         """Those inside of which something asks: they wait for the step's suspension, and it not for them."""
         self._reading: dict[str, tuple[Ticket, int]] = {}
         """Those whose results the node reads piece by piece, and the id of the task that does."""
+        self._readers: list[Callable[[], Awaitable[None]]] = []
+        """What closes the streams that the node began to read."""
         self._failed: list[tuple[BaseException, Ticket]] = []
-        """What was raised into the node, and by which of them."""
+        """What the surroundings made fail, as it was raised into the node."""
 
     async def perform(self, effect: Effect[T]) -> T:
         """Do an effect, or give back what the journal says came of it.
@@ -178,14 +142,14 @@ class Ledger:
         if entry.tried is not None:
             waits = Ticket(key, 0.0, False, wanted, occurrence, entry.tried.tries)
             return None, await self.once_more(effect, waits)
-        settled = None if _suspended(entry) else _settled(entry)
+        settled = None if is_suspended(entry) else settled_of(entry)
         if settled is not None and not (settled.unknown and entry.intended.attempt != context.attempt):
             watching = witness.get()
             if watching is not None:
                 watching.reuse(effect, settled)
             self._reused.add(key)
             return settled, None
-        if entry.intended.effect == "irreversible" and not _suspended(entry):
+        if entry.intended.effect == "irreversible" and not is_suspended(entry):
             found = await self._what_became_of(effect, entry)
             if found is not None:
                 self._reused.add(key)
@@ -199,9 +163,22 @@ class Ledger:
         try:
             return result_of(settled, effect)
         except ModelError as error:
-            if settled is not None:
+            if settled is not None and error.resumable:
                 self._failed.append((error, Ticket(settled.key, settled.started, False)))
             raise
+
+    def reads(self, close: Callable[[], Awaitable[None]]) -> None:
+        """The node reads a stream; `close` closes it, and with it its connection."""
+        self._readers.append(close)
+
+    async def close_readers(self) -> None:
+        """Close what the node left open: a connection is not to wait until somebody finds it as garbage."""
+        readers, self._readers = self._readers, []
+        if readers:
+            with anyio.move_on_after(1, shield=True):
+                for close in readers:
+                    with contextlib.suppress(Exception):  # it was read to its end, or failed: it has said so
+                        await close()
 
     def read_here(self, ticket: Ticket) -> None:
         """The result of this effect comes in pieces, and what this task does between two of them is up to the node."""
@@ -239,7 +216,8 @@ class Ledger:
             wait = None if effect is None else self._wait_before(effect, ticket, error)
             unknown = ticket.irreversible and uncertain(error)
             failure = self._context.failure(error)
-            self._failed.append((error, ticket))
+            if isinstance(error, ModelError) and error.resumable:
+                self._failed.append((error, ticket))
             self._land(ticket, error=failure, unknown=unknown, next_at=None if wait is None else time.time() + wait)
             return wait is not None
         why = self._context.stopped()
@@ -266,19 +244,34 @@ class Ledger:
             effect, ticket.key, ticket.digest, ticket.occurrence, again=True, tries=ticket.tries + 1
         )
 
-    def reopen(self, error: BaseException) -> bool:
-        """Journal that the call which raised this is to be made again when the run is taken up the next time.
+    def reopen(self, errors: Sequence[BaseException]) -> bool:
+        """Journal that calls are to be made again when the run is taken up the next time.
+
+        These are those that raised the errors, and those that failed beside them for the like of it. What the node
+        had dealt with before stays as it was: what it did then follows from it.
+
+        Args:
+            errors: what was raised out of the node.
 
         Returns:
-            False: it was none of this attempt's.
+            False: none of them is of a call of this attempt.
         """
-        for raised, ticket in self._failed:
-            if raised is error:
-                failure = self._context.failure(error)
+        failed = [(raised, ticket, found) for raised, ticket in self._failed if (found := self._ended(ticket))]
+        spans = [found for raised, _, found in failed if any(raised is error for error in errors)]
+        for raised, ticket, (begun, ended) in failed:
+            if any(begun <= last and first <= ended for first, last in spans):
                 # No try counts any more: whoever takes the run up has mended something, or waited.
+                failure = self._context.failure(raised)
                 self._settle(ticket.key, ticket.started, error=failure, tries=0, next_at=time.time())
-                return True
-        return False
+        return bool(spans)
+
+    def _ended(self, ticket: Ticket) -> tuple[int, int] | None:
+        """From which record to which a call went on that failed for good, and may be made again; else None."""
+        entry = self._context.live.machine.ledger.entry(ticket.key)
+        settled = None if entry is None else settled_of(entry)
+        if entry is None or settled is None or settled.ok or settled.next_at is not None:
+            return None
+        return None if entry.intended.effect == "irreversible" else (entry.intended.seq, settled.seq)
 
     async def settle_down(self) -> None:
         """Wait until no effect of this attempt is under way: a step is suspended between effects only."""
@@ -336,7 +329,7 @@ class Ledger:
         context = self._context
         for entry in context.live.machine.effects(context.activation.key):
             intended = entry.intended
-            if intended.attempt == context.attempt and _settled(entry) is None and intended.key not in self._flying:
+            if intended.attempt == context.attempt and settled_of(entry) is None and intended.key not in self._flying:
                 error = context.failure_named("Cancelled", f"{context.node} stopped waiting for it")
                 irreversible = intended.effect == "irreversible"
                 self._settle(intended.key, intended.ts, error=error, unknown=irreversible)
@@ -345,7 +338,7 @@ class Ledger:
         """An irreversible effect of this attempt that is settled, and that the code did not ask for any more."""
         hidden = set(self._reused)
         for entry in self._context.live.machine.effects(self._context.activation.key):
-            intended, settled = entry.intended, _settled(entry)
+            intended, settled = entry.intended, settled_of(entry)
             if intended.inside in hidden:
                 hidden.add(intended.key)
             if (
@@ -377,7 +370,7 @@ class Ledger:
             if (intended.name, intended.digest, intended.occurrence) == (name, wanted, occurrence):
                 if intended.attempt == self._context.attempt:
                     return entry
-                if intended.effect == "irreversible" or _lasting(entry):
+                if intended.effect == "irreversible" or is_lasting(entry):
                     found = entry
         return found
 
@@ -532,43 +525,6 @@ class Ledger:
                 return self._settle(key, time.time(), result=result)
             asked += 1
             question = unknown_question(context, entry, asked, doubts)
-
-
-def _lasting(entry: EffectEntry) -> bool:
-    """Whether it was a call of a graph in whose run something irreversible happened, or may have."""
-    settled = _settled(entry)
-    result = None if settled is None else settled.result
-    told = result.get("metadata") if isinstance(result, Mapping) else None
-    return isinstance(told, Mapping) and bool(told.get(LASTING))
-
-
-def _suspended(entry: EffectEntry) -> bool:
-    """Whether it asked something before it did anything, and may begin anew."""
-    settled = _settled(entry)
-    return settled is not None and settled.error is not None and settled.error.type == SUSPENDED
-
-
-def _settled(entry: EffectEntry) -> EffectSettled | None:
-    """How it ended. What was settled before it was last intended is about the time before."""
-    settled = entry.settled
-    return settled if settled is not None and settled.seq > entry.intended.seq else None
-
-
-def result_of(settled: EffectSettled | None, effect: Effect[T]) -> T:
-    """The result of an effect that was settled before.
-
-    Raises:
-        EffectFailed: it failed.
-    """
-    if settled is not None and settled.ok:
-        return effect.decode(settled.result)
-    error = None if settled is None else settled.error
-    if error is None:
-        raise EffectFailed(f"{effect.name}: failed")
-    kind = getattr(errors, error.type, None)
-    if isinstance(kind, type) and issubclass(kind, ModelError):  # as it was raised the first time
-        raise kind(error.message)
-    raise EffectFailed(f"{effect.name}: {error.message}", type=error.type)
 
 
 def _mismatch(context: StepContext, entry: EffectEntry, why: str) -> ReplayMismatch:

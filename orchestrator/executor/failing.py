@@ -26,7 +26,14 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
     """An error as data, with where it happened."""
     error = alone(error)
     kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
-    return Failure(type=kind, message=message_of(error), node=activation.node, path=activation.path)
+    asked = getattr(error, "retry_after", None)
+    return Failure(
+        type=kind,
+        message=message_of(error),
+        node=activation.node,
+        path=activation.path,
+        retry_after=asked if isinstance(asked, int | float) else None,
+    )
 
 
 def wait_before(retry: Retry, tries: int, error: BaseException, random: float) -> float | None:
@@ -53,12 +60,14 @@ def ended_badly(live: LiveRun, activation: Activation, error: Exception, retry: 
 def taken_somewhere(live: LiveRun, activation: Activation, error: BaseException) -> bool:
     """Whether the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
     at: Activation | None = activation
+    lasting = False
     while at is not None:
         if at.frame.plan.topology.has_route(at.node, "error"):
             return True
         retry = live.node_of(at).retry
-        if retry is not None and at.attempt < retry.attempts and _mends(retry, error):
+        if retry is not None and not lasting and wait_before(retry, at.attempt, error, 0.5) is not None:
             return True
+        lasting = bool(at.frame.lasting)  # then a retry of the node around the graph would do things twice
         at = at.frame.parent
     return False
 

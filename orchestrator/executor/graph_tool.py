@@ -36,6 +36,7 @@ class GraphTool(Tool):
     """
 
     effect = "idempotent"
+    passes = (ModelError,)  # its run is interrupted, and goes on when the call is made again
 
     def __init__(self, graph: Graph, name: str, description: str, *, risk: Risk = "dangerous") -> None:
         self.graph = graph
@@ -64,7 +65,7 @@ class GraphTool(Tool):
                     run = await children.answer(run, question.id, answer, step.run_id)
                 except InvalidAnswer as error:  # whoever took the answer had not the tools to check it by
                     faults.setdefault(question.id, []).append(str(error))
-        except (StoreError, RunConflict, ReplayMismatch, GraphChanged, ModelError) as error:
+        except (StoreError, RunConflict, ReplayMismatch, GraphChanged) as error:
             raise step.signalled(Lost(error)) from error  # no result of the call: the run inside can go on later
         except BaseException:
             if step.stopped() is not None:

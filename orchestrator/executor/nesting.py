@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Protocol, cast
 
 from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate, StepError
-from orchestrator.executor.failing import ended_badly, failed, mends_named, retried
+from orchestrator.executor.failing import PATIENCE, ended_badly, failed, mends_named, retried
 from orchestrator.kernel.records import Failure, GraphOpened, Record, StepDone, StepFailed
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _landed(live: LiveRun, activation: Activation, node: Node, child: FrameResul
             words = f"{failure.message} (not tried again: what was done inside cannot be undone)"
             failure = failure.model_copy(update={"message": words})
         elif retry is not None and again:
-            return retried(live, activation, failure, now, retry.delay(activation.attempt, 0.5))
+            wait = max(retry.delay(activation.attempt, 0.5), min(failure.retry_after or 0.0, PATIENCE))
+            return retried(live, activation, failure, now, wait)
         return failed(live, activation, failure, now, timeout=failure.type == "StepTimeout")
     if child.status == "completed":
         inner.schema.check(child.values)

@@ -110,7 +110,7 @@ class Run:
             "steps": self.steps,
             "usage": self.usage.model_dump(mode="json", exclude=None if self.usage.estimated else {"estimated"}),
             "seconds": self.seconds,
-            "error": None if self.error is None else self.error.model_dump(mode="json"),
+            "error": None if self.error is None else self.error.model_dump(mode="json", exclude_none=True),
         }
 
     def __repr__(self) -> str:

@@ -64,6 +64,13 @@ def found_in(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:
     return None
 
 
+def leaves(error: BaseException) -> list[BaseException]:
+    """The exceptions that a group holds, also in groups inside of it; one that is no group is its own."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+
+
 def alone(error: BaseException) -> BaseException:
     """The exception that a group of one holds."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

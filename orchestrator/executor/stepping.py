@@ -26,7 +26,7 @@ from orchestrator.executor.asking import answer_to, make_question, passed_on
 from orchestrator.executor.effects import Ledger
 from orchestrator.executor.failing import ended_badly, failure_of, taken_somewhere
 from orchestrator.executor.nesting import faulted, subgraph_step
-from orchestrator.executor.signals import Lost, Refused, Signal, Suspend, alone, at_home, found_in
+from orchestrator.executor.signals import Lost, Refused, Signal, Suspend, at_home, found_in, leaves
 from orchestrator.executor.working import encoded, work
 from orchestrator.graph.codec import shown
 from orchestrator.jsontypes import cleaned, digest, storable
@@ -233,9 +233,14 @@ class StepContext(Context[Any]):
         if self._ledger is not None:
             self._ledger.stop_reading(goes_on=goes_on)
 
-    def reopen(self, error: BaseException) -> bool:
+    def reopen(self, errors: Sequence[BaseException]) -> bool:
         """See `Ledger.reopen`."""
-        return self._ledger is not None and self._ledger.reopen(error)
+        return self._ledger is not None and self._ledger.reopen(errors)
+
+    async def close_readers(self) -> None:
+        """See `Ledger.close_readers`."""
+        if self._ledger is not None:
+            await self._ledger.close_readers()
 
     def tell(self, kind: str, **data: object) -> None:
         """Send a live event about this step to whoever watches."""
@@ -309,12 +314,14 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
             # Also of a node that calls nothing any more: what it did before may not be left behind.
             context.stop_reading(goes_on=False)
             context.ledger.check()
+            await context.close_readers()
         reduced = machine.reduced_for(activation, values, ops)
     except BaseException as error:
         try:
             return _not_done(context, error, started)
         finally:
             context.stop_reading(goes_on=True)
+            await context.close_readers()
     now = time.time()
     return step_done(
         seq=machine.head + 1,
@@ -356,12 +363,12 @@ def _not_done(context: StepContext, error: BaseException, started: float) -> Rec
         raise wrong
     if not isinstance(error, Exception):
         raise error
-    cause = alone(error)
-    if isinstance(cause, ModelError) and cause.resumable and not taken_somewhere(live, activation, cause):
-        # Nothing is wrong with the graph: whoever mends the surroundings, or waits, goes on at this very call.
-        reopened = context.reopen(cause)
+    causes = [one for one in leaves(error) if isinstance(one, ModelError) and one.resumable]
+    if len(causes) == len(leaves(error)) and not any(taken_somewhere(live, activation, one) for one in causes):
+        # Nothing is wrong with the graph: whoever mends the surroundings, or waits, goes on at these very calls.
+        reopened = context.reopen(causes)
         if reopened:
-            raise cause
+            raise causes[0]
     context.stop_reading(goes_on=False)
     return ended_badly(live, activation, error, context.spec.retry, started)
 

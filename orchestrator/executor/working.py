@@ -10,7 +10,7 @@ import anyio.to_thread
 from pydantic import BaseModel
 
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
-from orchestrator.executor.effects import Effect
+from orchestrator.executor.effect import Effect
 from orchestrator.graph.codec import shown
 from orchestrator.graph.outcome import RESERVED, Outcome
 from orchestrator.jsontypes import JsonObject

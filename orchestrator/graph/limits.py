@@ -96,5 +96,8 @@ class Retry(BaseModel):
 
     def delay(self, attempt: int, random: float) -> float:
         """Seconds to wait after failed attempt number `attempt` (from 1); `random` is in [0, 1)."""
-        wait = min(self.wait * self.factor ** (attempt - 1), self.max_wait)
+        try:
+            wait = min(self.wait * self.factor ** (attempt - 1), self.max_wait)
+        except OverflowError:
+            wait = self.max_wait if self.wait else 0.0
         return wait * (1 + self.jitter * (2 * random - 1))

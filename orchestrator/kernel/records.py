@@ -33,6 +33,8 @@ class Failure(BaseModel):
     message: str
     node: str = ""
     path: str = ""
+    retry_after: float | None = None
+    """Seconds that a server asked to wait."""
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type

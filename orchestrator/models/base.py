@@ -249,6 +249,11 @@ def _output(output: Output) -> tuple[JsonObject | None, type[Any] | None]:
     return schema, output
 
 
+def bare(reply: Reply) -> Reply:
+    """A reply whose text nobody has read yet."""
+    return reply if reply.parsed is None else reply.model_copy(update={"parsed": None})
+
+
 @asynccontextmanager
 async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
     """Close what is read here, if it can be closed, however the reading ends: its connection goes with it."""

@@ -37,6 +37,32 @@ _WORDS = {
 """Parts of a request that not every server takes, and how not to send them."""
 
 
+_NAMES = {
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "overloaded_error": 503,
+    "server_error": 500,
+    "api_error": 500,
+    "internal_error": 500,
+    "timeout": 504,
+    "insufficient_quota": 402,
+    "invalid_api_key": 401,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "model_not_found": 404,
+    "not_found_error": 404,
+    "invalid_request_error": 400,
+    **dict.fromkeys(_CODES, 400),
+}
+
+
+def status_of(name: str) -> int | None:
+    """The HTTP status that a provider's name for an error stands for, or that it is; None if nobody knows."""
+    if name.isascii() and name.isdecimal() and len(name) == 3 and 400 <= int(name) < 600:
+        return int(name)
+    return _NAMES.get(name)
+
+
 def refusal(
     model: str, status: int, words: str, code: str | None = None, headers: Mapping[str, str] | None = None
 ) -> ModelError:
@@ -44,6 +70,8 @@ def refusal(
     said = quoted(words)
     if code == "insufficient_quota":
         return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
+    if 300 <= status < 400:
+        return ModelMisconfigured(f"model {model!r}: HTTP {status}: the server has moved: mend base_url: {said}")
     if status in _AGAIN or status >= 500:
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"

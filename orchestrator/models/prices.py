@@ -58,19 +58,23 @@ def unpriced(model: Any) -> list[str]:
     return [str(model.name)] if getattr(model, "price", FREE) is None else []
 
 
-def approximated(request: ModelRequest, reply: Reply) -> Usage:
-    """The usage of a call where the server does not tell it, marked as `estimated`.
+def approximated(request: ModelRequest, reply: Reply, given: int | None = None, made: int | None = None) -> Usage:
+    """The usage of a call where the server does not tell it, or half of it only, marked as `estimated`.
 
     One token for every four bytes of UTF-8, four more for every message, 800 for every image.
     """
-    given = sum(_MESSAGE + _IMAGE * len(message.images) for message in request.messages)
+    around = sum(_MESSAGE + _IMAGE * len(message.images) for message in request.messages)
     words = [message.content for message in request.messages]
     words += [call.raw or canonical(call.arguments) for message in request.messages for call in message.tool_calls]
     words += [canonical(tool) for tool in request.tools]
     if request.output is not None:
         words.append(canonical(request.output))
-    made = [reply.text, *(call.name + call.raw for call in reply.tool_calls)]
-    return Usage(input_tokens=given + _tokens(words), output_tokens=max(1, _tokens(made)), estimated=True)
+    said = [reply.text, *(call.name + call.raw for call in reply.tool_calls)]
+    return Usage(
+        input_tokens=around + _tokens(words) if given is None else given,
+        output_tokens=max(1, _tokens(said)) if made is None else made,
+        estimated=True,
+    )
 
 
 def _tokens(words: list[str]) -> int:

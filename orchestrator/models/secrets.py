@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from urllib.parse import quote
 
 ENV = "env:"
 
@@ -16,5 +18,6 @@ def without(words: str, secrets: tuple[str, ...]) -> str:
     """Words for an error message, without these secrets."""
     for secret in secrets:
         if len(secret) >= 6:
-            words = words.replace(secret, "***")
+            for form in {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret, safe="")}:
+                words = words.replace(form, "***")
     return words

@@ -85,9 +85,10 @@ def without_nulls(value: Any, schema: Any, root: Mapping[str, Any] | None = None
     if not isinstance(schema, Mapping):
         return value
     root = schema if root is None else root
-    ref = schema.get("$ref")
-    if isinstance(ref, str) and ref.startswith("#/$defs/"):
-        schema = root.get("$defs", {}).get(ref.removeprefix("#/$defs/"), {})
+    schema = resolved(schema, root)
+    ways = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    if ways:
+        return without_nulls(value, _fitting(value, [resolved(way, root) for way in ways]), root)
     if isinstance(value, list):
         return [without_nulls(item, schema.get("items"), root) for item in value]
     properties = schema.get("properties")
@@ -101,8 +102,37 @@ def without_nulls(value: Any, schema: Any, root: Mapping[str, Any] | None = None
     }
 
 
+def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a schema that is a reference refers to; one that leads nowhere, or in a circle, says nothing."""
+    for _ in range(_DEEPEST):
+        if not isinstance(schema, Mapping):
+            return {}
+        ref = schema.get("$ref")
+        if not isinstance(ref, str):
+            return schema
+        schema = root.get("$defs", {}).get(ref.removeprefix("#/$defs/"))
+    return {}
+
+
+def _fitting(value: Any, ways: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Of several schemas the one that a value was written by: told by the names of its properties."""
+    if isinstance(value, list):
+        return next((way for way in ways if way.get("type") == "array"), {})
+    if not isinstance(value, dict):
+        return {}
+    objects = [way for way in ways if isinstance(way.get("properties"), Mapping)]
+    return max(objects, key=lambda way: _likeness(value, way["properties"]), default={})
+
+
+def _likeness(value: Mapping[str, Any], properties: Mapping[str, Any]) -> tuple[int, int]:
+    """How well an object fits: constants that are met, then names that are known, less those that are not."""
+    met = 0
+    for name, schema in properties.items():
+        if isinstance(schema, Mapping) and "const" in schema:
+            met += 1 if value.get(name) == schema["const"] else -1
+    return met, -len(value.keys() ^ properties.keys())
+
+
 def _may_be_null(schema: Any, root: Mapping[str, Any]) -> bool:
-    ref = schema.get("$ref") if isinstance(schema, Mapping) else None
-    if isinstance(ref, str):
-        schema = root.get("$defs", {}).get(ref.removeprefix("#/$defs/"), {})
-    return not isinstance(schema, Mapping) or not schema or _takes_null(schema)
+    schema = resolved(schema, root)
+    return not schema or _takes_null(schema) or any(_may_be_null(way, root) for way in schema.get("anyOf", ()))

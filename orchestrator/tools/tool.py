@@ -93,6 +93,9 @@ class Tool:
     group: str | None = None
     """The group that it belongs to."""
 
+    passes: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors that are no result of a call, and are raised to who makes it."""
+
     _body: ClassVar[str | None] = None
     _spec_: Spec | None = None
     _wants_: Wants | None = None

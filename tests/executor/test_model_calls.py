@@ -47,6 +47,16 @@ def graph(nodes: dict[str, Any] | None = None, edges: str = "START -> talk -> EN
     return Graph(name="talk", state=Talk, nodes=nodes or {"talk": talk}, edges=edges, output="said", **fields)
 
 
+class Outer(BaseModel):
+    said: list[str] = []
+
+
+def inside(one: Graph, **fields: Any) -> Graph:
+    """A graph around another one."""
+    node = Subgraph(one, outputs={"said": "said"}, **fields)
+    return Graph(name="outer", state=Outer, nodes={"inner": node}, edges="START -> inner -> END", output="said")
+
+
 def model_at(url: str, **options: Any) -> OpenAIModel:
     return OpenAIModel("m", url, "sk-test", **{"retry": QUICK, **options})
 
@@ -200,6 +210,109 @@ async def test_a_graph_that_is_called_as_a_tool_interrupts_who_calls_it() -> Non
     assert len(wire.seen) == 3
 
 
+async def test_calls_beside_each_other_are_all_made_again_at_one_resume() -> None:
+    @node
+    async def three(ctx: Context) -> dict[str, str]:
+        found: dict[int, str] = {}
+
+        async def ask(number: int) -> None:
+            found[number] = (await ctx.model.complete(str(number))).text
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(ask, number)
+        return {"said": "".join(found[number] for number in range(3))}
+
+    @node
+    async def careful(ctx: Context) -> dict[str, str]:
+        errors: list[Exception] = []
+
+        async def ask(number: int) -> None:
+            try:
+                await ctx.model.complete(str(number))
+            except ModelError as error:
+                errors.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(ask, number)
+        if errors:
+            raise errors[0]
+        return {"said": "all"}
+
+    for asking, output in ((three, "012"), (careful, "all")):
+        up = False
+
+        def answer(seen: Seen) -> Raw | dict[str, Any]:
+            return said(seen.body["messages"][0]["content"]) if up else refused(503, "down")  # noqa: B023
+
+        with served(answer) as wire:
+            async with model_at(wire.url, retry=None) as model, Executor(model=model) as executor:
+                with pytest.raises(ModelUnavailable, match="down"):
+                    await executor.start(graph({"talk": asking}), {}, run_id="r")
+                assert (await executor.load("r")).status == "interrupted"
+                up = True
+                assert (await executor.resume("r")).output == [output]
+
+
+async def test_a_fault_of_the_graph_beside_one_of_the_surroundings_fails_the_run() -> None:
+    @node
+    async def mixed(ctx: Context) -> dict[str, str]:
+        async def other() -> None:
+            await anyio.sleep(0.05)
+            raise KeyError("x")
+
+        async def ask() -> None:
+            try:
+                await ctx.model.complete("one")
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(0.2)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(other)
+            tasks.start_soon(ask)
+        return {"said": "never"}
+
+    with served(refused(401, "no")) as wire:
+        async with model_at(wire.url) as model, Executor(model=model) as executor:
+            run = await executor.start(graph({"talk": mixed}), {})
+    assert run.status == "failed"
+
+
+async def test_a_wait_that_is_too_long_interrupts_also_where_the_node_has_a_retry() -> None:
+    again = talk.with_(retry=Retry(wait=0.01))
+    around = inside(graph({"talk": again}), retry=Retry(wait=0.01))
+    with served(refused(429, "tomorrow", retry_after="3600"), said("a"), said("b")) as wire:
+        async with model_at(wire.url) as model, Executor(model=model) as executor:
+            with pytest.raises(ModelUnavailable, match="asks to wait 3600 s"):
+                await executor.start(around, {}, run_id="r")
+            assert (await executor.resume("r")).output == ["a b"]
+
+
+async def test_a_retry_around_a_graph_waits_as_long_as_the_server_asks() -> None:
+    around = inside(graph(), retry=Retry(wait=0.01))
+    with served(refused(503, "soon", retry_after="0.4"), said("a"), said("b")) as wire:
+        async with model_at(wire.url, retry=None) as model, Executor(model=model) as executor:
+            began = time.monotonic()
+            assert (await executor.start(around, {})).output == ["a b"]
+    assert time.monotonic() - began >= 0.4
+
+
+async def test_an_edge_for_errors_takes_that_of_a_graph_which_is_called_as_a_tool() -> None:
+    @node
+    async def delegate(ctx: Context) -> dict[str, str]:
+        return {"said": str((await ctx.tool("helper")).output)}
+
+    nodes = {"talk": delegate, "sorry": sorry}
+    edges = "START -> talk -> END\ntalk -> sorry : error\nsorry -> END"
+    with served(refused(401, "no")) as wire:
+        helper = graph().as_tool("helper", "Talks.")
+        async with model_at(wire.url) as model, Executor(model=model, tools=[helper]) as executor:
+            run = await executor.start(graph(nodes, edges), {})
+    assert (run.status, run.output) == ("completed", ["ModelMisconfigured"])
+
+
 async def test_others_go_on_from_where_they_were() -> None:
     class Both(BaseModel):
         left: str = ""
@@ -265,6 +378,28 @@ async def test_a_node_that_reads_a_stream_gets_another_try_only_before_the_first
                 await executor.start(graph({"talk": reader}), {}, run_id="s")
             assert (await executor.resume("s")).output == ["H|i|"]
     assert len(wire.seen) == 4
+
+
+@pytest.mark.parametrize("how", ["cancelled", "break", "return"])
+async def test_a_stream_that_a_node_leaves_is_closed_when_its_step_ends(how: str) -> None:
+    @node
+    async def slow(ctx: Context) -> dict[str, str]:
+        async for event in ctx.model.stream("one"):
+            if how == "cancelled":
+                await anyio.sleep(30)
+            if how == "break":
+                break
+            return {"said": event.text}
+        return {"said": "left"}
+
+    with served(streamed(chunk({"content": "He"}), done=False, hangs=True)) as wire:
+        async with model_at(wire.url) as model, Executor(model=model) as executor:
+            async with executor.stream(graph({"talk": slow}), {}, run_id="r") as live:
+                async for event in live:
+                    if event.type == "token" and how == "cancelled":
+                        await executor.cancel("r")
+            assert live.run.status == ("cancelled" if how == "cancelled" else "completed")
+            assert await anyio.to_thread.run_sync(wire.left.wait, 1)
 
 
 async def test_a_run_cancelled_in_the_middle_of_a_stream_closes_its_connection() -> None:

@@ -219,13 +219,12 @@ async def test_a_cut_answer_is_no_value_and_says_that_it_was_cut() -> None:
     ("usage", "tokens"),
     [
         ({"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}, (3, 4)),
-        ({"prompt_tokens": 3}, (3, 0)),
         (None, None),
         ({}, None),
         ("many", None),
         ({"prompt_tokens": "3", "completion_tokens": None}, None),
         ({"prompt_tokens": -3, "completion_tokens": True}, None),
-        ({"prompt_tokens": 10**15, "completion_tokens": 4}, (0, 4)),
+        ({"prompt_tokens": 3.0, "completion_tokens": 4}, (3, 4)),
         ({"prompt_tokens": float("nan"), "completion_tokens": 1.5}, None),
     ],
 )
@@ -234,6 +233,13 @@ async def test_usage_is_what_the_server_says_or_made_out(usage: object, tokens: 
     assert found is not None
     assert found.estimated is (tokens is None)
     assert (found.input_tokens, found.output_tokens) == (tokens or (5, 25))  # four bytes a token, four a message
+
+
+async def test_half_a_usage_is_completed_and_marked() -> None:
+    for written in ({"prompt_tokens": 7}, {"prompt_tokens": 7, "completion_tokens": 10**15}):
+        usage = (await reply_to(said("x" * 100, usage=written))).usage
+        assert usage is not None
+        assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (7, 25, True)
 
 
 async def test_fields_that_no_journal_can_hold_are_left_out() -> None:

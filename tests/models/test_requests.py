@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import aclosing
 from pathlib import Path
+from traceback import TracebackException
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from orchestrator import OpenAIModel, tool
-from orchestrator.errors import AgentError, GraphUnknown, ModelError, ModelMisconfigured
+from orchestrator.errors import AgentError, GraphUnknown, ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
 from orchestrator.models import Image, Message, Price, Profile, Reply, model_from_ref, system, user
 from orchestrator.models.prices import unpriced
 from orchestrator.models.profile import profile_of
 from orchestrator.models.strict import strict_schema, without_nulls
-from tests.models.wire import Raw, called, refused, said, served
+from tests.models.wire import Raw, called, refused, said, served, streamed
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +51,18 @@ async def ask(
         async with OpenAIModel("m", wire.url, "sk-test", **(model or {})) as asked:
             reply = await asked.complete(*(args or ("Hi",)), **options)
     return wire.seen[0].body, reply
+
+
+async def first(model: OpenAIModel) -> object:
+    """The first event of a stream."""
+    async with aclosing(model.stream("Hi")) as events:  # type: ignore[type-var]
+        return await anext(events)
+
+
+def told_by(error: BaseException) -> str:
+    """What a traceback with locals tells of the library's own frames."""
+    stack = TracebackException.from_exception(error, capture_locals=True).stack
+    return "".join(str(frame.locals) for frame in stack if "/tests/" not in frame.filename)
 
 
 # -- profiles ------------------------------------------------------------------------------------------------------
@@ -109,6 +123,27 @@ async def test_what_strict_mode_left_out_is_not_there_when_it_comes_back() -> No
     assert reply.tool_calls[0].arguments == json.loads(written)  # nobody told this model to
 
 
+class Inner(BaseModel):
+    a: int
+    b: int = 3
+
+
+@tool
+def nest(inner: Inner | None = None, other: Inner | int = 0, many: list[Inner] | None = None) -> str:
+    """Nest."""
+    return ""
+
+
+async def test_what_was_left_out_inside_of_unions_is_not_there_either() -> None:
+    one = {"a": 1, "b": None}
+    written = json.dumps({"inner": one, "other": one, "many": [one, {"a": 2, "b": 5}]})
+    call = {"id": "c1", "type": "function", "function": {"name": "nest", "arguments": written}}
+    _, reply = await ask(called(call), "Hi", [nest], model={"profile": OPENAI})
+    arguments = reply.tool_calls[0].arguments
+    assert arguments == {"inner": {"a": 1}, "other": {"a": 1}, "many": [{"a": 1}, {"a": 2, "b": 5}]}
+    assert nest.validate(arguments)
+
+
 # -- answers in a schema -------------------------------------------------------------------------------------------
 
 
@@ -145,6 +180,19 @@ async def test_unions_and_what_strict_mode_has_no_words_for() -> None:
     assert reply.parsed == Pets(pets=[Cat(kind="cat")])
     body, _ = await ask(said("{}"), output=dict[str, int])
     assert body["response_format"]["json_schema"]["strict"] is False
+
+
+class Tree(BaseModel):
+    name: str
+    kids: list[Tree] = []
+
+
+@once
+async def test_a_type_that_holds_itself() -> None:
+    body, reply = await ask(said('{"name": "a", "kids": [{"name": "b"}]}'), output=Tree)
+    form = body["response_format"]["json_schema"]
+    assert (form["strict"], form["schema"]["type"]) == (True, "object")
+    assert reply.parsed == Tree(name="a", kids=[Tree(name="b")])
 
 
 @once
@@ -232,6 +280,62 @@ async def test_azure_by_its_own_address_key_and_version(monkeypatch: pytest.Monk
     assert wire.seen[0].path == "/v1/openai/deployments/mine/chat/completions?api-version=2024-10-21"
     assert wire.seen[0].headers["api-key"] == "az-not-a-real-key"
     assert "az-not-a-real-key" not in str(caught.value)
+
+
+async def test_white_space_around_a_key_is_not_sent_and_other_odd_keys_are_not_told(tmp_path: Path) -> None:
+    with served(said("x"), said("x")) as wire:
+        async with OpenAIModel("m", wire.url, "sk-verysecretkey\n", headers={"x-key": " abc\n"}) as model:
+            await model.complete("Hi")
+            assert [event async for event in model.stream("Hi")]
+        assert wire.seen[0].headers["authorization"] == "Bearer sk-verysecretkey"
+        for key in ("sk-very\nsecretkey", "sk-verysecretkéy", "sk-\x00secretkey"):
+            async with OpenAIModel("m", wire.url, key) as model:
+                for asking in (model.complete, first):
+                    with pytest.raises(ModelMisconfigured, match="the key has characters that no header can have") as e:
+                        await (first(model) if asking is first else model.complete("Hi"))
+                    assert "secret" not in str(e.value)
+    for empty in ("", "  "):
+        with pytest.raises(ModelMisconfigured, match="has no key"):
+            await OpenAIModel("m", api_key=empty).complete("Hi")
+
+
+async def test_a_key_is_in_no_local_of_a_traceback_and_follows_no_redirect() -> None:
+    with served(said("x")) as other, served(Raw(b"", 307, {"Location": other.url + "/x"}), refused(500, "no")) as wire:
+        async with OpenAIModel("m", wire.url, "sk-verysecretkey", headers={"api-key": "azuresecret"}) as model:
+            with pytest.raises(ModelMisconfigured, match=r"HTTP 307: the server has moved: mend base_url"):
+                await model.complete("Hi")
+            with pytest.raises(ModelError) as caught:
+                async for _ in model.stream("Hi"):
+                    pass
+    assert "verysecretkey" not in told_by(caught.value)
+    assert "azuresecret" not in told_by(caught.value)
+    assert not other.seen
+    with pytest.raises(ModelMisconfigured) as caught:
+        await OpenAIModel("m", "http://user:hunter2pass@127.0.0.1:99999/v1", "k").complete("Hi")
+    assert "hunter2" not in str(caught.value)
+
+
+@once
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": "rate_limit_exceeded", "message": "x"}, ModelUnavailable),
+        ({"code": "429", "message": "x"}, ModelUnavailable),
+        ({"type": "overloaded_error", "message": "x"}, ModelUnavailable),
+        ({"code": "invalid_api_key", "message": "x"}, ModelMisconfigured),
+        ({"code": "context_length_exceeded", "message": "x"}, ModelError),
+        ({"code": None, "type": "invalid_request_error", "message": "x"}, ModelError),
+    ],
+)
+async def test_an_error_inside_of_a_good_answer_is_told_by_its_name(error: dict[str, Any], kind: type) -> None:
+    with served({"error": error}, streamed({"error": error})) as wire:
+        async with OpenAIModel("m", wire.url) as model:
+            with pytest.raises(ModelError) as caught:
+                await model.complete("Hi")
+            assert type(caught.value) is kind
+            with pytest.raises(ModelError) as caught:
+                await first(model)
+            assert type(caught.value) is kind
 
 
 @once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from itertools import pairwise
@@ -116,7 +117,7 @@ def test_events_of_any_lines(lines: list[str], cuts: list[int]) -> None:
     places = sorted({0, len(raw), *(at for at in cuts if at < len(raw))})
     events = Events()
     found = [text for a, b in pairwise(places) for text in events.feed(raw[a:b])]
-    assert found == [text.encode("utf-8", "replace").decode() for text in texts]
+    assert found == [text.encode("utf-8", "replace").decode() for text in texts if text]
 
 
 def _split(text: str, cuts: Sequence[int]) -> list[str]:
@@ -282,6 +283,55 @@ async def test_a_stream_that_breaks_off_is_an_error_and_never_a_short_answer(ans
 async def test_what_goes_wrong_behind_a_whole_reply_does_not_count(behind: dict[str, Any]) -> None:
     _, reply = await stream_of(streamed(*begun, chunk({"content": " 42."}), chunk(finish="stop"), **behind), timeout=1)
     assert (reply.text, reply.finish) == ("The answer is 42.", "stop")
+
+
+@once
+@pytest.mark.parametrize("tail", [b": wait\n\n", sse(chunk({"content": ""}), done=False), sse() + b": wait\n\n"])
+async def test_a_stream_that_never_ends_is_left_when_the_reply_is_whole(tail: bytes) -> None:
+    parts = [sse(*begun, chunk(finish="stop"), done=False), *[tail] * 400]
+    with served(Raw(parts=parts, gap=0.05)) as wire:
+        async with OpenAIModel("m", wire.url, KEY, timeout=5) as model:
+            with anyio.fail_after(10):
+                assert (await read(model))[1].text == "The answer is"
+
+
+@once
+async def test_comments_keep_nobody_waiting_for_ever() -> None:
+    error = await fault_of(Raw(parts=[b": wait\n\n"] * 400, gap=0.05), timeout=0.5)
+    assert "no answer within 0.5 s" in str(error)
+
+
+@once
+async def test_a_byte_order_mark_and_events_without_data() -> None:
+    whole = sse(chunk({"content": "Hello "}), chunk({"content": "world"}), chunk(finish="stop"))
+    _, reply = await stream_of(Raw(parts=[b"\xef\xbb\xbf" + whole.replace(b"data: [", b"data:\n\ndata: [")]))
+    assert reply.text == "Hello world"
+
+
+@once
+async def test_a_character_in_two_halves() -> None:
+    halves = ['{"choices": [{"index": 0, "delta": {"content": "\\ud83d"}}]}',
+              '{"choices": [{"index": 0, "delta": {"content": "\\ude00!"}}]}']  # fmt: skip
+    pieces, reply = await stream_of(streamed(*halves, chunk(finish="stop")))
+    assert (pieces, reply.text) == (["😀!"], "😀!")
+
+
+def test_what_a_stream_costs_grows_with_what_it_holds() -> None:
+    def seconds(count: int, delta: Any) -> float:
+        assembly, began = Assembly(), time.process_time()
+        for place in range(count):
+            assembly.add(chunk(delta(place)))
+        assembly.add(chunk(finish="stop"))
+        reply_from(assembly.answer(), "m")
+        return time.process_time() - began
+
+    def calls(place: int) -> dict[str, Any]:
+        return {"tool_calls": [{"index": 0, "id": str(place), "function": {"name": "f", "arguments": "{}"}}]}
+
+    for delta in (lambda _: {"content": "word"}, lambda _: {"reasoning_content": "word"}, calls,
+                  lambda place: {"reasoning_details": [{"text": place}]}):  # fmt: skip
+        seconds(500, delta)
+        assert seconds(8000, delta) < 40 * max(seconds(1000, delta), 0.002)
 
 
 async def test_refusals_before_the_stream() -> None:

@@ -56,12 +56,11 @@ class Wire:
     def next(self, seen: Seen) -> Raw:
         with self.lock:
             self.seen.append(seen)
-            if callable(self.answers):
-                found = self.answers(seen)
-            elif self.answers:
-                found = self.answers.pop(0)
-            else:
-                found = refused(500, "no answer is left")
+            answers = self.answers
+            found = None if callable(answers) else answers.pop(0) if answers else refused(500, "no answer is left")
+        if callable(answers):
+            found = answers(seen)
+        assert found is not None
         return found if isinstance(found, Raw) else Raw(json.dumps(found).encode())
 
 

@@ -5,7 +5,7 @@ that is missing or odd costs that field and not the answer.
 """
 
 from orchestrator.models.chat.deltas import Assembly, Piece
-from orchestrator.models.chat.reply import error_in, parsed, read_arguments, reply_from, reply_of
+from orchestrator.models.chat.reply import counts, error_in, parsed, read_arguments, reply_from, reply_of
 from orchestrator.models.chat.request import body_of, understood
 from orchestrator.models.chat.sse import Events
 
@@ -14,6 +14,7 @@ __all__ = [
     "Events",
     "Piece",
     "body_of",
+    "counts",
     "error_in",
     "parsed",
     "read_arguments",

@@ -3,14 +3,17 @@
 Servers and the proxies before them differ in how they cut. A call's name, arguments and the text may be split
 anywhere. Calls are told apart by `index`, but there are servers that give all of them the same one, or none: so a new
 id, or a name that comes when the arguments before it are whole, begins a new call as well.
+
+Parts are kept as they come and joined once, so that a stream costs what it holds.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from orchestrator.jsontypes import storable
 from orchestrator.models.chat.reply import OWN, text_of
 
 _REASONING = ("reasoning_content", "reasoning")
@@ -26,52 +29,52 @@ class Piece(NamedTuple):
 class _Call:
     """A call that comes in pieces."""
 
-    def __init__(self, index: object) -> None:
-        self.index = index
+    def __init__(self) -> None:
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
-        self.whole: dict[str, Any] | None = None
+        self.object: dict[str, Any] | None = None
         """The arguments, where a server does not write them as text."""
-        self.extras: dict[str, Any] = {}
+        self.extras: dict[str, list[Any]] = {}
 
     def goes_on(self, identity: str, name: str) -> bool:
         """Whether a piece with this id and name belongs to this call."""
-        if identity and self.id:
-            return identity == self.id
-        if not name or not (self.arguments or self.whole is not None):
+        if identity and identity == self.id:
             return True
-        return name == self.name and not self._complete()
+        if not name:  # some write a new id in every piece, but none begins a call without a name
+            return not self._whole() or not identity
+        if identity and self.id:
+            return False
+        begun = bool(self.arguments) or self.object is not None
+        return not begun or (name == self.name and not self._whole())
 
     def add(self, piece: Mapping[str, Any], identity: str, name: str, arguments: object) -> None:
-        again = bool(identity) and identity == self.id and name == self.name
         self.id = self.id or identity
-        if name and not again and not self.arguments:  # some repeat the id and the name in every piece
+        if name != self.name and not self.arguments:  # some repeat the name in every piece
             self.name += name
         if isinstance(arguments, str):
             if arguments:
                 self.arguments.append(arguments)
         elif isinstance(arguments, dict):
-            self.whole = arguments
-        for key, value in dict(piece).items():
+            self.object = arguments
+        for key, value in piece.items():
             if key not in ("index", "id", "type", "function") and value is not None:
-                before = self.extras.get(key)
-                if isinstance(before, dict) and isinstance(value, dict):
-                    value = {**before, **value}
-                self.extras[key] = value
+                self.extras.setdefault(key, []).append(value)
 
-    def _complete(self) -> bool:
-        if self.whole is not None:
+    def _whole(self) -> bool:
+        if self.object is not None:
             return True
+        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
+            return False
         try:
             return isinstance(json.loads("".join(self.arguments)), dict)
         except (ValueError, RecursionError):
             return False
 
     def data(self) -> dict[str, Any]:
-        arguments: object = self.whole if self.whole is not None else "".join(self.arguments)
-        return {**self.extras, "id": self.id, "type": "function",
-                "function": {"name": self.name, "arguments": arguments}}  # fmt: skip
+        arguments: object = self.object if self.object is not None else storable("".join(self.arguments))
+        extras = {key: _last(values) for key, values in self.extras.items()}
+        return {**extras, "id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
 
 class Assembly:
@@ -82,9 +85,12 @@ class Assembly:
         """Why the model stopped; None while the stream has not said so, which means that more was to come."""
         self._top: dict[str, Any] = {}
         self._text: list[str] = []
+        self._half = ""
         self._refusal: list[str] = []
         self._calls: list[_Call] = []
-        self._extras: dict[str, Any] = {}
+        self._latest: dict[object, _Call] = {}
+        self._named: dict[tuple[object, str], _Call] = {}
+        self._extras: dict[str, list[Any]] = {}
 
     def add(self, chunk: Mapping[str, Any]) -> Piece:
         """Take the next chunk. What is odd in it costs that field and not the answer."""
@@ -104,7 +110,16 @@ class Assembly:
                 text, reasoning = text + piece.text, reasoning + piece.reasoning
             if choice.get("finish_reason"):
                 self.finish = str(choice["finish_reason"])
-        return Piece(text, reasoning)
+        return Piece(self._shown(text), storable(reasoning))
+
+    def _shown(self, text: str) -> str:
+        """The text to show now: of a character that was cut in the middle nothing, before its second half is there."""
+        if not text:
+            return ""
+        text, self._half = self._half + text, ""
+        if "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return storable(text)
 
     def _delta(self, delta: Mapping[str, Any]) -> Piece:
         text = text_of(delta.get("content"))
@@ -118,7 +133,7 @@ class Assembly:
                 self._call(call)
         for key, value in delta.items():
             if key not in OWN and value is not None:
-                self._extras[key] = _joined(self._extras.get(key), value)
+                self._extras.setdefault(key, []).append(value)
         thought = next((delta[key] for key in _REASONING if isinstance(delta.get(key), str)), "")
         return Piece(text, thought)
 
@@ -127,37 +142,46 @@ class Assembly:
         told: Mapping[str, Any] = function if isinstance(function, dict) else {}
         identity = piece["id"] if isinstance(piece.get("id"), str) else ""
         name = told["name"] if isinstance(told.get("name"), str) else ""
-        index = piece.get("index")
-        call = self._called(index, identity, name)
+        index = piece["index"] if isinstance(piece.get("index"), int) else None
+        call = self._named.get((index, identity)) if identity else None
         if call is None:
-            call = _Call(index)
-            self._calls.append(call)
+            call = self._latest.get(index) if index is not None else self._calls[-1] if self._calls else None
+            if call is None or not call.goes_on(identity, name):
+                call = _Call()
+                self._calls.append(call)
         call.add(piece, identity, name, told.get("arguments"))
-
-    def _called(self, index: object, identity: str, name: str) -> _Call | None:
-        """The call that a piece belongs to; None if it begins one."""
-        same = [call for call in self._calls if index is None or call.index == index]
-        for call in same:
-            if identity and call.id == identity:
-                return call
-        return same[-1] if same and same[-1].goes_on(identity, name) else None
+        self._latest[index] = call
+        if identity:
+            self._named[index, identity] = call
 
     def answer(self) -> dict[str, Any]:
         """The answer, as the server would have given it in one."""
-        message: dict[str, Any] = {**self._extras, "role": "assistant", "content": "".join(self._text)}
+        extras = {key: _joined(parts) for key, parts in self._extras.items()}
+        message: dict[str, Any] = {**extras, "role": "assistant", "content": storable("".join(self._text))}
         if self._refusal:
-            message["refusal"] = "".join(self._refusal)
+            message["refusal"] = storable("".join(self._refusal))
         if self._calls:
             message["tool_calls"] = [call.data() for call in self._calls]
         return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self.finish}]}
 
 
-def _joined(old: Any, new: Any) -> Any:
-    """Two pieces of a provider's own field."""
-    if isinstance(old, str) and isinstance(new, str):
-        return old + new
-    if isinstance(old, list) and isinstance(new, list):
-        return [*old, *new]
-    if isinstance(old, dict) and isinstance(new, dict):
-        return {**old, **{key: _joined(old.get(key), value) for key, value in new.items()}}
-    return new
+def _joined(parts: Sequence[Any]) -> Any:
+    """The pieces of a provider's own field, as one."""
+    if all(isinstance(part, str) for part in parts):
+        return storable("".join(parts))
+    if all(isinstance(part, list) for part in parts):
+        return [item for part in parts for item in part]
+    if all(isinstance(part, dict) for part in parts):
+        found: dict[str, list[Any]] = {}
+        for part in parts:
+            for key, value in part.items():
+                found.setdefault(key, []).append(value)
+        return {key: _joined(values) for key, values in found.items()}
+    return parts[-1]
+
+
+def _last(values: Sequence[Any]) -> Any:
+    """A field of a call, which comes whole: once, in each piece again, or an object by and by."""
+    if all(isinstance(value, dict) for value in values):
+        return {key: value for one in values for key, value in one.items()}
+    return values[-1]

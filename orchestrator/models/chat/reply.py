@@ -11,7 +11,7 @@ from uuid import uuid4
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import deeper_than
-from orchestrator.models.faults import quoted, refusal
+from orchestrator.models.faults import quoted, refusal, status_of
 from orchestrator.models.messages import Reply, ToolCall
 
 OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
@@ -119,9 +119,9 @@ def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, ot
         otherwise: the HTTP status that it is taken for, if it does not say.
     """
     told: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
-    code = told.get("code")
-    status = code if isinstance(code, int) and 400 <= code < 600 else otherwise
-    return refusal(model, status, clean(str(told.get("message") or told)), None if code is None else str(code))
+    names = [str(told[key]) for key in ("code", "type", "status") if told.get(key) is not None]
+    status = next((found for name in names if (found := status_of(name)) is not None), otherwise)
+    return refusal(model, status, clean(str(told.get("message") or told)), names[0] if names else None)
 
 
 def text_of(content: object) -> str:
@@ -135,13 +135,15 @@ def text_of(content: object) -> str:
 
 def _calls(written: object) -> list[ToolCall]:
     found: list[ToolCall] = []
+    known: set[str] = set()
     for call in written if isinstance(written, list) else ():
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
             continue
         identity = call.get("id")
-        if not isinstance(identity, str) or not identity or any(identity == other.id for other in found):
+        if not isinstance(identity, str) or not identity or identity in known:
             identity = uuid4().hex  # every call has one result, so every call needs an id of its own
+        known.add(identity)
         arguments, raw = read_arguments(function.get("arguments"))
         name = str(function.get("name") or "")
         extras = _kept(call, ("id", "type", "function", "index"))
@@ -172,13 +174,19 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def _count(written: object) -> int | None:
+    if isinstance(written, float) and written.is_integer():
+        written = int(written)
     return written if type(written) is int and 0 <= written < _MOST else None
 
 
 def _usage(written: object) -> Usage | None:
+    given, made = counts(written)
+    # Of what is told by halves, or out of reason, the other half is made out: see `approximated`.
+    return None if given is None or made is None else Usage(input_tokens=given, output_tokens=made)
+
+
+def counts(written: object) -> tuple[int | None, int | None]:
+    """Input and output tokens of an answer's `usage`, each None where it is not told."""
     if not isinstance(written, dict):
-        return None
-    given, made = _count(written.get("prompt_tokens")), _count(written.get("completion_tokens"))
-    if given is None and made is None:
-        return None
-    return Usage(input_tokens=given or 0, output_tokens=made or 0)
+        return None, None
+    return _count(written.get("prompt_tokens")), _count(written.get("completion_tokens"))

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.models.base import ModelRequest, unfenced
 from orchestrator.models.messages import Message, Reply, ToolCall, system
 from orchestrator.models.profile import Profile
-from orchestrator.models.strict import strict_schema, without_nulls
+from orchestrator.models.strict import resolved, strict_schema, without_nulls
 
 _WRAP = "answer"
 """The property that holds an answer which is no JSON object: as a root, providers take objects only."""
@@ -68,21 +68,19 @@ def _asked_for(output: Mapping[str, Any], profile: Profile, body: dict[str, Any]
 
 def _answer_schema(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """The schema to ask for, and whether it is one that strict mode takes."""
-    schema = dict(output)
-    if not _is_object(output):
+    defs = {"$defs": output["$defs"]} if "$defs" in output else {}
+    if _is_object(output):  # what the root refers to stands there itself: a root that is a reference is refused
+        schema = {**resolved(output, output), **defs}
+    else:
         inner = {key: value for key, value in output.items() if key != "$defs"}
         schema = {"type": "object", "properties": {_WRAP: inner}, "required": [_WRAP], "additionalProperties": False}
-        if "$defs" in output:
-            schema["$defs"] = output["$defs"]
+        schema |= defs
     strict = strict_schema(schema)
     return strict or schema, strict is not None
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:
-    ref = schema.get("$ref")
-    if isinstance(ref, str):
-        schema = schema.get("$defs", {}).get(ref.removeprefix("#/$defs/"), {})
-    return schema.get("type") == "object" and "$ref" not in schema
+    return resolved(schema, schema).get("type") == "object"
 
 
 def _message(message: Message, profile: Profile) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+_BOM = b"\xef\xbb\xbf"
+
 
 class Events:
     """Bytes in, however they are cut; the data of whole events out."""
@@ -16,9 +18,10 @@ class Events:
         self._line = bytearray()
         self._data: list[bytes] = []
         self._return = False
+        self._first = True
 
     def feed(self, received: bytes) -> Iterator[str]:
-        """The data of the events that end in these bytes.
+        """The data of the events that end in these bytes. Those without data, and comments, are left out.
 
         Raises:
             UnicodeDecodeError: it is no UTF-8.
@@ -29,7 +32,8 @@ class Events:
             elif self._data:
                 data = b"\n".join(self._data)
                 self._data.clear()
-                yield data.decode()
+                if data:
+                    yield data.decode()
 
     def rest(self) -> Iterator[str]:
         """The data of an event that the stream ended in. A stream that was cut off may have one that is not whole."""
@@ -44,6 +48,9 @@ class Events:
         lines = received.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for line in lines[:-1]:
             self._line += line
+            if self._first:
+                self._first = False
+                del self._line[: 3 * self._line.startswith(_BOM)]
             yield bytes(self._line)
             self._line.clear()
         self._line += lines[-1]

@@ -21,7 +21,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import ModelError
 from orchestrator.jsontypes import cleaned
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, closing
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, bare, closing
 from orchestrator.models.messages import Message, Reply
 
 
@@ -193,15 +193,11 @@ async def asked(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent
     # The schema goes in instead of the class: whether the text fits that is found out outermost.
     given, options = (request.messages, request.tools, request.output), cast("dict[str, Any]", request.options)
     if not request.pieces:
-        yield ModelEvent(reply=_bare(await model.complete(*given, task=request.task, **options)))
+        yield ModelEvent(reply=bare(await model.complete(*given, task=request.task, **options)))
         return
     async with closing(model.stream(*given, task=request.task, **options)) as events:
         async for event in events:
-            yield event if event.reply is None else event.model_copy(update={"reply": _bare(event.reply)})
-
-
-def _bare(reply: Reply) -> Reply:
-    return reply if reply.parsed is None else reply.model_copy(update={"parsed": None})
+            yield event if event.reply is None else event.model_copy(update={"reply": bare(event.reply)})
 
 
 def jsonable(name: str, request: ModelRequest) -> dict[str, Any]:

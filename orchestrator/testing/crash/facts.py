@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.executor.effects import SUSPENDED
+from orchestrator.executor.effect import SUSPENDED
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Ended, StepDone, StepFailed
 

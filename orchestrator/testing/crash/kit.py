@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from orchestrator.errors import StoreError
-from orchestrator.executor.effects import witness
+from orchestrator.executor.effect import witness
 from orchestrator.executor.executor import Executor
 from orchestrator.executor.signals import alone
 from orchestrator.stores import open_store

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from orchestrator.executor.effects import Effect
+from orchestrator.executor.effect import Effect
 from orchestrator.executor.signals import Lost, Refused, Suspend
 from orchestrator.jsontypes import digest
 from orchestrator.testing.crash.facts import Call

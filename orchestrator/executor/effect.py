@@ -1,0 +1,117 @@
+"""What an effect is: one thing to do outside, how its end is written down, and what the journal says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from orchestrator import errors
+from orchestrator.errors import EffectFailed, ModelError, ModelUnavailable
+from orchestrator.kernel.ledger import LASTING
+from orchestrator.kernel.records import EffectSettled
+
+if TYPE_CHECKING:
+    from orchestrator.graph.limits import Retry, Usage
+    from orchestrator.kernel.ledger import EffectEntry
+    from orchestrator.kernel.records import EffectClass, EffectKind
+
+T = TypeVar("T")
+
+SUSPENDED = "Suspended"
+"""Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: on Python 3.11 `Effect[T](...)` then raises TypeError
+class Effect(Generic[T]):
+    """One thing to do outside, and how its end is written down."""
+
+    kind: EffectKind
+    name: str
+    effect: EffectClass
+    request: dict[str, object]
+    """What is asked, as plain JSON: its digest is what the effect is recognised by."""
+    run: Callable[[str], Awaitable[T]]
+    """Does it; is given the idempotency key."""
+    encode: Callable[[T], object]
+    """The result as plain JSON."""
+    decode: Callable[[object], T]
+    stored: Callable[[], dict[str, object]] | None = None
+    """The request as the journal keeps it, where that is shorter."""
+    usage: Callable[[T], Usage | None] | None = None
+    unknown: Callable[[T], bool] | None = None
+    """Whether a result says that nobody knows whether it happened."""
+    reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
+    taken: Callable[[object], object] | None = None
+    """What a person says came of it, as it is journaled; raises if it cannot have come of it. Else `decode` does."""
+    retry: Retry | None = None
+    """Which failures another try of the same call may mend. The tries are journaled."""
+
+
+class Witness(Protocol):
+    """Sees every effect that really happens, and every result that is given back instead."""
+
+    async def call(self, effect: Effect[T], key: str) -> T:
+        """Do what `effect.run(key)` does."""
+        ...
+
+    def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
+        """The journal's result is about to be given to who asks for this effect."""
+        ...
+
+
+witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
+"""Who watches the effects of this task and of those that it starts: the crash kit does."""
+
+
+@dataclass(slots=True)
+class Ticket:
+    """An effect that is under way."""
+
+    key: str
+    started: float
+    irreversible: bool
+    digest: str = ""
+    occurrence: int = 0
+    tries: int = 1
+
+
+def is_lasting(entry: EffectEntry) -> bool:
+    """Whether it was a call of a graph in whose run something irreversible happened, or may have."""
+    settled = settled_of(entry)
+    result = None if settled is None else settled.result
+    told = result.get("metadata") if isinstance(result, Mapping) else None
+    return isinstance(told, Mapping) and bool(told.get(LASTING))
+
+
+def is_suspended(entry: EffectEntry) -> bool:
+    """Whether it asked something before it did anything, and may begin anew."""
+    settled = settled_of(entry)
+    return settled is not None and settled.error is not None and settled.error.type == SUSPENDED
+
+
+def settled_of(entry: EffectEntry) -> EffectSettled | None:
+    """How it ended. What was settled before it was last intended is about the time before."""
+    settled = entry.settled
+    return settled if settled is not None and settled.seq > entry.intended.seq else None
+
+
+def result_of(settled: EffectSettled | None, effect: Effect[T]) -> T:
+    """The result of an effect that was settled before.
+
+    Raises:
+        EffectFailed: it failed.
+    """
+    if settled is not None and settled.ok:
+        return effect.decode(settled.result)
+    error = None if settled is None else settled.error
+    if error is None:
+        raise EffectFailed(f"{effect.name}: failed")
+    kind = getattr(errors, error.type, None)
+    if isinstance(kind, type) and issubclass(kind, ModelError):  # as it was raised the first time
+        raised = kind(error.message)
+        if isinstance(raised, ModelUnavailable):
+            raised.retry_after = error.retry_after
+        raise raised
+    raise EffectFailed(f"{effect.name}: {error.message}", type=error.type)
