@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.context import Context
+from typing import TYPE_CHECKING
+
 from orchestrator.errors import ToolError
 from orchestrator.models.messages import system, user
 from orchestrator.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
 
 SYSTEM = "Answer in a few words, directly, and with nothing around them."
 
@@ -32,8 +36,8 @@ class AskModel(Tool):
         self._model, self._system = model, system
 
     async def call(self, question: str, ctx: Context[object]) -> str:
-        """Ask a language model, which knows the world and can read: of use for common sense, and for taking out of a
-        text what matters. It sees nothing but the question.
+        """Ask a language model. Of use for common sense and knowledge of the world, and to take out of a text what
+        matters; it sees nothing but the question.
 
         Args:
             question: what to do or to answer, with all that is needed for it.
