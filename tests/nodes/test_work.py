@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
-from orchestrator import Approve, Deny, Graph, Run, node, tool
+from orchestrator import Approve, Deny, Graph, Run, merge, node, tool
 from orchestrator.errors import ToolError
-from orchestrator.nodes import Confirm, Execute, Plan, Work
+from orchestrator.nodes import Confirm, Execute, Plan, Step, Work
 from tests.nodes.build import error_of, executing, of_one
 
 pytestmark = pytest.mark.anyio
@@ -165,6 +166,46 @@ async def test_a_denied_call_is_evidence_and_an_edited_one_is_what_was_made(stor
     assert (found.status, found.output["E2"]["tool_args"]) == ("completed", {"text": "zwei"})
     assert found.output["E1"]["tool_args"] == {"text": "one"}
     assert found.output["E3"]["tool_output"] == "the user denied this call"
+
+
+async def test_a_branch_can_work_twice() -> None:
+    class Twice(Working):
+        checked: Annotated[dict[str, Step], merge] = Field(default_factory=dict)
+
+    again = Graph(
+        name="g",
+        state=Twice,
+        nodes={
+            "begin": begin,
+            "first": Work(),
+            "call": Execute(),
+            "second": Work(evidence="checked"),
+            "call_again": Execute(),
+            "end": end,
+        },
+        edges="""
+            START -> begin
+            begin -> first : each steps
+            first -> call : call
+            call -> first
+            first -> second : done
+            second -> call_again : call
+            call_again -> second
+            second -> end : done
+            end -> END
+        """,
+    )
+    made: list[int] = []
+
+    @tool(risk="none")
+    def count(text: str) -> int:
+        """Count the calls."""
+        made.append(1)
+        return len(made)
+
+    async with executing(tools=(count,)) as (executor, _):
+        found = await executor.start(again, {"steps": [step("E1", "count", "x")]})
+    assert [found.values[name]["E1"]["tool_output"] for name in ("evidence", "checked")] == [1, 2]
 
 
 async def test_it_says_that_it_belongs_into_a_map() -> None:
