@@ -68,6 +68,7 @@ def test_s66_s71_the_published_plan_is_two_chains() -> None:
         ('#E1 = f[print("]")]', [("E1", "f", 'print("]")')]),
         ('#E1 = f[print("]")\nx[0]]', [("E1", "f", 'print("]")\nx[0]')]),
         ('#E1 = f[a] #E2 = g[#E1, "]"]', [("E1", "f", "a"), ("E2", "g", '#E1, "]"')]),
+        ("#E1 = f[a] #E2 = g[b ] c]", [("E1", "f", "a"), ("E2", "g", "b ] c")]),
         ("#E1 = f[a ] b]", [("E1", "f", "a ] b")]),
         ("#E1 = f[what is [x]", [("E1", "f", "what is [x")]),
         ('#E1 = f[5" and 6" pipes]', [("E1", "f", '5" and 6" pipes')]),

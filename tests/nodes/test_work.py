@@ -179,7 +179,8 @@ async def test_a_branch_can_work_twice() -> None:
             "begin": begin,
             "first": Work(),
             "call": Execute(),
-            "second": Work(evidence="checked"),
+            "second": Work(evidence="checked", denial="denial"),
+            "confirm": Confirm(tool="tool", args="args", reason="denial"),
             "call_again": Execute(),
             "end": end,
         },
@@ -189,7 +190,9 @@ async def test_a_branch_can_work_twice() -> None:
             first -> call : call
             call -> first
             first -> second : done
-            second -> call_again : call
+            second -> confirm : call
+            confirm -> call_again : approved
+            confirm -> second : denied
             call_again -> second
             second -> end : done
             end -> END
@@ -204,8 +207,13 @@ async def test_a_branch_can_work_twice() -> None:
         return len(made)
 
     async with executing(tools=(count,)) as (executor, _):
-        found = await executor.start(again, {"steps": [step("E1", "count", "x")]})
-    assert [found.values[name]["E1"]["tool_output"] for name in ("evidence", "checked")] == [1, 2]
+        given = {"steps": [step("E1", "count", "x")]}
+        found = await executor.start(again, given, approve="none")
+        assert [found.values[name]["E1"]["tool_output"] for name in ("evidence", "checked")] == [1, 2]
+        found = await executor.start(again, given)
+        found = await executor.answer(found.run_id, found.waiting[0].id, Deny(reason="twice"))
+    assert found.values["evidence"]["E1"]["tool_output"] == 3
+    assert found.values["checked"]["E1"]["tool_output"] == "the user denied this call: twice"
 
 
 async def test_it_says_that_it_belongs_into_a_map() -> None:
