@@ -7,8 +7,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from orchestrator import errors
-from orchestrator.errors import EffectFailed, ModelError, ModelUnavailable
+from orchestrator.errors import EffectFailed, InvalidUpdate, ModelError, ModelUnavailable
+from orchestrator.jsontypes import cleaned
 from orchestrator.kernel.ledger import LASTING
 from orchestrator.kernel.records import EffectSettled
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import Retry, Usage
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectClass, EffectKind
+    from orchestrator.kernel.token import Activation
 
 T = TypeVar("T")
 
@@ -115,3 +119,27 @@ def result_of(settled: EffectSettled | None, effect: Effect[T]) -> T:
             raised.retry_after = error.retry_after
         raise raised
     raise EffectFailed(f"{effect.name}: {error.message}", type=error.type)
+
+
+def said_around(activation: Activation, attribute: str) -> Any:
+    """What the node, or the nearest subgraph node around it, says that it uses; None if none of them does."""
+    at: Activation | None = activation
+    while at is not None:
+        graph = at.frame.plan.graph
+        found = None if graph is None else getattr(graph.nodes[at.node], attribute)
+        if found is not None:
+            return found
+        at = at.frame.parent
+    return None
+
+
+def plain(what: str, value: Any) -> Any:
+    """A value as JSON.
+
+    Raises:
+        InvalidUpdate: it has no JSON form.
+    """
+    try:
+        return cleaned(to_jsonable_python(cleaned(value)))
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise InvalidUpdate(f"{what} have no JSON form, and are journaled: {error}") from None

@@ -23,6 +23,7 @@ from orchestrator.errors import (
     StoreError,
 )
 from orchestrator.executor.asking import answer_to, make_question, passed_on
+from orchestrator.executor.effect import plain
 from orchestrator.executor.effects import Ledger
 from orchestrator.executor.failing import ended_badly, failure_of, taken_somewhere
 from orchestrator.executor.nesting import faulted, subgraph_step
@@ -108,13 +109,13 @@ class StepContext(Context[Any]):
 
     @property
     def model(self) -> Model:
-        from orchestrator.executor.calls import model_for
+        from orchestrator.executor.model_calls import model_for
 
         return model_for(self)
 
     @property
     def models(self) -> Mapping[str, Model]:
-        from orchestrator.executor.calls import models_for
+        from orchestrator.executor.model_calls import models_for
 
         return models_for(self)
 
@@ -161,8 +162,6 @@ class StepContext(Context[Any]):
         schema: Mapping[str, object] | None = None,
         deadline: float | None = None,
     ) -> Any:
-        from orchestrator.executor.calls import plain
-
         self.go_on()
         shown_with: dict[str, object] = plain("the payload of a question", dict(payload or {}))
         prompt = storable(prompt)

@@ -1,0 +1,211 @@
+"""Models as a node has them: every call an effect, every piece of a reply told to who watches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import ModelError
+from orchestrator.executor.effect import Effect, plain, said_around, witness
+from orchestrator.jsontypes import digest
+from orchestrator.models.base import (
+    Model,
+    ModelEvent,
+    ModelRequest,
+    Output,
+    ToolLike,
+    bare,
+    calling_key,
+    calling_node,
+    closing,
+)
+from orchestrator.models.messages import Message, Reply
+
+if TYPE_CHECKING:
+    from orchestrator.executor.stepping import StepContext
+    from orchestrator.kernel.machine import Machine
+
+
+def model_for(context: StepContext) -> Model:
+    """The model of a step, its calls journaled.
+
+    Raises:
+        GraphUnknown: the executor was given none, or none of that name.
+    """
+    given = context.live.given
+    name = said_around(context.activation, "model")
+    model = given.model if name is None else given.models.get(name)
+    if model is None:
+        raise given.no_model(context.node, name)
+    return LedgeredModel(context, model)
+
+
+class _Models(Mapping[str, Model]):
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+
+    def __getitem__(self, name: str) -> Model:
+        return LedgeredModel(self._context, self._context.live.given.models[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._context.live.given.models)
+
+    def __len__(self) -> int:
+        return len(self._context.live.given.models)
+
+
+def models_for(context: StepContext) -> Mapping[str, Model]:
+    """All named models, their calls journaled."""
+    return _Models(context)
+
+
+class LedgeredModel:
+    """A model whose calls go through the ledger of one step."""
+
+    def __init__(self, context: StepContext, model: Model) -> None:
+        self._context, self._model = context, model
+
+    @property
+    def name(self) -> str:
+        """The name of the model behind it."""
+        return self._model.name
+
+    async def complete(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> Reply:
+        """See `Model.complete`."""
+        request = ModelRequest.of(messages, tools, output, task=task, options=options)
+        # The schema stands for the class: whether the text fits it is found out after the reply was journaled,
+        # so that a reply that does not fit is paid for once.
+        reply = await self._context.ledger.perform(self._effect(request))
+        return request.parse(reply)
+
+    def stream(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> AsyncIterator[ModelEvent]:
+        """See `Model.stream`. Every piece of text is also a live event, `token`. A replay gives the reply only."""
+        events = self._stream(ModelRequest.of(messages, tools, output, task=task, options=options))
+        self._context.ledger.reads(events.aclose)
+        return events
+
+    async def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        effect = self._effect(request)
+        ledger = self._context.ledger
+        settled, ticket = await ledger.begin(effect)
+        reply: Reply | None = None
+        shown = False
+        while ticket is not None and reply is None:
+            try:
+                ledger.read_here(ticket)
+                watching = witness.get()
+                self._called(ticket.key)
+                source = self._pieces(request) if watching is None else _once(watching.call(effect, ticket.key))
+                async with closing(source) as events:  # also when the node stops reading
+                    async for event in events:
+                        calling_key.set(None)  # it was sent; what the reader does meanwhile is no part of this call
+                        self._tell(event)
+                        if event.reply is None:
+                            shown = True
+                            yield event
+                        else:
+                            reply = event.reply
+                if reply is None:
+                    raise self._no_reply()
+                reply = ledger.end(ticket, effect, bare(reply))
+            except GeneratorExit:
+                ledger.put_down(ticket)
+                raise
+            except BaseException as error:
+                # What the node has read of a reply cannot be taken back: then the next try is a matter of its step.
+                if not ledger.broke(ticket, error, None if shown else effect):
+                    raise
+            finally:
+                calling_key.set(None)
+            if reply is None:
+                ticket = await ledger.once_more(effect, ticket)
+        yield ModelEvent(reply=request.parse(ledger.known(settled, effect) if reply is None else reply))
+
+    def _called(self, key: str) -> None:
+        calling_node.set(self._context.node)
+        calling_key.set(key)
+
+    def _effect(self, request: ModelRequest) -> Effect[Reply]:
+        machine = self._context.live.machine
+        asked = plain(f"the request to model {self.name!r}", request.data())
+
+        async def run(key: str) -> Reply:
+            self._called(key)
+            try:
+                # Who watches a run wants to see a reply come, whether or not the node does.
+                watched = self._context.live.watchers and getattr(self._model, "streams", False)
+                return bare(await (self._watched(request) if watched else self._whole(request)))
+            finally:
+                calling_key.set(None)
+
+        return Effect(
+            kind="model",
+            name=self.name,
+            effect="idempotent",
+            request=asked,
+            stored=lambda: _shortened(asked, machine),
+            run=run,
+            encode=lambda reply: reply.data(),
+            decode=Reply.model_validate,
+            usage=lambda reply: reply.usage,
+            retry=getattr(self._model, "retry", None),
+        )
+
+    async def _whole(self, request: ModelRequest) -> Reply:
+        return await self._model.complete(
+            request.messages, request.tools, request.output, task=request.task, **request.options
+        )
+
+    def _pieces(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        return self._model.stream(request.messages, request.tools, request.output, task=request.task, **request.options)
+
+    async def _watched(self, request: ModelRequest) -> Reply:
+        reply: Reply | None = None
+        async with closing(self._pieces(request)) as events:
+            async for event in events:
+                self._tell(event)
+                reply = event.reply or reply
+        if reply is None:
+            raise self._no_reply()
+        return reply
+
+    def _tell(self, event: ModelEvent) -> None:
+        """Show a piece of a reply to who watches."""
+        if event.reasoning:
+            self._context.tell("token", text=event.text, reasoning=event.reasoning)
+        elif event.text:
+            self._context.tell("token", text=event.text)
+
+    def _no_reply(self) -> ModelError:
+        return ModelError(f"model {self.name!r} ended its stream without a whole reply")
+
+
+async def _once(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
+    yield ModelEvent(reply=await reply)
+
+
+def _shortened(request: dict[str, Any], machine: Machine) -> dict[str, object]:
+    """The request with references in place of the messages that the journal has already."""
+    seen: set[str] = set()
+    messages: list[dict[str, object]] = []
+    for message in request["messages"]:
+        name = digest(message)
+        messages.append({"ref": name} if name in seen or machine.knows_message(name) else {**message, "digest": name})
+        seen.add(name)
+    return {**request, "messages": messages}
