@@ -7,6 +7,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.models.servers"]
+"""Here, so that all tests share one definition: else each folder's would start servers of its own."""
+
 # How quick a machine is, and what else it does just now, is no fault of what is tested.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

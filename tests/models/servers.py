@@ -1,0 +1,48 @@
+"""Servers of others that speak chat completions, as fixtures: started once, and where a test first asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.models import aimock as aimock_
+
+if TYPE_CHECKING:
+    from llmock.testing import LLMockServer
+
+
+@pytest.fixture(scope="session")
+def llmock_server() -> Iterator[LLMockServer]:
+    """A fake OpenAI server that others wrote, on a free port of 127.0.0.1."""
+    from llmock.testing import LLMockServer  # not at the top: most tests have no use for it
+
+    with LLMockServer(host="127.0.0.1") as server:
+        yield server
+
+
+@pytest.fixture
+def server(llmock_server: LLMockServer) -> Iterator[LLMockServer]:
+    """The same server, which has forgotten what other tests did with it."""
+    llmock_server.state.reset()
+    yield llmock_server
+    llmock_server.state.reset()
+
+
+@pytest.fixture(scope="session")
+def aimock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[aimock_.AIMock]:
+    """Another one, which says what fixtures tell it."""
+    command = aimock_.command()
+    if command is None:
+        pytest.skip("aimock, or node, is not there: npm install @copilotkit/aimock, and set AIMOCK to its path")
+    with aimock_.running(command, tmp_path_factory.mktemp("aimock")) as server:
+        yield server
+
+
+@pytest.fixture
+def aimock(aimock_server: aimock_.AIMock) -> Iterator[aimock_.AIMock]:
+    """The same server, which knows nothing yet."""
+    aimock_server.reset()
+    yield aimock_server
+    aimock_server.reset()
