@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from time import process_time
 from typing import Any
 
 import pytest
@@ -150,6 +152,7 @@ def test_plans_go_with_the_calls_behind_them(text: str, thoughts: list[str]) -> 
         ("#E1 = f[#E2]\n#E2 = f[#E1]\n#E3 = f[#E2]", "#E1, #E2 need each other in a circle"),
         ("#E1 = f[#E2]", "#E1 uses #E2, which is not in the plan"),
         ("#E1 = f[#E10]", "#E1 uses #E10, which is not in the plan"),
+        ("".join(f"#E{number} = f[x]\n" for number in range(301)), "it has more than 300 calls: plan fewer"),
         ("#E1 = f[#E2]\n#E3 = f[#E3]", "#E1 uses #E2, which is not in the plan; #E3 uses itself"),
     ],
 )
@@ -159,6 +162,37 @@ def test_what_cannot_be_used_is_said_in_full(text: str, words: str) -> None:
 
 def test_a_fault_in_one_call_is_no_fault_of_those_that_use_it() -> None:
     assert fault("#E1 = f[x\n#E2 = f[#E1]").count("#E") == 2  # itself, and the form to write
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "#E1 = ",
+        '"a\\\\',
+        "a_",
+        "*",
+        " ",
+        "[]",
+        "#E1 = f[",
+        '{"a":',
+        "Plan: x ",
+        "```\n",
+        "'",
+        "E1 ",
+        "<think>",
+        "- ",
+        "#E1 = f[\n",
+    ],
+)
+def test_reading_takes_time_in_proportion(part: str) -> None:
+    def took(times: int) -> float:
+        began = process_time()
+        for text in (part * times, f"#E1 = f[{part * times}", f"{part * times}#E1 = f[x]"):
+            with suppress(PlanFault):
+                read_blueprint(text)
+        return process_time() - began
+
+    assert took(4000) < 40 * took(400) + 0.2  # ten times the text
 
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,7}", fullmatch=True)

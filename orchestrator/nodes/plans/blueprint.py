@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator
-from itertools import accumulate
+from graphlib import CycleError, TopologicalSorter
+from itertools import accumulate, islice
 
 from pydantic import BaseModel, ConfigDict
 
@@ -25,6 +26,9 @@ from orchestrator.nodes.plans import PlanFault
 
 REFERENCE = re.compile(r"#E([0-9]+)(?![0-9A-Za-z_])", re.IGNORECASE)
 """A place where evidence is put in. The whole number counts: `#E1` is no part of `#E10`."""
+
+MOST_CALLS = 300
+"""Calls of the longest plan that is read."""
 
 
 class PlannedCall(BaseModel):
@@ -49,7 +53,7 @@ class PlannedCall(BaseModel):
         return f"{self.tool}[{self.input}]" if self.tool else self.input
 
 
-_BEGIN = r"^[ \t>•*+-]*(?:\(?[0-9]{1,3}[.):][ \t]*)?(?:\#{2,}[ \t]+)?[*_`]*"
+_BEGIN = r"^[ \t>•*+-]*+(?:\(?[0-9]{1,3}[.):][ \t]*)?+(?:\#{2,}[ \t]++)?+[*_`]*+"
 _PLAN = r"(?:\#?[ \t]*plan[ \t]*(?:step)?[ \t]*\#?[ \t]*[0-9]*|step[ \t]*\#?[ \t]*[0-9]+)[*_`]*[ \t]*[:：][*_`]*"
 _EVIDENCE = r"\#[ \t]?E[ \t]?0*(?P<{}>[0-9]+)[*_`]*[ \t]*(?::=|=>|->|→|[=:：])[*`]*"
 _NAME = r"[^\W\d][\w.-]*"
@@ -66,8 +70,8 @@ _another = re.compile(rf"[ \t]*(?:[+,;&|]|and\b|then\b)[ \t]*{_NAME}\[", re.IGNO
 _end = re.compile(r"<\s*/?\s*end[ _-]?of[ _-]?plan\s*/?\s*>", re.IGNORECASE)
 _thinking = re.compile(r"\A\s*<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _fence = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
-_token = re.compile(rf'"(?:[^"\\]|\\.)*"|{REFERENCE.pattern}', re.IGNORECASE | re.DOTALL)
-_quotes = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_token = re.compile(rf'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}', re.IGNORECASE | re.DOTALL)
+_quotes = re.compile(r'"(?:[^"\\\n]|\\.)*+(?:(?P<closed>")|\\?$)', re.MULTILINE)
 _decoder = json.JSONDecoder()
 _PAIRS = {"[": "]", "(": ")"}
 _FORM = "write 'Plan: ' and what is done, and on the next line '#E1 = tool[input]'"
@@ -77,13 +81,15 @@ def read_blueprint(text: str) -> list[PlannedCall]:
     """The calls of a plan, in the order in which they are written.
 
     Raises:
-        PlanFault: there is none, one cannot be read, an id is there twice, or an input uses what is not in the plan
-            or what needs the call itself. Says everything that is wrong.
+        PlanFault: there is none or far too many, one cannot be read, an id is there twice, or an input uses what is
+            not in the plan or what needs the call itself. Says everything that is wrong.
     """
     end = _end.search(text)
     text = _thinking.sub("", text[: end.start()] if end is not None else text, count=1)
     broken: dict[str, str] = {}
-    calls = list(_calls(_fence.sub("", text), broken))
+    calls = list(islice(_calls(_fence.sub("", text), broken), MOST_CALLS + 1))
+    if len(calls) > MOST_CALLS:
+        raise PlanFault(f"it has more than {MOST_CALLS} calls: plan fewer")
     faults = [f"#{name} {fault}" for name, fault in broken.items()]
     if not calls and not faults:
         faults.append(f"it has no call: {_FORM}")
@@ -122,6 +128,8 @@ def _calls(text: str, broken: dict[str, str]) -> Iterator[PlannedCall]:
             tool, given, after = _read_call(text, after)
         except PlanFault as fault:
             broken[name] = str(fault)
+            newline = text.find("\n", after)
+            after = len(text) if newline < 0 else newline
         else:
             thought = " ".join(thoughts).strip("*_` ")
             yield PlannedCall(id=name, needs=needs_of(given), thought=thought, tool=tool, input=given)
@@ -162,7 +170,7 @@ def _closing(text: str, opened: int, stop: int) -> int | None:
         except (ValueError, RecursionError):
             pass
     given = text[opened:stop]
-    for way in (_quotes.sub(lambda m: "E" * len(m[0]), given), given):
+    for way in (_quotes.sub(lambda m: "E" * len(m[0]) if m["closed"] else m[0], given), given):
         closed = _partner(way)
         if closed is not None:
             return opened + closed
@@ -196,11 +204,9 @@ def _wrong(calls: list[PlannedCall], broken: Collection[str]) -> Iterator[str]:
         for need in call.needs:
             if need not in known and need not in broken:
                 yield f"#{call.id} uses #{need}, which is not in the plan"
-    left = {name: {need for need in call.needs if need in known} for name, call in known.items()}
-    while ready := [name for name, needs in left.items() if not needs & left.keys()]:
-        for name in ready:
-            del left[name]
-    circle = [name for name in left if any(name in needs for needs in left.values())]
-    if circle:
-        names = ", ".join(f"#{name}" for name in circle)
+    try:
+        TopologicalSorter({name: [n for n in call.needs if n in known] for name, call in known.items()}).prepare()
+    except CycleError as error:
+        circle = set(error.args[1])
+        names = ", ".join(f"#{name}" for name in known if name in circle)
         yield f"{names} {'uses itself' if len(circle) == 1 else 'need each other in a circle'}"

@@ -26,11 +26,13 @@ Evidence: TypeAlias = Mapping[str, Step]
 _LONGEST = 20_000
 """Characters of the longest input that is looked at for JSON."""
 _DEEPEST = 20
-_bare = re.compile(rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|{REFERENCE.pattern}""", re.IGNORECASE | re.DOTALL)
+_bare = re.compile(
+    rf"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}""", re.IGNORECASE | re.DOTALL
+)
 _quote = re.compile(r"'(?P<single>[^'\n]*)'|`(?P<tick>[^`\n]*)`")
 _apart = re.compile(
     r"""
-    "(?:[^"\\]|\\.)*" | (?<![\w)\]])'[^'\n]*'(?=\s*(?:,|$))
+    "(?:[^"\\]|\\.){0,1000}+" | (?<![\w)\]])'[^'\n]{0,1000}+'(?=\s*(?:,|$))
   | (?P<open>[\[({]) | (?P<close>[\])}]) | (?P<comma>,)
     """,
     re.VERBOSE | re.DOTALL,
