@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
 from orchestrator.executor.children import child_id
@@ -15,6 +17,7 @@ from orchestrator.graph.limits import Usage
 from orchestrator.kernel.critical import Call, critical_path
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 from orchestrator.render import to_svg
+from orchestrator.stores import open_store
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
@@ -157,16 +160,24 @@ async def compare(
         InvalidInput: a graph does not take a question.
     """
     rows: list[Compared] = []
-    async with Executor(store, graphs=graphs, model=model, models=models or {}, tools=tools, deps=deps) as executor:
+    kept = open_store(store)
+    try:
         for graph in graphs:
-            run_id = await executor.submit(graph, question, labels=labels, approve=approve, limits=limits)
-            try:
-                run = await executor.wait(run_id)
-            except GraphUnknown:
-                raise
-            except OrchestratorError:  # the run says why
-                run = await executor.load(run_id)
-            rows.append(await _compared(executor, run))
+            # An executor for each: two settings of one strategy have the same name.
+            async with Executor(
+                kept, graphs=[graph], model=model, models=models or {}, tools=tools, deps=deps
+            ) as executor:
+                run_id = await executor.submit(graph, question, labels=labels, approve=approve, limits=limits)
+                try:
+                    run = await executor.wait(run_id)
+                except GraphUnknown:
+                    raise
+                except OrchestratorError:  # the run says why
+                    run = await executor.load(run_id)
+                rows.append(await _compared(executor, run))
+    finally:
+        with anyio.CancelScope(shield=True):
+            await kept.close()
     return Comparison(question, tuple(rows))
 
 

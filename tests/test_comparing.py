@@ -86,3 +86,15 @@ async def test_a_run_that_comes_to_nothing_is_a_row_too(tmp_path: Path) -> None:
     assert "<b>" not in found._repr_mimebundle_()["text/html"].split("<figure>")[0]
     with pytest.raises(GraphUnknown):
         await compare("Pay 5", [tool_user()])
+
+
+async def test_two_settings_of_one_strategy_are_compared(tmp_path: Path) -> None:
+    found = await compare(
+        "What is ((1+2)*3)+4?", [tool_user(max_steps=2), tool_user()], model=OfflineModel(), approve="none",
+        tools=tools_from_ref("arithmetic"), store=f"sqlite:///{tmp_path}/runs.db",
+    )  # fmt: skip
+    assert [(row.graph, row.run.status, row.answer) for row in found.rows] == [
+        ("tool_user", "exhausted", "9"),
+        ("tool_user", "completed", "13"),
+    ]
+    assert [file.name for file in found.save(tmp_path)] == ["tool_user.svg", "tool_user-2.svg", "comparison.json"]

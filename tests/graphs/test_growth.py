@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.benchmarks.strategies import TASKS, Task, bend, measure
@@ -38,3 +40,15 @@ def test_react_takes_a_round_for_each_step_and_one_to_answer_rewoo_takes_two(tas
         assert (react.rounds, rewoo.rounds) == (steps + 1, 2)
         assert react.answer == rewoo.answer
         assert react.tokens > rewoo.tokens
+
+
+def test_the_tables_of_the_page_are_about_what_is_measured() -> None:
+    """About: a reworded prompt is no reason to measure anew, another growth is."""
+    page = (Path(__file__).parents[2] / "docs" / "strategies" / "rewoo_and_react.md").read_text(encoding="utf-8")
+    for task in TASKS:
+        table = page.partition(f"| {task.name}: steps |")[2].partition("\n\n")[0]
+        row = [float(cell) for cell in table.split("\n| 8 |")[1].split("\n")[0].strip("| ").split("|")]
+        plain, told = (measure(task, 8, examples=examples) for examples in (False, True))
+        rounds, tokens = row[:2], [*row[2:4], *row[5:7]]
+        assert rounds == [cost.rounds for cost in plain]
+        assert tokens == pytest.approx([cost.tokens for cost in (*plain, *told)], rel=0.15)

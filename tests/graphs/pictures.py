@@ -1,0 +1,73 @@
+"""The pictures of the strategies in docs/pictures, each of a run. `python -m tests.graphs.pictures` draws them anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+
+from graphs import (
+    chat,
+    function_call,
+    function_call_agent,
+    plan_and_solve,
+    plan_and_solve_prompt,
+    react,
+    rewoo,
+    tool_user,
+)
+from orchestrator import Graph, OfflineModel, Run, ToolCall, tool
+from orchestrator.models.base import Model
+from orchestrator.render import to_svg
+from orchestrator.testing import ScriptedModel
+from orchestrator.tools import tools_from_ref
+
+PLACE = Path(__file__).parents[2] / "docs" / "pictures"
+SUM = "What is 20+(2*4)?"
+
+
+@tool(risk="read", effect="read")
+def get_current_weather(location: str) -> str:
+    """Get the current weather in a place."""
+    return {"Tokyo": "10", "Paris": "22"}[location]
+
+
+def weather() -> Model:
+    """Both cities are asked for at once."""
+    calls = [
+        ToolCall(id=f"call_{n}", name="get_current_weather", arguments=given, raw=json.dumps(given))
+        for n, given in enumerate([{"location": "Tokyo"}, {"location": "Paris"}])
+    ]
+    return ScriptedModel([calls, "10 degrees in Tokyo, 22 in Paris."])
+
+
+RUNS: dict[str, tuple[Graph, str, Callable[[], Model]]] = {
+    "tool_user": (tool_user.graph, SUM, OfflineModel),
+    "function_call": (function_call.graph, "What is the weather in Tokyo and Paris?", weather),
+    "function_call_agent": (function_call_agent.graph, "What is the weather in Tokyo and Paris?", weather),
+    "react": (react.graph, SUM, OfflineModel),
+    "chat": (chat.graph, "What is 2*4?", OfflineModel),
+    "plan_and_solve": (plan_and_solve.graph, SUM, OfflineModel),
+    "plan_and_solve_prompt": (plan_and_solve_prompt.graph, SUM, OfflineModel),
+    "rewoo": (rewoo.graph, "What is (3+4)*(10-2)?", OfflineModel),
+}
+
+
+async def run_of(name: str) -> Run:
+    """The run that the picture shows."""
+    graph, question, model = RUNS[name]
+    tools = [get_current_weather, *tools_from_ref("arithmetic")]
+    return await graph.run(question, model=model(), tools=tools, approve="none")
+
+
+async def main() -> None:
+    """Draw all."""
+    for name in RUNS:
+        run = await run_of(name)
+        (PLACE / f"{name}.svg").write_text(to_svg(run.definition, run).rstrip("\n") + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,104 @@
+"""docs/strategies says what the strategies are: pictures, options, commands and transcripts."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.app import run as command_line
+from orchestrator.cli.graphrefs import shipped
+from orchestrator.render import to_svg
+from tests.graphs.pictures import PLACE, RUNS, run_of
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "strategies"
+PAGES = sorted(DOCS.glob("*.md"))
+SHIPPED = shipped()
+
+
+def page(name: str) -> str:
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def words_of(svg: str) -> list[str]:
+    """What a picture says, wherever it stands: the layout is a matter of the program that was there."""
+    label = re.findall(r'aria-label="([^"]*)"', svg)[:1]
+    return [*label, *sorted(re.findall(r">([^<>]+)</(?:text|tspan|title)>", svg))]
+
+
+def test_every_strategy_has_a_page_and_a_picture() -> None:
+    assert set(SHIPPED) == set(RUNS)
+    assert {path.stem for path in PAGES} == {*SHIPPED, "README", "rewoo_and_react"}
+    for name in SHIPPED:
+        assert f"]({name}.md)" in page("README")
+        assert f"](../pictures/{name}.svg)" in page(name)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_picture_is_of_the_graph_as_it_is(name: str) -> None:
+    import anyio
+
+    run = anyio.run(run_of, name)
+    drawn = words_of((PLACE / f"{name}.svg").read_text(encoding="utf-8"))
+    assert drawn == words_of(to_svg(run.definition, run)), "draw anew: python -m tests.graphs.pictures"
+    assert len(drawn) > 5
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_options_are_those_of_the_builder(name: str) -> None:
+    """Each by its name and default, none besides."""
+    builder = getattr(importlib.import_module(f"graphs.{name}"), name)
+    table = page(name).partition("| option |")[2].partition("\n\n")[0]
+    told = {
+        option: default.strip().strip("`")
+        for options, default in re.findall(r"^\| (`[^|]*) \|([^|]*)\|", table, re.MULTILINE)
+        for option in re.findall(r"`(\w+)`", options)
+    }
+    parameters = inspect.signature(builder).parameters
+    assert told.keys() == parameters.keys()
+    for option, default in told.items():
+        if default != "this file's words":
+            assert ast.literal_eval(default) == parameters[option].default, option
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", SHIPPED)
+async def test_the_run_gives_what_the_page_shows(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page(name), re.DOTALL)
+    names: dict[str, Any] = {}
+    result = eval(compile(code, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    if result is not None:
+        await result
+    assert capsys.readouterr().out.rstrip() == shown.rstrip()
+
+
+def test_the_comparison_of_all_is_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ((command, shown),) = re.findall(
+        r"```console\n\$ orchestrator (.*?)\n```\n\n```text\n(.*?)```", page("README"), re.DOTALL
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("ORCHESTRATOR_MODEL", raising=False)
+    monkeypatch.delenv("ORCHESTRATOR_STORE", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', command)]
+    with pytest.raises(SystemExit) as exit_code:
+        command_line(words)
+    assert exit_code.value.code == 0
+    printed = [re.sub(r"\s+(\d+\.\d\d|seconds)$", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert printed == shown.splitlines()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / link).exists(), link
