@@ -199,6 +199,7 @@ async def test_it_comes_to_the_right_answer(peer: Peer, way: str, name: str) -> 
             assert run.status == "paused", run.error
             run = await executor.answer("r", run.waiting[0].id, words)
     assert (run.status, answer_of(run)) == ("completed", case.answer), run.error
+    results_in(run.values.get("messages", ()))  # what is sent is made whole where it is not: the run's own is too
     seen = peer.seen()
     alone = case.itself and not peer.scripted
     requests, calls = (1, 0) if alone else (len(case.replies), case.calls)

@@ -187,6 +187,14 @@ def test_calls_that_can_be_made_together_are_made_together_if_that_is_wished() -
     assert converse("(1 + 2) * (3 + 4)", parallel_tool_calls=True) == ("21", ["add", "add", "multiply"])
 
 
+@pytest.mark.parametrize("parallel", [None, True])
+@pytest.mark.parametrize(("question", "answer"), [("(0-(0+4))+(4-0)", "0"), ("100000*100000+1", "10000000001")])
+def test_a_call_is_known_by_its_numbers_in_their_order_and_whole_numbers_are_exact(
+    question: str, answer: str, parallel: bool | None
+) -> None:
+    assert converse(question, parallel_tool_calls=parallel)[0] == answer
+
+
 def test_tools_of_any_make_are_used() -> None:
     @tool(name="sum_of")
     def added(numbers: list[float]) -> str:

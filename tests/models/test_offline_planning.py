@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator import OfflineModel, Tool, Toolbox, tool
@@ -103,6 +103,11 @@ def test_a_call_is_planned_for_each_operation_before_anything_is_worked_out() ->
 
 @quick
 @given(expressions("+ - *", powers=False, decimals=False), st.sampled_from((1, -1)))
+@example("1 - (0 - (0 - 0))", 1)  # calls that are different ones in the plan, and the same one when they are made
+@example("(2 - 2) * 7 + 0 * 7 + 5", 1)
+@example("5 + (0 * 7 + (2 - 2) * 7)", -1)
+@example("(0 - (0 + 4)) + (4 - 0)", 1)  # the same numbers the other way round
+@example("100000 * 100000 + 1", 1)  # nearly the same number before and after
 def test_what_is_planned_comes_to_the_value(text: str, order: int) -> None:
     assert carried_out(f"What is {text}?", order=order)[0] == str(known(text).numerator)
 

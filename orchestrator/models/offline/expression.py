@@ -166,7 +166,9 @@ def advanced(term: Term, asked: Term | None, found: Fraction) -> Term:
 
 
 def near(one: Fraction, other: Fraction) -> bool:
-    """Whether two numbers are the same but for the rounding of floating point."""
+    """Whether two numbers are the same but for the rounding of floating point; whole ones are not rounded."""
+    if one.denominator == other.denominator == 1 and max(abs(one), abs(other)) < 2**53:
+        return one == other
     return abs(one - other) <= abs(other) * Fraction(1, 10**9)
 
 

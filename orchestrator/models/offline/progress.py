@@ -52,17 +52,22 @@ def found_in(term: Term, step: Mapping[str, Any]) -> Fraction:
 
 def after_call(term: Term, call: ToolCall | None, found: Fraction) -> Term:
     """The term after a call: the operation on the call's numbers, if it is there, has this value."""
-    given = [number_in(value) for value in (call.arguments or {}).values()] if call is not None else []
-    if len(given) == 1 and call is not None:
-        value = next(iter((call.arguments or {}).values()))
-        given = [number_in(item) for item in value] if isinstance(value, list) else given
-    for operation in ready(term):
-        numbers = [number.value for number in (operation.left, operation.right) if isinstance(number, Number)]
-        if call is not None and [n for n in given if n is not None] in (numbers, numbers[::-1]):
-            offer = Offer(call.name, "", None)
-            if choose(term, operation, [offer]) is not None or len(list(ready(term))) == 1:
-                return all_equal(term, operation, Number(found))
+    numbers = given_to(call.arguments or {}) if call is not None else []
+    for order in (numbers, numbers[::-1]):  # a tool may name the second number first, but most do not
+        for operation in ready(term):
+            if call is not None and order == [operation.left, operation.right]:
+                offer = Offer(call.name, "", None)
+                if choose(term, operation, [offer]) is not None or len(list(ready(term))) == 1:
+                    return all_equal(term, operation, Number(found))
     return advanced(term, None, found)
+
+
+def given_to(args: Mapping[str, Any]) -> list[Term]:
+    """The numbers in the arguments of a call: each is one, or a single one is a list of them."""
+    values = list(args.values())
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    return [Number(number) for number in map(number_in, values) if number is not None]
 
 
 def all_equal(term: Term, operation: Operation, by: Number) -> Term:
