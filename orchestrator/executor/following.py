@@ -44,6 +44,7 @@ class Seen:
         self._ahead: deque[Record] = deque()
         self._watched: tuple[LiveRun, Watcher] | None = None
         self._over = False
+        self._woken = anyio.Event()
 
     def __aiter__(self) -> Seen:
         return self
@@ -100,7 +101,25 @@ class Seen:
             info = await self._host.store.info(self._run_id)
             self._over = info.status in FINAL and info.head <= self._after
             if not self._over and self._host.live.get(self._run_id) is None:
-                await anyio.sleep(_FOLLOW)
+                await self._doze()
+
+    async def _doze(self) -> None:
+        """Wait a little; whoever takes the run up here ends it, so that nothing that he tells is missed."""
+        dozing = self._host.dozing.setdefault(self._run_id, set())
+        dozing.add(self)
+        self._woken = anyio.Event()
+        try:
+            with anyio.move_on_after(_FOLLOW):
+                await self._woken.wait()
+        finally:
+            dozing.discard(self)
+            if not dozing and self._host.dozing.get(self._run_id) is dozing:
+                del self._host.dozing[self._run_id]
+
+    def wake(self) -> None:
+        """The run was taken up here, and nothing is done in it yet."""
+        self._join()
+        self._woken.set()
 
 
 class Events(AsyncIterator[Event]):

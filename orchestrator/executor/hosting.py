@@ -27,6 +27,7 @@ from orchestrator.stores.base import RunInfo
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from orchestrator.executor.following import Seen
     from orchestrator.executor.resolve import Given
     from orchestrator.graph.limits import Limits
     from orchestrator.jsontypes import JsonObject
@@ -46,6 +47,8 @@ class Host:
         self.live: dict[str, LiveRun] = {}
         self.faults: dict[str, BaseException] = {}
         """Why runs that nobody awaits were given up."""
+        self.dozing: dict[str, set[Seen]] = {}
+        """Who follows runs that nobody drives here."""
         self.tasks: TaskGroup | None = None
         self.fatal: SystemExit | None = None
         """What a run that nobody awaits wants the process to end with."""
@@ -256,6 +259,8 @@ class Host:
         self.live[live.run_id] = live
         self.faults.pop(live.run_id, None)
         self._some.set()
+        for follower in tuple(self.dozing.get(live.run_id, ())):
+            follower.wake()
         return live
 
     async def _drop(self, run_id: str, token: str) -> None:

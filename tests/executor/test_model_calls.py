@@ -18,7 +18,7 @@ from orchestrator import Context, Executor, Graph, Limits, OpenAIModel, Retry, a
 from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.executor import Event
 from orchestrator.models import Fallback, Price, with_middleware
-from orchestrator.nodes import Subgraph
+from orchestrator.nodes import Ask, Subgraph
 from tests.begun import Begun
 from tests.models.wire import Raw, Seen, chunk, refused, said, served, streamed, told
 
@@ -29,6 +29,10 @@ QUICK = Retry(attempts=3, wait=0.01)
 
 class Talk(BaseModel):
     said: Annotated[list[str], append] = []
+
+
+class Asked(Talk):
+    reply: str = ""
 
 
 @node
@@ -44,7 +48,8 @@ async def sorry(ctx: Context) -> dict[str, str]:
 
 
 def graph(nodes: dict[str, Any] | None = None, edges: str = "START -> talk -> END", **fields: Any) -> Graph:
-    return Graph(name="talk", state=Talk, nodes=nodes or {"talk": talk}, edges=edges, output="said", **fields)
+    nodes = nodes or {"talk": talk}
+    return Graph(**{"name": "talk", "state": Talk, "nodes": nodes, "edges": edges, "output": "said", **fields})
 
 
 class Outer(BaseModel):
@@ -360,6 +365,25 @@ async def test_who_watches_sees_tokens_also_where_the_node_waits_for_the_whole()
             assert "token" not in [event.type for event in await journal(executor)]
             await executor.start(graph(), {})
     assert [seen.body.get("stream", False) for seen in wire.seen] == [True, True, False, False]
+
+
+async def test_who_follows_a_run_that_waits_sees_the_first_token_after_the_answer() -> None:
+    asked = graph({"ask": Ask(prompt="?", answer="reply"), "talk": talk}, "START -> ask -> talk -> END", state=Asked)
+    with served(told("Hello"), told("you")) as wire:
+        async with model_at(wire.url) as model, Executor(model=model) as executor:
+            run = await executor.start(asked, {}, run_id="r")
+            tokens: list[str] = []
+
+            async def follow() -> None:
+                async for event in executor.events("r", follow=True):
+                    if event.type == "token":
+                        tokens.append(str(event.data["text"]))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(follow)
+                await anyio.sleep(0.05)
+                await executor.answer("r", run.waiting[0].id, "go on")
+    assert tokens == [*"Helloyou"]
 
 
 async def test_a_node_that_reads_a_stream_gets_another_try_only_before_the_first_piece() -> None:
