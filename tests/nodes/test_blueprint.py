@@ -182,17 +182,37 @@ def test_a_fault_in_one_call_is_no_fault_of_those_that_use_it() -> None:
         "<think>",
         "- ",
         "#E1 = f[\n",
+        "\t",
+        "#",
+        "<",
+        "0",
+        '\\"',
+        "#E0",
+        "plan ",
+        "#E1 = a",
+        "x #E1 = f[\n",
+        "x #E1 = f[x] `\n",
     ],
 )
 def test_reading_takes_time_in_proportion(part: str) -> None:
-    def took(times: int) -> float:
+    def took(length: int) -> float:
+        many = part * (length // len(part))
         began = process_time()
-        for text in (part * times, f"#E1 = f[{part * times}", f"{part * times}#E1 = f[x]"):
+        for form in ("{}", "#E1 = f[{}", "{}#E1 = f[x]", "#E1 = f[x]\n{}", "plan{}x", "<{}x", "#E{}x", "#E1 = f {}x"):
             with suppress(PlanFault):
-                read_blueprint(text)
+                read_blueprint(form.format(many))
         return process_time() - began
 
-    assert took(4000) < 40 * took(400) + 0.2  # ten times the text
+    assert took(20_000) < 3 * took(10_000) + 0.1
+
+
+def test_a_plan_without_end_is_not_read_and_its_faults_are_not_all_told() -> None:
+    assert fault("#E1 = f[" + "x" * 100_000 + "]") == (
+        "it has more than 100000 characters: plan fewer calls, with shorter inputs"
+    )
+    assert calls("<think>" + "x" * 100_000 + "</think>#E1 = f[x]") == [("E1", "f", "x")]
+    many = fault("".join(f"#E{number} = f[\n" for number in range(5000)))
+    assert (len(many) < 5000, many.endswith("; 4980 more faults like these")) == (True, True)
 
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,7}", fullmatch=True)

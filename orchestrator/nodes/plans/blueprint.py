@@ -24,11 +24,15 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.nodes.plans import PlanFault
 
-REFERENCE = re.compile(r"#E([0-9]+)(?![0-9A-Za-z_])", re.IGNORECASE)
+REFERENCE = re.compile(r"#E([0-9]++)(?![0-9A-Za-z_])", re.IGNORECASE)
 """A place where evidence is put in. The whole number counts: `#E1` is no part of `#E10`."""
 
 MOST_CALLS = 300
 """Calls of the longest plan that is read."""
+LONGEST = 100_000
+"""Its characters."""
+_TOLD = 20
+"""Faults of a plan that are told."""
 
 
 class PlannedCall(BaseModel):
@@ -53,22 +57,27 @@ class PlannedCall(BaseModel):
         return f"{self.tool}[{self.input}]" if self.tool else self.input
 
 
-_BEGIN = r"^[ \t>•*+-]*+(?:\(?[0-9]{1,3}[.):][ \t]*)?+(?:\#{2,}[ \t]++)?+[*_`]*+"
-_PLAN = r"(?:\#?[ \t]*plan[ \t]*(?:step)?[ \t]*\#?[ \t]*[0-9]*|step[ \t]*\#?[ \t]*[0-9]+)[*_`]*[ \t]*[:：][*_`]*"
-_EVIDENCE = r"\#[ \t]?E[ \t]?0*(?P<{}>[0-9]+)[*_`]*[ \t]*(?::=|=>|->|→|[=:：])[*`]*"
-_NAME = r"[^\W\d][\w.-]*"
+# Repetitions are possessive: each of these patterns looks at a character a fixed number of times at most.
+_BEGIN = r"^[ \t>•*+-]*+(?:\(?[0-9]{1,3}[.):][ \t]*+)?+(?:\#{2,}+[ \t]++)?+[*_`]*+"
+_PLAN = (
+    r"(?:\#?[ \t]*+plan[ \t]*+(?:step)?[ \t]*+\#?[ \t]*+[0-9]*+|step[ \t]*+\#?[ \t]*+[0-9]++)"
+    r"[*_`]*+[ \t]*+[:：][*_`]*+"
+)
+_EVIDENCE = r"\#[ \t]?E[ \t]?(?P<{}>[0-9]++)[*_`]*+[ \t]*+(?::=|=>|->|→|[=:：])[*`]*+"
+_NAME = r"[^\W\d][\w.-]*+"
 
 _head = re.compile(
     rf"{_BEGIN}(?:(?P<plan>{_PLAN})|{_EVIDENCE.format('first')})"
-    rf"|{_EVIDENCE.format('later')}(?=[ \t]*[*`]*{_NAME}[*`]*[\[(])",
+    rf"|{_EVIDENCE.format('later')}(?=[ \t]*+[*`]*+{_NAME}[*`]*+[\[(])",
     re.IGNORECASE | re.MULTILINE,
 )
 """Where a plan or a call begins: at the start of a line, and a call also within one if it has its brackets."""
-_line_head = re.compile(rf"{_BEGIN}(?:{_PLAN}|{_EVIDENCE.format('number')})", re.IGNORECASE | re.MULTILINE)
-_call = re.compile(rf"[ \t]*[*`]*(?P<tool>{_NAME}(?:[*`]*(?=[\[(])|(?:[ ]+[\w.-]+)*[*`]*[ \t]*(?=\[)))(?P<open>[\[(])")
-_another = re.compile(rf"[ \t]*(?:[+,;&|]|and\b|then\b)[ \t]*{_NAME}\[", re.IGNORECASE)
-_end = re.compile(r"<\s*/?\s*end[ _-]?of[ _-]?plan\s*/?\s*>", re.IGNORECASE)
-_thinking = re.compile(r"\A\s*<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_call = re.compile(
+    rf"[ \t]*+[*`]*+(?P<tool>{_NAME}(?:[*`]*+(?=[\[(])|(?:[ ]++[\w.-]++)*+[*`]*+[ \t]*+(?=\[)))(?P<open>[\[(])"
+)
+_another = re.compile(rf"[ \t]*+(?:[+,;&|]|and\b|then\b)[ \t]*+{_NAME}\[", re.IGNORECASE)
+_end = re.compile(r"<\s*+/?\s*+end[ _-]?of[ _-]?plan\s*+/?\s*+>", re.IGNORECASE)
+_thinking = re.compile(r"\A\s*+<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _fence = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _token = re.compile(rf'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}', re.IGNORECASE | re.DOTALL)
 _quotes = re.compile(r'"(?:[^"\\\n]|\\.)*+(?:(?P<closed>")|\\?$)', re.MULTILINE)
@@ -82,10 +91,12 @@ def read_blueprint(text: str) -> list[PlannedCall]:
 
     Raises:
         PlanFault: there is none or far too many, one cannot be read, an id is there twice, or an input uses what is
-            not in the plan or what needs the call itself. Says everything that is wrong.
+            not in the plan or what needs the call itself. Says all that is wrong, but for the end of a long list.
     """
     end = _end.search(text)
     text = _thinking.sub("", text[: end.start()] if end is not None else text, count=1)
+    if len(text) > LONGEST:
+        raise PlanFault(f"it has more than {LONGEST} characters: plan fewer calls, with shorter inputs")
     broken: dict[str, str] = {}
     calls = list(islice(_calls(_fence.sub("", text), broken), MOST_CALLS + 1))
     if len(calls) > MOST_CALLS:
@@ -95,7 +106,8 @@ def read_blueprint(text: str) -> list[PlannedCall]:
         faults.append(f"it has no call: {_FORM}")
     faults += _wrong(calls, broken.keys())
     if faults:
-        raise PlanFault("; ".join(faults))
+        more = [f"{len(faults) - _TOLD} more faults like these"] if len(faults) > _TOLD else []
+        raise PlanFault("; ".join(faults[:_TOLD] + more))
     return calls
 
 
@@ -139,7 +151,7 @@ def _calls(text: str, broken: dict[str, str]) -> Iterator[PlannedCall]:
 
 def _read_call(text: str, start: int) -> tuple[str, str, int]:
     """Tool, input, and where the call ends."""
-    following = _line_head.search(text, start)
+    following = _head.search(text, start)
     stop = following.start() if following is not None else len(text)
     line_end = min((place for place in (text.find("\n", start), stop) if place >= 0), default=stop)
     match = _call.match(text, start, stop)
@@ -185,9 +197,7 @@ def _partner(text: str) -> int | None:
     place = next((place for place, depth in enumerate(depths) if depth == 0), None)
     if place is None:
         return None
-    line = text[place + 1 :].partition("\n")[0]
-    inline = _head.search(line)
-    line = line[: inline.start() if inline is not None else None].rstrip()
+    line = text[place + 1 :].partition("\n")[0].rstrip()
     if line.endswith(close) and line.count(close) > line.count(begin):  # of `[a ] b]` the last one
         return place + len(line)
     return place
