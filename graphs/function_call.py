@@ -138,7 +138,7 @@ def function_call(
         },
         edges=EDGES,
         output="result",
-        limits=Limits(visits={"respond": 1}),
+        limits=Limits(steps=None, visits={"respond": 1}),
     )
 
 

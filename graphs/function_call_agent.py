@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from graphs.function_call import one_call
-from orchestrator import Graph, Retry, node
+from orchestrator import Graph, Limits, Retry, node
 from orchestrator.nodes import ITEM, CallProtocol, Observe, Respond, Subgraph
 from orchestrator.tools import Risk
 
@@ -55,7 +55,7 @@ def function_call_agent(
     A tool that ends the work (`ends=True`) gives the answer itself.
 
     Args:
-        max_retries: rounds of calls after which the run fails with a `ValueError`.
+        max_retries: rounds after which the run fails with a `ValueError`; the one that answers is counted too.
         system: what the model is told about its part.
         protocol: how the model calls tools: by itself, or in text of some form.
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
@@ -90,6 +90,7 @@ def function_call_agent(
         },
         edges=EDGES,
         output="answer",
+        limits=Limits(steps=10_000 * max_retries),  # room for as many calls as a reply can hold
     )
 
 

@@ -32,6 +32,11 @@ SYSTEM_AT_THE_END = """\
 You looked into a question step by step, and there is no room for further steps. Give the final answer now, from what \
 was found out so far, and say so if it does not suffice. You cannot call any tool."""
 
+LAST_ACTION = """\
+Write the answer as it is, or as the one action that is left, Action: Finish[the final answer]:
+
+{tools}"""
+
 
 class ReactState(Respond.State, Observe.State):
     """Inherits `question`, `messages` (thoughts, actions and observations), `pending`, `answer` and `rounds`."""
@@ -48,6 +53,7 @@ EDGES = """
 WHEN_SPENT = """
     *       -> conclude : exhausted
     conclude -> END
+    conclude -> END : error
 """
 
 
@@ -67,10 +73,12 @@ def react(
     """The strategy as a graph: give it a question, a model and tools. Its output is the answer, a text.
 
     The calls of one reply are made at the same time, each with a confirmation of its own. A tool that ends the work
-    (`ends=True`) gives the answer itself. After `max_steps` rounds of calls, or `max_seconds` seconds alive, the run's
-    status is `exhausted`, and its output is empty, or what `last_answer` gave.
+    (`ends=True`) gives the answer itself. After `max_steps` rounds, or `max_seconds` seconds alive, the run's status is
+    `exhausted`, and its output is empty, or what `last_answer` gave.
 
     Args:
+        max_steps: rounds of thinking; the one that answers is counted too.
+        max_seconds: seconds alive, all rounds together; None: no bound.
         protocol: how the model calls tools: by itself, or in text; `bracket` is the form of the paper, with
             `Action: tool[input]` and `Action: Finish[answer]`.
         system: what the model is told about its part; None: this file's words for the protocol.
@@ -81,7 +89,8 @@ def react(
             A tool that fails is always told to the model.
         retries: how often in one step the model is told that its reply could not be used (it has no thought, its
             action cannot be read, or is of an unknown tool).
-        last_answer: when steps or seconds are spent, ask the model for an answer from what it knows by then.
+        last_answer: when steps or seconds are spent, ask the model for an answer from what it knows by then. If it
+            gives none the output is empty; a limit is no failure.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
 
     Raises:
@@ -109,7 +118,13 @@ def react(
     edges = EDGES
     if last_answer:
         nodes["conclude"] = Respond(
-            system=SYSTEM_AT_THE_END, question="question", protocol=protocol, tools_offered=False, retry=Retry()
+            system=SYSTEM_AT_THE_END,
+            question="question",
+            protocol=protocol,
+            tools_prompt=LAST_ACTION if in_words else None,
+            finish="Finish" if in_words else "",
+            tools_offered=False,
+            retry=Retry(),
         )
         edges += WHEN_SPENT
     return Graph(
@@ -120,7 +135,7 @@ def react(
         nodes=nodes,
         edges=edges,
         output="answer",
-        limits=Limits(visits={"respond": max_steps}, seconds=max_seconds),
+        limits=Limits(steps=10_000 * max_steps, visits={"respond": max_steps}, seconds=max_seconds),
     )
 
 

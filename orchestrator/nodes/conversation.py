@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from orchestrator.graph.reducers import Extend, append, extend
 from orchestrator.models.messages import Message, ToolCall, tool_result
@@ -32,19 +33,43 @@ def failed(call: ToolCall, why: str) -> Message:
     return told(call, ToolFailure(error=why))
 
 
+def distinct(calls: Sequence[ToolCall], talk: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """The calls of one reply, each with an id of its own: a result names its call by it.
+
+    One without an id gets one that no call of the conversation has.
+    """
+    taken = {call.id for call in (*calls, *(call for message in talk for call in message.tool_calls))}
+    seen: set[str] = set()
+    found: list[ToolCall] = []
+    numbers = count(1)
+    for call in calls:
+        if not call.id or call.id in seen:
+            free = next(one for n in numbers if (one := f"{call.id or 'call'}-{n}") not in taken)
+            call = call.model_copy(update={"id": free})
+            taken.add(free)
+        seen.add(call.id)
+        found.append(call)
+    return tuple(found)
+
+
 def trimmed(messages: Sequence[Message], keep: int | None) -> list[Message]:
     """A conversation with its last `keep` messages, and a little more where that would tear it.
 
-    What the system said stays, so does the first question, and so does the question that is being worked on. Calls
-    and their results stay, or go, together.
+    Turns that are over stay, or go, as a whole, so that no question stands before the answer to another one; the
+    one that is being worked on is cut behind its question, calls and their results together. What the system said
+    stays, so does the first question with its answer.
     """
     if keep is None or len(messages) <= keep:
         return list(messages)
     start = len(messages) - keep
+    users = [place for place, message in enumerate(messages) if message.role == "user"]
+    if users and start < users[-1]:
+        start = max((place for place in users if place <= start), default=0)
     while start and messages[start].role == "tool":
         start -= 1
-    users = [place for place, message in enumerate(messages) if message.role == "user"]
     asked = {*users[:1], *users[-1:]}
+    if len(users) > 1 and messages[users[1] - 1].role == "assistant":
+        asked.add(users[1] - 1)
     return [
         message
         for place, message in enumerate(messages)

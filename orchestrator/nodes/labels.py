@@ -27,8 +27,9 @@ def answer_in(text: str, finish: str = "") -> tuple[str, str] | None:
     bare = text.strip()
     if finish:
         line = re.search(rf"^[ \t]{{0,8}}{re.escape(finish)}[ \t]{{0,8}}\[", bare, re.IGNORECASE | re.MULTILINE)
-        if line is not None and bare.endswith("]"):
-            return bare[line.end() : -1].strip(), thought_in(bare[: line.start()])
+        end = bare.rstrip(" \t*.;`")
+        if line is not None and end.endswith("]"):
+            return end[line.end() : -1].strip(), thought_in(bare[: line.start()])
     thinks = _thought.match(bare) is not None
     label = (_answer if thinks else _final).search(bare)
     if label is not None:

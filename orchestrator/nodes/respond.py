@@ -18,7 +18,7 @@ from orchestrator.models.base import Model, ToolLike
 from orchestrator.models.messages import Message, Reply, ToolCall, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
-from orchestrator.nodes.conversation import failed, joined, trimmed
+from orchestrator.nodes.conversation import distinct, failed, joined, trimmed
 from orchestrator.nodes.deciding import quoted
 from orchestrator.nodes.labels import answer_in, thought_in
 from orchestrator.nodes.templates import fill, filled_by
@@ -44,7 +44,8 @@ class Respond(Node, kind="respond"):
     `retries` times in a step; the conversation holds the reply that could be used only, the journal all of them.
 
     Raises:
-        AgentError: the model would not answer, had no room to say all of it, or said nothing that can be used.
+        AgentError: nothing was asked, or the model would not answer, had no room to say all of it, or said nothing
+            that can be used.
     """
 
     class State(BaseModel):
@@ -80,7 +81,8 @@ class Respond(Node, kind="respond"):
     finish: str = ""
     """Name of an action that is offered beside the tools, by which the model gives its answer; empty: none is."""
     tools_offered: bool = True
-    """False: the model can only answer, and `answer` is the only outcome."""
+    """False: the model can only answer, in words or by `finish`, and `answer` is the only outcome. The text of a reply
+    that cannot be used is the answer then, once the retries are spent."""
     parallel_tool_calls: bool | None = None
     """Whether the model is told that it may make several calls at once; None: it is told nothing."""
     keep: PositiveInt | None = None
@@ -97,6 +99,8 @@ class Respond(Node, kind="respond"):
     async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
         talk: list[Message] = list(getattr(state, self.messages))
         asked = self._question(state, talk)
+        if not any(message.role != "system" for message in (*talk, *asked)):
+            self._fail("there is nothing to answer: the question is empty, and so is the conversation")
         used = await self._usable(ctx, [*talk, *asked])
         update: dict[str, object] = {self.messages: joined(state, self.messages, [*asked, used.message])}
         if used.calls:
@@ -107,7 +111,7 @@ class Respond(Node, kind="respond"):
         """The question as a message, if it is the user's turn."""
         question = "" if self.question is None else str(getattr(state, self.question))
         theirs = not talk or talk[-1].role == "system" or (talk[-1].role == "assistant" and not talk[-1].tool_calls)
-        if not question or not theirs:
+        if not question.strip() or not theirs:
             return []
         return [user(fill(self.prompt, question=question), data={"question": question})]
 
@@ -120,9 +124,11 @@ class Respond(Node, kind="respond"):
         model, wrong, left = self._model(ctx, len(talk)), list[Message](), self.retries
         while True:
             messages = [*head, *trimmed(talk, self.keep), *wrong]
-            used = self._read(await model.complete(messages, tools, task=self.task, **options))
+            used = self._read(await model.complete(messages, tools, task=self.task, **options), talk)
             if not used.fault:
                 return used
+            if not left and not self.tools_offered and used.message.content.strip():
+                return self._answered(used, thought_in(used.message.content) or used.message.content.strip(), "")
             if not left:
                 self._fail(f"{used.fault} The reply was {quoted(used.message.content)}")
             left -= 1
@@ -130,11 +136,10 @@ class Respond(Node, kind="respond"):
             wrong += [used.message, *(results or [user(used.fault)])]
 
     def _offered(self, ctx: Context[Any]) -> list[ToolLike]:
-        if not self.tools_offered:
-            return []
         if self.finish and self.finish in ctx.tools:
             raise StepError(f"{ctx.node}: a tool is named {self.finish!r}; give the action finish= another name")
-        return [*ctx.tools, *([_finishing(self.finish)] if self.finish else [])]
+        tools = ctx.tools if self.tools_offered else ()
+        return [*tools, *([_finishing(self.finish)] if self.finish else [])]
 
     def _model(self, ctx: Context[Any], length: int) -> Model:
         if self.protocol == "native":
@@ -148,7 +153,7 @@ class Respond(Node, kind="respond"):
 
         return TextProtocol(ctx.model, self.protocol, tools_prompt=self.tools_prompt, new_id=new_id)
 
-    def _read(self, reply: Reply) -> _Used:
+    def _read(self, reply: Reply, talk: Sequence[Message]) -> _Used:
         """What a reply comes to.
 
         Raises:
@@ -158,13 +163,15 @@ class Respond(Node, kind="respond"):
             self._fail(f"the model would not answer ({reply.finish}): {quoted(reply.text)}")
         if reply.cut:
             self._fail(f"the reply {quoted(reply.text)} was cut; give the model more max_tokens")
-        calls = _distinct(reply.tool_calls) if self.tools_offered else ()
+        calls = distinct(reply.tool_calls, talk)
+        if not self.tools_offered:
+            calls = tuple(call for call in calls if self._ends(call))
         used = _Used(reply.message.model_copy(update={"tool_calls": calls}), calls=calls)
-        if calls and calls[0].name == self.finish:
+        if calls and self._ends(calls[0]):
             return self._finished(used, calls[0])
         if calls:
             # The work does not end before the results of the calls beside it are there.
-            calls = tuple(call for call in calls if call.name != self.finish)
+            calls = tuple(call for call in calls if not self._ends(call))
             message = used.message.model_copy(update={"tool_calls": calls})
             fault = NO_THOUGHT if self.thought == "required" and not _thinks(reply) else ""
             return _Used(message, calls=calls, fault=fault)
@@ -179,6 +186,9 @@ class Respond(Node, kind="respond"):
         if not self.tools_offered:
             return replace(used, fault=EMPTY_ANSWER)
         return replace(used, fault=NO_ACTION if reply.text.strip() else EMPTY)
+
+    def _ends(self, call: ToolCall) -> bool:
+        return bool(self.finish) and call.name == self.finish
 
     def _finished(self, used: _Used, call: ToolCall) -> _Used:
         """The answer that an action which ends the work gives."""
@@ -209,18 +219,6 @@ class _Used:
 def _thinks(reply: Reply) -> bool:
     """Whether there is a thought: said, or shown by the provider."""
     return bool(thought_in(reply.text)) or any(str(reply.extras.get(name) or "").strip() for name in _REASONING)
-
-
-def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """The calls of one reply, each with an id of its own: a result names its call by it."""
-    seen: set[str] = set()
-    found: list[ToolCall] = []
-    for number, call in enumerate(calls):
-        if not call.id or call.id in seen:
-            call = call.model_copy(update={"id": f"{call.id or 'call'}-{number}"})
-        seen.add(call.id)
-        found.append(call)
-    return tuple(found)
 
 
 def _finishing(name: str) -> JsonObject:

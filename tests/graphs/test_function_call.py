@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from graphs.function_call import function_call, one_call
 from graphs.function_call_agent import function_call_agent
+from graphs.react import react
 from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, OpenAIModel, Reply, Run, ToolCall, append, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import ITEM, Subgraph
@@ -295,6 +296,11 @@ async def test_it_runs_in_another_graph_and_as_a_tool() -> None:
         async with Executor(model=model, tools=[as_tool, *ARITHMETIC]) as executor:
             found = await executor.start(agent, "Ask the calculator.", approve="dangerous")
     assert (found.status, found.output) == ("completed", "It is 8.")
+
+
+@pytest.mark.parametrize("graph", [function_call(), function_call_agent(max_retries=400), react(max_steps=400)])
+def test_no_bound_is_hidden(graph: Graph) -> None:
+    assert graph.limits.steps is None or graph.limits.steps >= 400 * 10_000
 
 
 async def test_limits_of_the_user_end_it_as_exhausted() -> None:

@@ -151,6 +151,26 @@ async def test_at_the_limit_it_is_exhausted_with_or_without_a_last_answer() -> N
             react(**options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("last", ["Thought 2: I know.\nAction 2: Finish[28]", "Finish[28]", "28"])
+async def test_the_last_answer_may_be_in_the_form_of_the_paper(last: str) -> None:
+    first = 'Thought 1: x\nAction 1: multiply_tool[{"a": 2, "b": 4}]'
+    with ScriptedModel({"respond": [first], "conclude": [last]}) as model:
+        async with Executor(model=model, tools=TOOLS) as executor:
+            found = await executor.start(react(protocol="bracket", max_steps=1, last_answer=True), QUESTION)
+    assert (found.status, found.output) == ("exhausted", "28")
+    words = model.requests[-1].messages[0].content
+    assert "Finish" in words
+    assert "multiply_tool" not in words
+
+
+@pytest.mark.parametrize("last", [["", ""], [Reply(text="No.", finish="refusal")]])
+async def test_a_limit_is_no_failure_where_no_last_answer_is_given(last: list[Any]) -> None:
+    with ScriptedModel({"respond": TWICE[:1], "conclude": last}) as model:
+        async with Executor(model=model, tools=TOOLS) as executor:
+            found = await executor.start(react(max_steps=1, last_answer=True), QUESTION)
+    assert (found.status, found.output) == ("exhausted", "")
+
+
 # -- actions in words ----------------------------------------------------------------------------------------------
 
 WORDS = react(protocol="bracket")

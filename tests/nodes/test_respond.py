@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -95,8 +96,18 @@ async def test_the_question_is_put_when_it_is_the_users_turn() -> None:
         assert added == ([("user", "Question: What is 1 + 2?")] if theirs else [])
         if theirs:
             assert run.values["messages"][len(talk)]["data"] == {"question": "What is 1 + 2?"}
-    run, _, _ = await responded(["ok"], prompt, {"question": ""})
-    assert said(run) == [("assistant", "ok")]
+    run, _, _ = await responded(["ok"], prompt, {"question": "", "messages": [user("Hi")]})
+    assert said(run) == [("user", "Hi"), ("assistant", "ok")]
+
+
+@pytest.mark.parametrize("talk", [[], [system("You are kind.")]])
+async def test_where_nothing_is_asked_no_request_is_made(talk: list[Message]) -> None:
+    run, model, _ = await responded([], None, {"question": " ", "messages": talk})
+    assert error_of(run) == (
+        "AgentError",
+        "respond: there is nothing to answer: the question is empty, and so is the conversation",
+    )
+    assert model.requests == []
 
 
 class Plain(BaseModel):
@@ -120,6 +131,34 @@ async def test_calls_of_one_reply_have_ids_of_their_own() -> None:
     assert ids[0] == "c1"
     assert len(set(ids)) == 4
     assert [call["id"] for call in run.values["messages"][-1]["tool_calls"]] == ids
+
+
+@pytest.mark.parametrize(
+    ("ids", "distinct"),
+    [
+        (["a-2", "a", "a"], ["a-2", "a", "a-1"]),
+        (["a", "a", "a-1"], ["a", "a-2", "a-1"]),
+        (["", "call-1", ""], ["call-2", "call-1", "call-3"]),
+    ],
+)
+async def test_ids_are_made_distinct_also_from_those_that_look_made(ids: list[str], distinct: list[str]) -> None:
+    run, _, _ = await responded([calling(*(ADD.model_copy(update={"id": one}) for one in ids))])
+    assert [call["id"] for call in run.values["pending"]] == distinct
+
+
+async def test_an_id_that_was_not_given_is_not_given_twice_in_a_conversation() -> None:
+    earlier = ToolCall(id="call-1", name="add", arguments={})
+    talk = [user("Hi"), assistant("", [earlier]), tool_result(earlier, "3")]
+    run, _, _ = await responded([calling(ADD.model_copy(update={"id": ""}))], None, {"messages": talk})
+    assert [call["id"] for call in run.values["pending"]] == ["call-2"]
+
+
+async def test_a_call_without_a_name_is_no_answer() -> None:
+    nameless = ToolCall(id="n", name="", arguments={"a": "x"})
+    run, _, outcome = await responded([calling(nameless)])
+    assert (outcome, [call["id"] for call in run.values["pending"]]) == ("calls", ["n"])
+    run, _, outcome = await responded([calling(ADD, nameless)])
+    assert [call["id"] for call in run.values["pending"]] == ["c1", "n"]
 
 
 @pytest.mark.parametrize("told", [None, True, False])
@@ -182,6 +221,21 @@ async def test_who_can_only_answer_is_offered_nothing_and_calls_nothing() -> Non
     assert (run.values["answer"], run.values["messages"][-1]["tool_calls"]) == ("It is 3.", [])
 
 
+async def test_who_can_only_answer_may_do_so_by_the_last_action() -> None:
+    done = ToolCall(id="f", name="Finish", arguments={"answer": "3"})
+    it = Respond(question="question", tools_offered=False, finish="Finish")
+    run, model, _ = await responded([calling(ADD, done, text="I know.")], it)
+    assert (run.values["answer"], [one["function"]["name"] for one in model.requests[0].tools]) == ("3", ["Finish"])  # type: ignore[index, call-overload]
+
+
+async def test_who_can_only_answer_has_said_something_when_the_retries_are_spent() -> None:
+    it = Respond(question="question", tools_offered=False, finish="Finish", protocol="bracket", retries=1)
+    run, _, _ = await responded(["Thought: hm", "Thought 2: It may be 3."], it)
+    assert run.values["answer"] == "It may be 3."
+    run, _, _ = await responded(["", ""], it)
+    assert error_of(run)[0] == "AgentError"
+
+
 # -- an action that ends the work ----------------------------------------------------------------------------------
 
 
@@ -237,6 +291,7 @@ async def test_an_action_in_words(text: str, thought: str, tool_name: str, args:
         ("Thought 3: I know.\nAction 3: Finish[It is 3.]", "It is 3.", "I know.\n\nIt is 3."),
         ("Thought: I know.\nAction: finish[a [b] c]", "a [b] c", "I know.\n\na [b] c"),
         ("Thought: I know.\nFinish[3]", "3", "I know.\n\n3"),
+        ("Finish[3].", "3", "3"),
         ("Thought: I know.\nFinal Answer: 3\nand no more", "3\nand no more", "I know.\n\n3\nand no more"),
         ("**Thought:** I know.\n**Answer:** 3", "3", "I know.\n\n3"),
         ("Final Answer: 3", "3", "3"),
@@ -339,6 +394,17 @@ def test_a_short_conversation_and_one_without_bound_stay_whole() -> None:
     assert trimmed(turns(3), None) == trimmed(turns(3), 99) == turns(3)
 
 
+@pytest.mark.parametrize("keep", range(1, 24))
+def test_no_question_stands_before_the_answer_to_another_one(keep: int) -> None:
+    kept = [message.content for message in trimmed([*turns(5), user("q5")], keep) if message.content[:1] in "qa"]
+    said = [text for text in kept if text]
+    assert said[-1] == "q5"
+    for before, text in pairwise(said):
+        if text[0] == "a":
+            assert before == "q" + text[1:]
+    assert said[:2] == ["q0", "a0"]
+
+
 class Talk(Respond.State):
     messages: Annotated[list[Message], append] = turns(9)
 
@@ -346,5 +412,5 @@ class Talk(Respond.State):
 async def test_what_is_cut_is_cut_from_the_request_only() -> None:
     run, model, _ = await responded(["ok"], Respond(question="question", system="Be brief.", keep=3), state=Talk)
     assert [text for _, text in shown(model.requests[0])][:3] == ["Be brief.", "S", "q0"]
-    assert len(model.requests[0].messages) < 10
+    assert len(model.requests[0].messages) == 10
     assert len(run.values["messages"]) == len(turns(9)) + 2
