@@ -28,6 +28,15 @@ Then stop. You are told what came of it as an Observation, and take the next ste
 is the last one:
 Action: Finish[the final answer]"""
 
+TOOLS_IN_WORDS = """\
+The tools that an action can name are:
+
+{tools}
+
+In the brackets stands what the tool is to get: as it is, where it takes one input; several in the order of its \
+parameters, with commas between, as in tool[1, 2]; or by their names, as in tool[{"parameter": "value"}]. Take one \
+action at a time, and never write an Observation yourself."""
+
 SYSTEM_AT_THE_END = """\
 You looked into a question step by step, and there is no room for further steps. Give the final answer now, from what \
 was found out so far, and say so if it does not suffice. You cannot call any tool."""
@@ -88,7 +97,7 @@ def react(
         on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
             A tool that fails is always told to the model.
         retries: how often in one step the model is told that its reply could not be used (it has no thought, its
-            action cannot be read, or is of an unknown tool).
+            action cannot be read).
         last_answer: when steps or seconds are spent, ask the model for an answer from what it knows by then. If it
             gives none the output is empty; a limit is no failure.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
@@ -104,6 +113,7 @@ def react(
             system=(SYSTEM_IN_WORDS if in_words else SYSTEM) if system is None else system,
             question="question",
             protocol=protocol,
+            tools_prompt=TOOLS_IN_WORDS if in_words else None,
             thought=thought,
             finish="Finish" if in_words else "",
             parallel_tool_calls=parallel_tool_calls,

@@ -122,9 +122,10 @@ class Respond(Node, kind="respond"):
             options["parallel_tool_calls"] = self.parallel_tool_calls
         head = [said(self.system)] if self.system else []
         model, wrong, left = self._model(ctx, len(talk)), list[Message](), self.retries
+        thought = ""
         while True:
             messages = [*head, *trimmed(talk, self.keep), *wrong]
-            used = self._read(await model.complete(messages, tools, task=self.task, **options), talk)
+            used = self._read(await model.complete(messages, tools, task=self.task, **options), talk, thought)
             if not used.fault:
                 return used
             if not left and not self.tools_offered and used.message.content.strip():
@@ -132,6 +133,8 @@ class Respond(Node, kind="respond"):
             if not left:
                 self._fail(f"{used.fault} The reply was {quoted(used.message.content)}")
             left -= 1
+            if used.fault == NO_ACTION and thought_in(used.message.content):  # the action alone may follow
+                thought = used.message.content.strip()
             results = [failed(call, used.fault) for call in used.message.tool_calls]
             wrong += [used.message, *(results or [user(used.fault)])]
 
@@ -151,10 +154,12 @@ class Respond(Node, kind="respond"):
             place = {"run": ctx.run_id, "path": ctx.path, "node": ctx.node, "after": length, "call": next(numbers)}
             return digest(place)
 
-        return TextProtocol(ctx.model, self.protocol, tools_prompt=self.tools_prompt, new_id=new_id)
+        # What calls an unknown tool is told so where calls are checked, as with a model that calls tools by itself.
+        unknown: Literal["call", "text"] = "call" if self.tools_offered else "text"
+        return TextProtocol(ctx.model, self.protocol, tools_prompt=self.tools_prompt, new_id=new_id, unknown=unknown)
 
-    def _read(self, reply: Reply, talk: Sequence[Message]) -> _Used:
-        """What a reply comes to.
+    def _read(self, reply: Reply, talk: Sequence[Message], thought: str = "") -> _Used:
+        """What a reply comes to, after a thought that came alone.
 
         Raises:
             AgentError: no other reply of this model would mend it.
@@ -173,7 +178,9 @@ class Respond(Node, kind="respond"):
             # The work does not end before the results of the calls beside it are there.
             calls = tuple(call for call in calls if not self._ends(call))
             message = used.message.model_copy(update={"tool_calls": calls})
-            fault = NO_THOUGHT if self.thought == "required" and not _thinks(reply) else ""
+            if thought and not thought_in(reply.text):
+                message = message.model_copy(update={"content": thought})
+            fault = NO_THOUGHT if self.thought == "required" and not (thought or _thinks(reply)) else ""
             return _Used(message, calls=calls, fault=fault)
         facts = reply.details.get("text_protocol")
         unread = facts.get("unread") if isinstance(facts, dict) else None

@@ -201,7 +201,7 @@ async def test_the_form_of_the_paper() -> None:
     ("odd", "observed"),
     [
         ("Thought: I have to multiply first.", "That is a thought, and no more"),
-        ("Thought: x\nAction: divide_tool[2]", "tool 'divide_tool' was not offered"),
+        ("Thought: x\nAction: divide_tool[2]", "'divide_tool' is not an available tool; there are: multiply_tool"),
         ("Thought: x\nAction: search[Bonn\nObservation: 28\nAction: Finish[28]", "a bracket that is not closed"),
         ('Thought: x\nAction: multiply_tool[{"a": 2}]', "'b' is missing"),
     ],
@@ -214,6 +214,27 @@ async def test_odd_replies_are_observed_and_the_run_goes_on(odd: str, observed: 
     assert observed in model.requests[1].messages[-1].content
     assert contents(found)[-1] == "Action: pay[9] about a [b] #1"
     assert "Action: pay[9]" not in model.requests[2].messages[-1].content  # it is told so that it calls nothing
+
+
+async def test_an_unknown_action_is_an_observation_however_often_it_is_taken() -> None:
+    replies = [f"Thought {n}: x\nAction {n}: lookup[{n}]" for n in range(1, 4)]
+    with ScriptedModel([*replies, "Thought 4: y\nAction 4: Finish[28]"]) as model:
+        async with Executor(model=model, tools=TOOLS) as executor:
+            found = await executor.start(react(protocol="bracket", retries=0), QUESTION)
+    assert (found.status, found.output, len(contents(found))) == ("completed", "28", 3)
+    assert all("there are: multiply_tool, add_tool, search, pay" in text for text in contents(found))
+
+
+async def test_the_words_of_the_paper_do_not_contradict_themselves() -> None:
+    with ScriptedModel(["Thought: x\nAction: add_tool[20, 8]", "Thought: y\nAction: Finish[28]"]) as model:
+        async with Executor(model=model, tools=TOOLS) as executor:
+            found = await executor.start(WORDS, QUESTION)
+    assert (found.output, contents(found)) == ("28", ["28"])
+    words = model.requests[0].messages[0].content
+    assert "Tool: add_tool" in words
+    assert "Tool: Finish" in words
+    assert "plain text" not in words
+    assert "tool[input]" in words
 
 
 async def test_only_the_first_of_several_actions_is_taken() -> None:

@@ -36,6 +36,24 @@ pytestmark = pytest.mark.anyio
 each_form = pytest.mark.parametrize("form", NAMES)
 
 
+@pytest.mark.parametrize(
+    ("form", "text", "args"),
+    [
+        ("bracket", "Action: lookup[Bonn, now]", {"input": "Bonn, now"}),
+        ("bracket", 'Action: lookup[{"where": 1}]', {"where": 1}),
+        ("json", '{"name": "lookup", "arguments": {"where": 1}}', {"where": 1}),
+    ],
+)
+async def test_a_call_of_an_unknown_tool_is_text_or_a_call(form: FormName, text: str, args: dict[str, Any]) -> None:
+    reply = await TextProtocol(ScriptedModel([text]), form).complete("Hi", TOOLS)
+    assert (reply.text, reply.tool_calls) == (text, ())
+    assert "tool 'lookup' was not offered" in str(reply.details["text_protocol"])
+    model = ScriptedModel([text])
+    reply = await TextProtocol(model, form, unknown="call").complete("Hi", TOOLS)
+    assert made(reply.tool_calls) == [("lookup", args)]
+    assert "Tool: \n" not in model.requests[0].messages[0].content
+
+
 # -- reading replies -------------------------------------------------------------------------------------------------
 
 

@@ -269,6 +269,8 @@ BRACKET = Respond(question="question", protocol="bracket", finish="Finish", thou
         ("I look.\nAction: search[Bonn]", "I look.", "search", {"query": "Bonn"}),
         ("Thought: x\nAction: search[a [b] c]", "Thought: x", "search", {"query": "a [b] c"}),
         ("Thought: x\nAction: search\nAction Input: Bonn", "Thought: x", "search", {"query": "Bonn"}),
+        ("Thought: x\nAction: add[1, 2]", "Thought: x", "add", {"a": 1, "b": 2}),
+        ("Thought: x\nAction: lookup[Bonn, now]", "Thought: x", "lookup", {"input": "Bonn, now"}),
         (
             "Thought: x\nAction: search[Bonn]\nObservation: It is big.\nThought: y\nAction: search[Ulm]",
             "Thought: x",
@@ -308,8 +310,7 @@ async def test_an_answer_in_words(text: str, answer: str, content: str) -> None:
     ("text", "why"),
     [
         ("Thought: I have to add.", "That is a thought, and no more"),
-        ("Thought: x\nAction: lookup[Bonn]", "tool 'lookup' was not offered"),
-        ("Thought: x\nAction: lookup[Bonn]\nObservation: 3\nFinal Answer: 3", "tool 'lookup' was not offered"),
+        ("Thought: x\nAction: lookup(Bonn)\nObservation: 3\nFinal Answer: 3", "an action without [input]"),
         ("Thought: x\nAction: search[Bonn", "a bracket that is not closed"),
         ("Thought: x\nAction:", "an action that names no tool"),
         ("Action: search[Bonn]", "first say in a sentence what you think"),
@@ -323,6 +324,23 @@ async def test_an_action_that_cannot_be_taken_is_observed_within_bounds(text: st
     run, _, _ = await responded([text, text], BRACKET)
     kind, message = error_of(run)
     assert (kind, why in message) == ("AgentError", True)
+
+
+async def test_a_thought_that_came_alone_is_that_of_the_action_after_it() -> None:
+    alone = "Thought 1: I need to search x."
+    run, model, outcome = await responded([alone, "Action 1: search[x]"], BRACKET)
+    assert (outcome, said(run)[-1]) == ("calls", ("assistant", alone))
+    assert "That is a thought, and no more" in model.requests[1].messages[-1].content
+    run, _, _ = await responded([alone, "Thought 1: hm\nAction 1: search[x]"], BRACKET)
+    assert said(run)[-1] == ("assistant", "Thought 1: hm")
+    run, _, _ = await responded(["Thought 1:", "Action 1: search[x]"], BRACKET)
+    assert error_of(run)[0] == "AgentError"
+
+
+async def test_who_can_only_answer_cannot_act_in_words() -> None:
+    it = BRACKET.with_(tools_offered=False)
+    run, model, _ = await responded(["I look.\nAction: search[x]", "Thought: x\nAction: Finish[3]"], it)
+    assert (run.values["answer"], "'search' was not offered" in model.requests[1].messages[-1].content) == ("3", True)
 
 
 @pytest.mark.parametrize("text", ["Thought: is what comes first.", "Final Answer: 3", "Action: add[1]"])

@@ -33,6 +33,14 @@ _end_of_line = re.compile(r"[ \t*.;`]{0,16}(?:\r?\n|\Z)")
 _beginning = re.compile(
     r"[ \t]{0,8}\*{0,2}(?:a(?:c(?:t(?:i(?:o(?:n[ \t]{0,8}\d{0,6}[ \t]{0,8}\*{0,2}[ \t]{0,8})?)?)?)?)?)?", re.IGNORECASE
 )
+_apart = re.compile(
+    r"""
+    "(?:[^"\\\n]|\\.){0,1000}+" | (?<![\w)\]])'[^'\n]{0,1000}+'(?=\s{0,99}(?:,|$))
+  | (?P<open>[\[({]) | (?P<close>[\])}]) | (?P<comma>,)
+    """,
+    re.VERBOSE,
+)
+"""What a list of values is cut by: commas that are in no quotes and no brackets."""
 _integer = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _decimal = re.compile(r"[+-]?\d{1,300}(?:\.\d{1,300})?(?:e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
@@ -160,17 +168,53 @@ def _balanced(text: str, start: int) -> int:
 
 
 def _told(offer: Offer, words: str) -> dict[str, Any]:
-    """Arguments from a text: it is the one parameter of the tool, or the first that is required."""
+    """Arguments from a text: it is the one parameter of the tool, or the first that is required.
+
+    Where several are required values with commas between them are theirs, by place.
+    """
     if not words:
         return {}
     properties = offer.parameters.get("properties")
     known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     required = offer.parameters.get("required")
-    first = next((name for name in required if name in known), None) if isinstance(required, list | tuple) else None
+    needed = [name for name in required if name in known] if isinstance(required, list | tuple) else []
+    parts = _parts(words) if len(needed) > 1 else []
+    if len(parts) > 1:
+        names = [*needed, *(name for name in known if name not in needed)]
+        if len(parts) > len(names):
+            raise Unread(f"{offer.name!r} takes {len(names)} inputs ({', '.join(names)}), and {len(parts)} are given")
+        return {name: _placed(part, known[name]) for name, part in zip(names, parts, strict=False)}
+    first = next(iter(needed), None)
     name = next(iter(known)) if len(known) == 1 else first
     if not isinstance(name, str):
         raise Unread(f"no parameter of {offer.name!r} is known to take the text {short(words)}")
     return {name: _typed(words, known[name])}
+
+
+def _parts(words: str) -> list[str]:
+    """A text cut at its commas, but not within quotes and brackets."""
+    parts: list[str] = []
+    begin = depth = 0
+    for match in _apart.finditer(words):
+        depth += bool(match["open"]) - bool(match["close"])
+        if match["comma"] and depth <= 0:
+            parts.append(words[begin : match.start()].strip())
+            begin = match.end()
+    return [*parts, words[begin:].strip()]
+
+
+def _placed(words: str, schema: object) -> Any:
+    """One of several values: JSON as what it says, but for what a schema wants as a text; else as `_typed` reads it."""
+    if len(words) > 1 and words[0] == words[-1] == "'":
+        return words[1:-1]
+    if words[:1] in ('"', "[", "{"):
+        try:
+            value, end = json_at(words, 0)
+        except Unread:
+            return _typed(words, schema)
+        if end == len(words) and (isinstance(value, str) or "string" not in _kinds(schema)):
+            return value
+    return _typed(words, schema)
 
 
 def _typed(words: str, schema: object) -> str | int | float | bool:

@@ -29,11 +29,15 @@ class Parsed:
     content: str
     """What the model said beside its calls; the whole text, untouched, if there are none."""
     calls: tuple[ToolCall, ...] = ()
-    """All of offered tools. Those that the model gave no id have none yet."""
+    """All of offered tools, or of any where `ANY` is offered. Those that the model gave no id have none yet."""
     unread: str = ""
     """Why something that looks like a call is none, in one line; empty if nothing looks like one."""
     cut: str = ""
     """What was said behind the calls, and is left out."""
+
+
+ANY = Offer(name="")
+"""Stands in offers for the tools that are not there: what calls one of them is a call all the same."""
 
 
 class Unread(Exception):
@@ -118,6 +122,8 @@ def offers_of(tools: Iterable[JsonObject]) -> tuple[Offer, ...]:
 def offered(name: object, offers: Sequence[Offer]) -> Offer:
     """The tool of that name, or the only one whose name differs in the case of ASCII letters alone.
 
+    Where `ANY` is offered one that is not there takes a text, its input.
+
     Raises:
         Unread: there is none.
     """
@@ -128,6 +134,8 @@ def offered(name: object, offers: Sequence[Offer]) -> Offer:
         alike = [o for o in offers if o.name.isascii() and name.isascii() and o.name.lower() == name.lower()]
         if len(alike) == 1:
             return alike[0]
+        if any(offer is ANY for offer in offers):
+            return Offer(name, parameters={"properties": {"input": {"type": "string"}}})
         raise Unread(f"tool {short(name)} was not offered")
     raise Unread("a call names no tool")
 

@@ -15,7 +15,7 @@ from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, Re
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.text.bracket import BracketForm
 from orchestrator.models.text.conversation import instructed, retold
-from orchestrator.models.text.forms import Form, Offer, Parsed, offers_of, short
+from orchestrator.models.text.forms import ANY, Form, Offer, Parsed, offers_of, short
 from orchestrator.models.text.json_form import JsonForm
 from orchestrator.models.text.plugin import PluginForm
 from orchestrator.models.text.screen import Screen
@@ -46,6 +46,7 @@ class TextProtocol(RequestModel):
         *,
         tools_prompt: str | None = None,
         new_id: Callable[[], str] | None = None,
+        unknown: Literal["text", "call"] = "text",
     ) -> None:
         """
         Args:
@@ -54,6 +55,8 @@ class TextProtocol(RequestModel):
             tools_prompt: the words in which tools are told; in it `{tools}` stands for the tools, and `{how}`, which
                 can be left out, for how to call them.
             new_id: gives a call an id that the model gave none, or a taken one; None: 32 random hex digits.
+            unknown: what a readable call of a tool that was not offered is: text, with the reason, or a call, for
+                callers that say themselves which tools there are.
 
         Raises:
             ValueError: there is no such form, or the prompt has no place for the tools.
@@ -67,6 +70,7 @@ class TextProtocol(RequestModel):
         self.form: FormName = form
         self._form = FORMS[form]
         self._new_id = new_id or _random_id
+        self._beside = (ANY,) if unknown == "call" else ()
         self._prompt = PROMPT if tools_prompt is None else tools_prompt
 
     def __repr__(self) -> str:
@@ -160,7 +164,7 @@ class TextProtocol(RequestModel):
             reply = reply.model_copy(update={"parsed": None})
         if not asked.offers or reply.tool_calls:  # a server that reads calls by itself has read them
             return reply
-        parsed = self._form.parse(reply.text, asked.offers, ended=reply.finish not in _CUT)
+        parsed = self._form.parse(reply.text, (*asked.offers, *self._beside), ended=reply.finish not in _CUT)
         if not asked.several and len(parsed.calls) > 1:
             further = ", ".join(call.name for call in parsed.calls[1:])
             parsed = Parsed(parsed.content, parsed.calls[:1], cut=f"further calls, where one is allowed: {further}")

@@ -80,7 +80,7 @@ def like_calls(value: Any, offers: Sequence[Offer]) -> bool:
     if "tool_calls" in value or isinstance(value.get("function"), dict):
         return True
     names = [value[key] for key in _NAMES if key in value]
-    known = {offer.name for offer in offers}
+    known = {offer.name for offer in offers if offer.name}
     return bool(names) and (
         any(key in value for key in _ARGUMENTS) or any(isinstance(n, str) and n in known for n in names)
     )
