@@ -26,6 +26,8 @@ PROMPT = """\
 {steps}
 
 Task: {question}"""
+STOPPED = "There is no result: the work was stopped"
+"""Told of a step without evidence, of which nobody can say how far it came."""
 
 
 class Solve(Node, kind="solve"):
@@ -85,13 +87,13 @@ def worker_log(plan: Sequence[PlannedCall], evidence: Mapping[str, Step]) -> str
 
 def _told(step: Step | None) -> str:
     if step is None:
-        return "none: this step was not carried out"
+        return STOPPED
     return f"Error: {step.text}" if step.failed else step.text
 
 
 def _fact(call: PlannedCall, step: Step | None) -> dict[str, JsonValue]:
     facts: dict[str, JsonValue] = {"id": call.id, "plan": call.thought, "tool": call.tool, "input": call.input}
     if step is None:
-        return {**facts, "args": {}, "output": None, "error": "this step was not carried out"}
+        return {**facts, "args": {}, "output": None, "error": STOPPED}
     output, error = (None, step.tool_output) if step.failed else (step.tool_output, None)
     return {**facts, "args": step.tool_args, "output": output, "error": error}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, PositiveInt, model_validator
 
 from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import local, merge
-from orchestrator.nodes.deciding import unknown_tool
+from orchestrator.nodes.deciding import quoted
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
 from orchestrator.nodes.steps import Step
@@ -19,6 +20,9 @@ from orchestrator.tools.result import ToolFailure, ToolResult
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
+    from orchestrator.tools.tool import Tool
+
+NONE_LEFT = "this call was not made: no calls are left"
 
 
 class Work(Node, kind="work"):
@@ -35,6 +39,11 @@ class Work(Node, kind="work"):
         work -> solve   : done
 
     What cannot be called takes `done` at once, with what is wrong as its evidence, as does a step that is only text.
+
+    A name that differs from that of one tool in the case of its letters only is that tool's.
+
+    With `max_calls` the calls that can begin first get what may be called, and the evidence of all others says that
+    nothing is left. So what was called is always told: no limit ends the work between a call and its evidence.
 
     Raises:
         AgentError: there is no such tool or the arguments do not fit it, and `on_error` is `raise`.
@@ -65,26 +74,51 @@ class Work(Node, kind="work"):
     """Field with what the call gave."""
     denial: Annotated[str | None, Port(str)] = None
     """Field with the reason of a denial."""
+    steps: Annotated[str | None, Port(list)] = None
+    """Field with the whole plan, which `max_calls` is counted in."""
+    max_calls: PositiveInt | None = None
+    """How many of the plan's calls may be made; None: all."""
     on_error: Literal["raise", "observe"] = "observe"
     """What becomes of a call that cannot be made: the step fails, or the evidence says why."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.steps is None) != (self.max_calls is None):
+            raise ValueError("steps= and max_calls= belong together: name the field with the plan, and how many")
+        return self
 
     async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["call", "done"]]:
         if not isinstance(ctx.item, PlannedCall | Mapping):
             raise StepError(f"{ctx.node}: it works on planned calls: lead to it by an edge `each` from a Plan")
         call = PlannedCall.model_validate(ctx.item)
-        if getattr(state, self.tool):
-            return self._made(state, call)
+        if called := getattr(state, self.tool):
+            return self._made(state, call.model_copy(update={"tool": called}))
         evidence: Mapping[str, Step] = getattr(state, self.evidence)
         if not call.tool:
             return self._done(call, {}, ToolResult(output=evidence_in(call.input, evidence)))
         try:
-            tool = ctx.tools.get(call.tool) or unknown_tool(ctx, call.tool, self.kind)
+            tool = _tool_of(call, ctx)
+            if tool is None:
+                known = ", ".join(one.name for one in ctx.tools)
+                raise AgentError(f"{quoted(call.tool)} is not an available tool; choose one of: {known}")
+            call = call.model_copy(update={"tool": tool.name})
+            if not self._may_call(call, state, ctx):
+                return self._done(call, {}, ToolFailure(error=NONE_LEFT))
             args = tool.validate(arguments_of(call, evidence, tool.parameters))
         except AgentError as error:
             if self.on_error == "raise":
                 raise
             return self._done(call, {}, ToolFailure(error=str(error)))
         return Outcome("call", {self.tool: call.tool, self.args: args})
+
+    def _may_call(self, call: PlannedCall, state: object, ctx: Context[Any]) -> bool:
+        """Whether `max_calls` reaches to this call; the same however the branches follow one another."""
+        if self.steps is None:
+            return True
+        plan = {one.id: one for one in map(PlannedCall.model_validate, getattr(state, self.steps))}
+        order = TopologicalSorter({name: [need for need in one.needs if need in plan] for name, one in plan.items()})
+        wanted = [name for name in order.static_order() if _tool_of(plan[name], ctx) is not None]
+        return call.id in wanted[: self.max_calls]
 
     def _made(self, state: object, call: PlannedCall) -> Outcome[Literal["call", "done"]]:
         """The call was made, or refused."""
@@ -106,3 +140,12 @@ class Work(Node, kind="work"):
             tool_output=result.output if result.error is None else result.error,
         )
         return Outcome("done", {self.evidence: {call.id: step}, **more})
+
+
+def _tool_of(call: PlannedCall, ctx: Context[Any]) -> Tool | None:
+    """The tool that a call names, also in another case of letters if that is the name of one tool only."""
+    tool = ctx.tools.get(call.tool) if call.tool else None
+    if tool is not None:
+        return tool
+    alike = [one for one in ctx.tools if one.name.isascii() and one.name.lower() == call.tool.lower()]
+    return alike[0] if len(alike) == 1 else None

@@ -25,6 +25,8 @@ from orchestrator import (
 )
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Plan, Solve, Subgraph
+from orchestrator.nodes.plans.blueprint import MOST_CALLS
+from orchestrator.nodes.work import NONE_LEFT
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.ask_model import AskModel, ask_model
@@ -146,7 +148,7 @@ async def test_s68_tools_that_are_not_there_or_fail_are_evidence_and_the_run_goe
     found, _ = await run(script, add, broken, LLM_WORKER, store=store)
     assert (found.status, found.output) == ("completed", "so")
     texts = said(found)
-    assert "'Google' is not an available tool" in texts["E1"]
+    assert texts["E1"] == "'Google' is not an available tool; choose one of: add, broken, LLMWorker"
     assert texts["E2"] == "Unexpected error executing tool broken: x"
     assert "'a' must be a whole number" in texts["E3"]
     assert texts["E4"] == 3
@@ -226,6 +228,13 @@ async def test_risky_calls_are_asked_about_each_for_itself_across_restarts(tmp_p
     assert "Error: the user denied this call: too much" in model.requests[0].messages[-1].content
 
 
+async def test_without_confirmation_nothing_is_asked(store: str) -> None:
+    definition = rewoo(confirm=None)
+    assert "confirm" not in definition.nodes
+    found, _ = await run([PAYING, "paid"], pay, add, definition=definition, store=store)
+    assert (found.status, said(found)) == ("completed", {"E1": "paid 2", "E2": 3, "E3": "paid 3"})
+
+
 async def test_a_denial_can_end_the_run() -> None:
     with ScriptedModel(["#E1 = pay[2]"]) as model:
         async with Executor(model=model, tools=[pay]) as executor:
@@ -240,14 +249,50 @@ async def test_a_denial_can_end_the_run() -> None:
 
 async def test_it_makes_no_more_calls_than_it_may() -> None:
     plan = "#E1 = add[1, 1]\n#E2 = add[#E1, 1]\n#E3 = add[#E2, 1]"
-    found, _ = await run([plan], add, definition=rewoo(max_calls=2))
-    assert (found.status, found.output) == ("exhausted", "")
-    found, requests = await run([plan, "at least 3"], add, definition=rewoo(max_calls=2, last_answer=True))
-    assert (found.status, found.output, said(found)) == ("exhausted", "at least 3", {"E1": 2, "E2": 3})
-    assert requests[-1].messages[-1].content.count("none: this step was not carried out") == 1
+    for definition in (rewoo(max_calls=2), rewoo(max_calls=2, last_answer=True)):
+        found, requests = await run([plan, "at least 3"], add, definition=definition)
+        assert (found.status, found.output) == ("completed", "at least 3")
+        assert said(found) == {"E1": 2, "E2": 3, "E3": NONE_LEFT}
+        assert requests[-1].messages[-1].content.count(f"Error: {NONE_LEFT}") == 1
     for options in ({"max_calls": 0}, {"max_seconds": 0}):
         with pytest.raises(ValueError, match="at least 1 call and more than 0 seconds"):
             rewoo(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_what_was_called_is_told_when_no_calls_are_left(store: str, most: int) -> None:
+    called: list[int] = []
+
+    @tool(name="pay", risk="write", effect="irreversible")
+    async def paying_(amount: int) -> str:
+        """Pay."""
+        called.append(amount)
+        await anyio.sleep(0.01 * amount)
+        return f"paid {amount}"
+
+    plan = "\n".join(f"#E{amount} = pay[{amount}]" for amount in range(1, 5))
+    options = {"store": store, "definition": rewoo(max_calls=most, last_answer=True), "approve": "dangerous"}
+    found, _ = await run([plan, "so"], paying_, **options)  # type: ignore[arg-type]
+    assert sorted(called) == list(range(1, most + 1))
+    assert said(found) == {f"E{n}": f"paid {n}" if n <= most else NONE_LEFT for n in range(1, 5)}
+
+
+async def test_of_a_call_stopped_in_flight_nobody_says_that_it_was_not_made() -> None:
+    @tool(name="pay", risk="none")
+    async def slow(amount: int) -> str:
+        """Pay."""
+        await anyio.sleep(60)
+        return ""
+
+    definition = rewoo(max_seconds=0.3, last_answer=True)
+    found, requests = await run(["#E1 = pay[1]", "perhaps"], slow, definition=definition)
+    assert (found.status, found.output, said(found)) == ("exhausted", "perhaps", {})
+    assert "Evidence:\nThere is no result: the work was stopped\n" in requests[-1].messages[-1].content
+
+
+def test_its_steps_suffice_for_all_calls_that_it_may_make() -> None:
+    for most in (1, 400):
+        assert (rewoo(max_calls=most).limits.steps or 0) >= 4 * most + MOST_CALLS + 2
 
 
 async def test_planner_solver_and_workers_can_be_different_models() -> None:
@@ -275,7 +320,11 @@ async def test_a_model_as_a_tool_that_does_not_answer_is_a_failed_call() -> None
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
 async def test_it_is_data_and_runs_the_same_from_a_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"rewoo.{suffix}"
-    for original in (graph, rewoo(planner="p", confirm="read", on_denied="raise", max_seconds=5, last_answer=True)):
+    for original in (
+        graph,
+        rewoo(confirm=None),
+        rewoo(planner="p", confirm="read", on_denied="raise", max_seconds=5, last_answer=True),
+    ):
         original.save(path)
         loaded = Graph.load(path)
         assert loaded == original

@@ -39,7 +39,7 @@ async def test_s69_the_model_is_told_plans_evidence_and_task_and_answers_directl
         'Plan: Look.\nEvidence:\n["a", 1]\n'
         "Plan: add[#E1, 1]\nEvidence:\ntwo\n"
         "Plan: Ask.\nEvidence:\nError: nobody is there\n"
-        "Plan: Wait.\nEvidence:\nnone: this step was not carried out\n\n"
+        "Plan: Wait.\nEvidence:\nThere is no result: the work was stopped\n\n"
         "Task: Who made it?"
     )
     facts = request.messages[1].data or {}
@@ -49,7 +49,7 @@ async def test_s69_the_model_is_told_plans_evidence_and_task_and_answers_directl
         "output": ["a", 1], "error": None,
     }  # fmt: skip
     assert [one["error"] for one in facts["steps"]] == [  # type: ignore[union-attr, index, call-overload]
-        None, None, "nobody is there", "this step was not carried out",
+        None, None, "nobody is there", "There is no result: the work was stopped",
     ]  # fmt: skip
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from orchestrator import Approve, Deny, Graph, Run, merge, node, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import Confirm, Execute, Plan, Step, Work
+from orchestrator.nodes.work import NONE_LEFT
 from tests.nodes.build import error_of, executing, of_one
 
 pytestmark = pytest.mark.anyio
@@ -133,12 +134,42 @@ async def test_s68_what_goes_wrong_is_evidence_and_the_work_goes_on(called: str,
     assert found.status == "completed"
     first, second = found.values["evidence"]["E1"], found.values["evidence"]["E2"]
     assert (first["tool_exit_code"], words in first["tool_output"]) == (1, True)
+    assert "work:" not in first["tool_output"]
     assert second["tool_output"] == f"so: Error: {first['tool_output']}"
 
 
 @pytest.mark.parametrize(("called", "given"), [("nobody", "x"), ("add", "1")])
 async def test_a_call_that_cannot_be_made_can_be_an_error(called: str, given: str) -> None:
     assert error_of(await work(step("E1", called, given), it=Work(on_error="raise")))[0] == "AgentError"
+
+
+async def test_a_name_in_another_case_is_the_tools_if_there_is_one_only() -> None:
+    @tool(name="ADD", risk="none", effect="pure")
+    def shout(text: str) -> str:
+        """Add loudly."""
+        return text
+
+    found = await work(step("E1", "Add", "1, 2"))
+    assert (found.output["E1"]["tool_choice"], found.output["E1"]["tool_output"]) == ("add", 3)
+    async with executing(tools=(add, shout)) as (executor, _):
+        steps = [step("E1", "Add", "1, 2"), step("E2", "ADD", "x"), step("E3", "add", "1, 2")]
+        found = await executor.start(graph(Work(denial="denial")), {"steps": steps}, approve="none")
+    assert "'Add' is not an available tool" in found.output["E1"]["tool_output"]
+    assert [found.output[name]["tool_output"] for name in ("E2", "E3")] == ["x", 3]
+
+
+async def test_no_more_is_called_than_may_be_and_what_can_begin_first_is() -> None:
+    steps = [
+        step("E1", "say", "#E3", "E3"), step("E2", "", "text"), step("E3", "say", "a"), step("E4", "nobody", "x"),
+        step("E5", "say", "b"),
+    ]  # fmt: skip
+    found = await work(*steps, it=Work(denial="denial", steps="steps", max_calls=2))
+    outputs = {name: one["tool_output"] for name, one in found.output.items()}
+    assert "is not an available tool" in outputs.pop("E4")
+    assert outputs == {"E1": NONE_LEFT, "E2": "text", "E3": "a", "E5": "b"}
+    for alone in ({"steps": "steps"}, {"max_calls": 2}):
+        with pytest.raises(ValidationError, match="belong together"):
+            Work(**alone)
 
 
 async def test_a_step_that_calls_nothing_is_its_own_evidence() -> None:

@@ -36,8 +36,8 @@ class AskModel(Tool):
         self._model, self._system = model, system
 
     async def call(self, question: str, ctx: Context[object]) -> str:
-        """Ask a language model. Of use for common sense and knowledge of the world, and to take out of a text what
-        matters; it sees nothing but the question.
+        """Put a question to a language model, which is shown the question and nothing else. For what many people know,
+        and to find or reword something in a text that stands in the question.
 
         Args:
             question: what to do or to answer, with all that is needed for it.
