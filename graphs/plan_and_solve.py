@@ -72,6 +72,8 @@ def plan_and_solve(
     )
     if solver_model is not None:
         solver = solver.replace(respond=solver.nodes["respond"].with_(model=solver_model))
+    own = solver.limits.steps
+    steps = None if own is None else 2 + max_steps * (2 + own)  # a step may take all that the solver is allowed
     return Graph(
         name="plan_and_solve",
         description="Plans the steps of a task, then has an agent that calls tools do one after the other.",
@@ -86,7 +88,7 @@ def plan_and_solve(
         },
         edges=EDGES,
         output="answer",
-        limits=Limits(visits={"solve": max_steps}),
+        limits=Limits(steps=steps, visits={"solve": max_steps}),
     )
 
 

@@ -3,7 +3,7 @@
 START -> reason -> look -> END : the reasoning says what the answer is
                    look -> conclude -> read -> END
 
-With votes this is done several times at once, and the most frequent answer is taken.
+With votes this is done several times at once, and the most frequent answer is taken; what has none has no vote.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from orchestrator import Graph, Retry, append
+from orchestrator import Graph, Limits, Retry, append
 from orchestrator.nodes import AnswerForm, Complete, Extract, Repeat, Subgraph, Vote
 
 PS = """\
@@ -44,6 +44,15 @@ class PlanAndSolvePromptState(BaseModel):
     answer: str = ""
 
 
+class SampleState(PlanAndSolvePromptState):
+    """One of several answers, which may come to nothing."""
+
+    conclusion: str = ""
+    """What the model says to the second prompt."""
+    fault: str = ""
+    """Why there is no answer."""
+
+
 class VotesState(BaseModel):
     """A question on its way to several answers, and one of them."""
 
@@ -51,7 +60,9 @@ class VotesState(BaseModel):
     rounds: list[int] = []
     """A number for each of the answers."""
     answers: Annotated[list[str], append] = []
-    """All answers."""
+    """All answers; empty where there is none."""
+    faults: Annotated[list[str], append] = []
+    """Why there is none; empty where there is one."""
     answer: str = ""
     """The most frequent one."""
 
@@ -61,6 +72,16 @@ EDGES = """
     look     -> END      : found
     look     -> conclude : missing
     conclude -> read -> END
+"""
+SAMPLE = """
+    START    -> reason
+    reason   -> look     : done
+    reason   -> END      : unusable
+    look     -> END      : found
+    look     -> conclude : missing
+    conclude -> read     : done
+    conclude -> END      : unusable
+    read     -> END
 """
 VOTING = """
     START  -> repeat
@@ -78,6 +99,9 @@ def plan_and_solve_prompt(
 ) -> Graph:
     """The strategy as a graph: give it a question and a model. Its output is the answer, a text.
 
+    A reply that the model refuses or cannot end, and a conclusion without an answer of the form, fail the run with an
+    `AgentError`; of several votes such a one does not count, and the run fails when none is left.
+
     Args:
         plus: the longer prompt (PS+), which also asks for the quantities and for careful results on the way.
         form: what an answer is, so that it can be found in what the model says.
@@ -92,24 +116,34 @@ def plan_and_solve_prompt(
         raise ValueError("plan_and_solve_prompt: votes is at least 1")
     prompt = PS_PLUS if plus else PS
     options = {} if temperature is None else {"temperature": temperature}
+    alone = votes == 1
+    last, fault = ("answer", None) if alone else ("conclusion", "fault")
     one = Graph(
         name="plan_and_solve_prompt",
         description="Has the model plan and carry out its plan in one reply, and takes the answer out of it.",
-        state=PlanAndSolvePromptState,
+        state=PlanAndSolvePromptState if alone else SampleState,
         input="question",
         nodes={
-            "reason": Complete(prompt=prompt, result="reasoning", options=options, model=model, retry=Retry()),
+            "reason": Complete(
+                prompt=prompt, result="reasoning", fault=fault, options=options, model=model, retry=Retry()
+            ),
             "look": Extract(text="reasoning", form=form, announced=True),
             "conclude": Complete(
-                prompt=prompt + CONCLUDE + ENDINGS[form], result="answer", options=options, model=model, retry=Retry()
+                prompt=prompt + CONCLUDE + ENDINGS[form],
+                result=last,
+                fault=fault,
+                options=options,
+                model=model,
+                retry=Retry(),
             ),
-            "read": Extract(text="answer", form=form),
+            "read": Extract(text=last, form=form, required=alone, fault=fault),
         },
-        edges=EDGES,
+        edges=EDGES if alone else SAMPLE,
         output="answer",
     )
-    if votes == 1:
+    if alone:
         return one
+    steps = 2 + votes * (1 + len(one.nodes))  # every node runs once
     return Graph(
         name="plan_and_solve_votes",
         description="Has the model answer several times, each with a plan of its own; the most frequent answer counts.",
@@ -117,11 +151,12 @@ def plan_and_solve_prompt(
         input="question",
         nodes={
             "repeat": Repeat(times=votes),
-            "sample": Subgraph(one, inputs={"question": "question"}, outputs={"answers": "answer"}),
-            "vote": Vote(join="all"),
+            "sample": Subgraph(one, inputs={"question": "question"}, outputs={"answers": "answer", "faults": "fault"}),
+            "vote": Vote(faults="faults", join="all"),
         },
         edges=VOTING,
         output="answer",
+        limits=Limits(steps=max(steps, 1000)),
     )
 
 

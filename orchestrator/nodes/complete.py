@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, JsonValue, field_validator
 
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
+from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.models.messages import system as said
 from orchestrator.models.messages import user
 from orchestrator.nodes.deciding import quoted
@@ -18,6 +19,7 @@ from orchestrator.tools.result import as_text
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
+    from orchestrator.models.messages import Reply
 
 
 def _readable(template: str) -> str:
@@ -30,8 +32,11 @@ class Complete(Node, kind="complete"):
 
     The fields that the prompt names are also the facts that come with the message (`Message.data`).
 
+    Where the model would not answer, had no room to say all of it, or said nothing, it takes `unusable` if it has a
+    field for the `fault`.
+
     Raises:
-        AgentError: the model would not answer, had no room to say all of it, or said nothing.
+        AgentError: the reply cannot be used, and there is no field for that.
     """
 
     class State(BaseModel):
@@ -48,6 +53,8 @@ class Complete(Node, kind="complete"):
     """The user's message; its placeholders are state fields."""
     result: Annotated[str, Port(str)] = "reply"
     """Field that gets the reply."""
+    fault: Annotated[str | None, Port(str)] = None
+    """Field that is told why a reply cannot be used, instead of a failure."""
     task: str | None = None
     """What the model is told of the kind of decision, beside the message."""
     options: Mapping[str, JsonValue] = {}
@@ -61,21 +68,31 @@ class Complete(Node, kind="complete"):
             raise ValueError(f"{taken[0]!r} is no parameter for the provider: leave it out of options=")
         return options
 
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return (DONE,) if self.fault is None else (DONE, "unusable")
+
     def ports(self) -> dict[str, str]:
         filled = {f"prompt[{name}]": name for name in sorted(placeholders(self.prompt))}
         return {**{port: field for port, field in super().ports().items() if port != "prompt"}, **filled}
 
-    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
         facts = plain({name: getattr(state, name) for name in placeholders(self.prompt)})
         text = fill(self.prompt, **{name: as_text(value) for name, value in facts.items()})
         head = [said(self.system)] if self.system else []
         options: dict[str, Any] = dict(self.options)
         reply = await ctx.model.complete([*head, user(text, data=facts)], task=self.task, **options)
-        words = reply.text.strip()
-        if reply.refused:
-            raise AgentError(f"{ctx.node}: the model would not answer ({reply.finish}): {quoted(reply.text)}")
-        if reply.cut:
-            raise AgentError(f"{ctx.node}: the reply {quoted(reply.text)} was cut; give the model more max_tokens")
-        if not words:
-            raise AgentError(f"{ctx.node}: the reply is empty")
-        return {self.result: words}
+        fault = _fault_of(reply)
+        if fault is None:
+            return Outcome(DONE, {self.result: reply.text.strip()})
+        if self.fault is None:
+            raise AgentError(f"{ctx.node}: {fault}")
+        return Outcome("unusable", {self.fault: f"{ctx.node}: {fault}"})
+
+
+def _fault_of(reply: Reply) -> str | None:
+    if reply.refused:
+        return f"the model would not answer ({reply.finish}): {quoted(reply.text)}"
+    if reply.cut:
+        return f"the reply {quoted(reply.text)} was cut; give the model more max_tokens"
+    return None if reply.text.strip() else "the reply is empty"

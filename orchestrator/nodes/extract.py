@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
+from orchestrator.errors import AgentError
 from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
+from orchestrator.nodes.deciding import quoted
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
 
 AnswerForm: TypeAlias = Literal["text", "number", "choice", "yes_no"]
 
@@ -51,6 +56,7 @@ _end = re.compile(r"[.!?][\"”')*_]{0,3}[ \t]+(?=[A-Z\"“(*])")
 _abbreviated = re.compile(
     r"\b(?:[^\W\d_]|dr|mr|mrs|ms|st|mt|ft|jr|sr|vs|no|prof|gen|inc|ltd|co|etc|e\.g|i\.e)$", re.IGNORECASE
 )
+_named = {"text": "answer", "number": "number", "choice": "letter from A to E", "yes_no": "yes or no"}
 _quotes = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 
 
@@ -60,6 +66,9 @@ class Extract(Node, kind="extract"):
     What stands behind "the answer is" on its line counts, the first of it that has the form; of several the last one
     where something has it. Where a text does not say so, the last that has the form is taken, unless the answer has to
     be `announced`.
+
+    Raises:
+        AgentError: there is none, and one is `required`.
     """
 
     class State(BaseModel):
@@ -80,10 +89,20 @@ class Extract(Node, kind="extract"):
     """What an answer is: the rest of the sentence; a number; a letter from A to E; `yes` or `no`."""
     announced: bool = False
     """Whether only what stands behind "the answer is" is taken."""
+    required: bool = False
+    """Whether a text without an answer fails the step."""
+    fault: Annotated[str | None, Port(str)] = None
+    """Field that is told what the text is that has no answer."""
 
-    async def run(self, state: object, ctx: object) -> Outcome[Literal["found", "missing"]]:
-        found = find_answer(str(getattr(state, self.text)), self.form, announced=self.announced)
-        return Outcome("missing") if found is None else Outcome("found", {self.answer: found})
+    async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["found", "missing"]]:
+        text = str(getattr(state, self.text))
+        found = find_answer(text, self.form, announced=self.announced)
+        if found is not None:
+            return Outcome("found", {self.answer: found})
+        fault = f"{ctx.node}: the reply {quoted(text)} has no {_named[self.form]}"
+        if self.required:
+            raise AgentError(fault)
+        return Outcome("missing", {} if self.fault is None else {self.fault: fault})
 
 
 def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str | None:

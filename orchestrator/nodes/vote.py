@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from orchestrator.errors import StepError
+from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.reducers import append
 
@@ -16,10 +16,11 @@ from orchestrator.graph.reducers import append
 class Vote(Node, kind="vote"):
     """Write the answer that most of them give; of several equally frequent ones the first.
 
-    Case, space and a full stop at the end make no difference. This is the vote of self-consistency
-    (arXiv 2203.11171).
+    Case, space and a full stop at the end make no difference; an empty answer is none, and has no vote. This is the
+    vote of self-consistency (arXiv 2203.11171).
 
     Raises:
+        AgentError: all answers are empty.
         StepError: there are no answers.
     """
 
@@ -37,13 +38,20 @@ class Vote(Node, kind="vote"):
     """Field with the answers."""
     answer: Annotated[str, Port()] = "answer"
     """Field that gets the chosen one."""
+    faults: Annotated[str | None, Port(list)] = None
+    """Field with a list of what was wrong with those that are empty."""
 
     async def run(self, state: object, ctx: object) -> dict[str, object]:
         answers: Sequence[str] = getattr(state, self.answers)
         if not answers:
             raise StepError(f"vote: there are no answers in {self.answers!r}")
-        counts = Counter(map(_same, answers))
-        return {self.answer: max(answers, key=lambda answer: counts[_same(answer)])}
+        given = [answer for answer in answers if _same(answer)]
+        if not given:
+            faults: Sequence[str] = () if self.faults is None else getattr(state, self.faults)
+            why = next(filter(None, faults), "")
+            raise AgentError(f"vote: none of {len(answers)} has an answer{why and f'; {why}'}")
+        counts = Counter(map(_same, given))
+        return {self.answer: max(given, key=lambda answer: counts[_same(answer)])}
 
 
 def _same(answer: str) -> str:

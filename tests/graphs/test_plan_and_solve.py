@@ -178,6 +178,15 @@ async def test_a_plan_that_is_too_long_ends_the_run_with_the_last_result() -> No
     assert (run.status, run.output) == ("completed", "5")
 
 
+def test_the_limit_of_steps_leaves_room_for_every_step_of_the_plan() -> None:
+    for most in (1, 400):
+        limits = plan_and_solve(max_steps=most).limits
+        solver = plan_and_solve(max_steps=most).nodes["solve"].subgraph
+        assert solver is not None
+        assert limits.visits == {"solve": most}
+        assert limits.steps == 2 + most * (2 + (solver.limits.steps or 0))
+
+
 async def test_a_step_that_never_ends_fails_the_run() -> None:
     with ScriptedModel(lambda r: PLAN if r.task == "plan" else call("add", a=1, b=1)) as model:
         async with Executor(model=model, tools=TOOLS) as executor:

@@ -10,9 +10,10 @@ from pydantic import BaseModel
 
 from graphs.plan_and_solve_prompt import PS, PS_PLUS, graph, plan_and_solve_prompt
 from orchestrator import Context, Executor, Graph, OfflineModel, Update, node
-from orchestrator.models import ModelRequest
+from orchestrator.models import ModelRequest, Reply
 from orchestrator.nodes import Complete, Subgraph
 from orchestrator.testing import ScriptedModel, assert_crash_safe
+from tests.nodes.build import error_of, executing
 
 pytestmark = pytest.mark.anyio
 
@@ -50,11 +51,60 @@ async def test_the_second_call_is_left_out_where_the_answer_is_said() -> None:
         ("number", ["the answer is nice", "28 apples"], "28"),
         ("choice", ["hm", "(B)"], "B"),
         ("yes_no", ["The answer is: Yes, certainly"], "yes"),
-        ("number", ["hm", "nobody knows"], "nobody knows"),
     ],
 )
 async def test_answers_have_the_form_that_was_asked_for(form: Any, replies: list[str], expected: str) -> None:
     assert (await answer(replies, plan_and_solve_prompt(form=form)))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "replies", "why"),
+    [
+        ("number", ["hm", "nobody knows"], "read: the reply 'nobody knows' has no number"),
+        ("choice", ["hm", "none"], "read: the reply 'none' has no letter from A to E"),
+        ("text", [Reply(text="I", finish="refusal")], "reason: the model would not answer (refusal): 'I'"),
+    ],
+)
+async def test_a_single_answer_that_is_none_fails_the_run(form: Any, replies: list[Any], why: str) -> None:
+    async with executing(replies) as (executor, _):
+        run = await executor.start(plan_and_solve_prompt(form=form), QUESTION)
+    assert error_of(run) == ("AgentError", why)
+
+
+REFUSED = Reply(text="I", finish="refusal")
+CUT = Reply(text="It is", finish="length")
+
+
+@pytest.mark.parametrize(
+    ("reasoned", "concluded", "answers"),
+    [
+        (["Hm.", "Hm.", "The answer is 7"], ["not possible.", "not possible."], ["", "", "7"]),
+        (["The answer is 7", REFUSED, "Hm.", "Hm.", "The answer is 8"], ["7", CUT], ["7", "", "7", "", "8"]),
+    ],
+)
+async def test_a_sample_without_an_answer_has_no_vote(
+    reasoned: list[Any], concluded: list[Any], answers: list[str]
+) -> None:
+    async with executing({"reason": reasoned, "conclude": concluded}, concurrency=1) as (executor, _):
+        run = await executor.start(plan_and_solve_prompt(form="number", votes=len(reasoned)), QUESTION)
+    assert (run.status, run.output) == ("completed", "7")
+    assert sorted(run.values["answers"]) == sorted(answers)
+    assert sum(map(bool, run.values["faults"])) == answers.count("")
+
+
+async def test_votes_without_any_answer_fail_the_run_and_say_why() -> None:
+    async with executing(lambda request: "not possible.") as (executor, _):
+        run = await executor.start(plan_and_solve_prompt(form="number", votes=3), QUESTION)
+    why = "vote: none of 3 has an answer; read: the reply 'not possible.' has no number"
+    assert error_of(run) == ("AgentError", why)
+
+
+async def test_many_votes_are_not_stopped_by_the_limit_of_steps() -> None:
+    definition = plan_and_solve_prompt(form="number", votes=210)
+    async with executing(lambda request: "28" if "So the answer" in request.messages[-1].content else "Hm.") as (ex, _):
+        run = await ex.start(definition, QUESTION)
+    assert (run.status, run.output) == ("completed", "28")
+    assert run.steps == definition.limits.steps == 2 + 210 * 5
 
 
 async def test_the_shorter_prompt() -> None:

@@ -101,6 +101,22 @@ async def test_the_most_frequent_answer_counts_and_the_first_of_equals(answers: 
     assert found.values["answer"] == answer
 
 
+async def test_an_empty_answer_has_no_vote() -> None:
+    assert (await run(Vote(), Vote.State, {"answers": ["", " . ", "7"]})).values["answer"] == "7"
+    why = "vote: none of 2 has an answer"
+    assert error_of(await run(Vote(), Vote.State, {"answers": ["", " "]})) == ("AgentError", why)
+
+
+async def test_what_is_wrong_with_a_reply_is_told_to_a_field_that_is_there_for_it() -> None:
+    for reply in (Reply(text="I", finish="refusal"), Reply(text=" ")):
+        node = Complete(fault="reply", result="question")
+        async with executing([reply]) as (executor, _):
+            found = await executor.start(of_one(node, Complete.State), {"question": "?"})
+            (point,) = await executor.history(found.run_id)
+        assert (point.outcome, found.values["question"]) == ("unusable", "?")
+        assert found.values["reply"].startswith("it: the ")
+
+
 async def test_a_vote_without_answers_fails() -> None:
     assert error_of(await run(Vote(), Vote.State)) == ("StepError", "vote: there are no answers in 'answers'")
 
