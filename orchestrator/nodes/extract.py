@@ -54,7 +54,7 @@ _negative = re.compile(
 
 _end = re.compile(r"[.!?][\"”')*_]{0,3}[ \t]+(?=[A-Z\"“(*])")
 _abbreviated = re.compile(
-    r"\b(?:[^\W\d_]|dr|mr|mrs|ms|st|mt|ft|jr|sr|vs|no|prof|gen|inc|ltd|co|etc|e\.g|i\.e)$", re.IGNORECASE
+    r"\b(?:[^\W\d_]|dr|mr|mrs|ms|st|mt|ft|jr|sr|vs|prof|gen|inc|ltd|co|etc|e\.g|i\.e)$", re.IGNORECASE
 )
 _named = {"text": "answer", "number": "number", "choice": "letter from A to E", "yes_no": "yes or no"}
 _quotes = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
@@ -110,7 +110,8 @@ def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str 
     end, places = len(text), list(_said.finditer(text))
     for place in reversed(places):
         start, end = place.end(), _line_end(text, place.end(), end)
-        found = None if text.startswith("not ", start) else _read(text, start, end, form, first=True)
+        denied = form != "text" and text.startswith("not ", start)  # 'not 3' is a text, but no number
+        found = None if denied else _read(text, start, end, form, first=True)
         if found is not None:
             return found
         end = place.start()
