@@ -18,6 +18,7 @@ from orchestrator.models.base import Model, ToolLike
 from orchestrator.models.messages import Message, Reply, ToolCall, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
+from orchestrator.models.text.thinking import parted, thoughts_in
 from orchestrator.nodes.conversation import distinct, failed, joined, trimmed
 from orchestrator.nodes.deciding import quoted
 from orchestrator.nodes.labels import answer_in, thought_in
@@ -77,7 +78,8 @@ class Respond(Node, kind="respond"):
     tools_prompt: str | None = None
     """The words in which a form of text tells the tools; see `TextProtocol`."""
     thought: Literal["optional", "required"] = "optional"
-    """Whether calls need a thought beside them: text, or reasoning that the provider shows."""
+    """Whether calls need a thought beside them: text, or reasoning that the provider shows or that
+    a reply begins with, in `<think>...</think>`."""
     finish: str = ""
     """Name of an action that is offered beside the tools, by which the model gives its answer; empty: none is."""
     tools_offered: bool = True
@@ -168,6 +170,9 @@ class Respond(Node, kind="respond"):
             self._fail(f"the model would not answer ({reply.finish}): {quoted(reply.text)}")
         if reply.cut:
             self._fail(f"the reply {quoted(reply.text)} was cut; give the model more max_tokens")
+        aside, text = parted(reply.text)
+        if aside:
+            reply = reply.model_copy(update={"text": text})
         calls = distinct(reply.tool_calls, talk)
         if not self.tools_offered:
             calls = tuple(call for call in calls if self._ends(call))
@@ -180,7 +185,8 @@ class Respond(Node, kind="respond"):
             message = used.message.model_copy(update={"tool_calls": calls})
             if thought and not thought_in(reply.text):
                 message = message.model_copy(update={"content": thought})
-            fault = NO_THOUGHT if self.thought == "required" and not (thought or _thinks(reply)) else ""
+            thinks = bool(thought or thoughts_in(aside)) or _thinks(reply)
+            fault = NO_THOUGHT if self.thought == "required" and not thinks else ""
             return _Used(message, calls=calls, fault=fault)
         facts = reply.details.get("text_protocol")
         unread = facts.get("unread") if isinstance(facts, dict) else None

@@ -322,6 +322,37 @@ async def test_a_stream_gives_the_same_reply_however_it_is_cut(spoken: tuple[For
     assert speaker.asked[0].data() == speaker.asked[1].data()
 
 
+THINKS = "\n<think>\nAction: search[a]\n```json\n{}\n```\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "said", "content", "calls"),
+    [
+        ("bracket", "Thought: b\nAction: search[b]", f"{THINKS}Thought: b", 1),
+        ("json", '{"name": "search", "arguments": {"query": "b"}}', THINKS.rstrip(), 1),
+        ("bracket", "It is b.", f"{THINKS}It is b.", 0),
+        ("bracket", "", THINKS, 0),
+    ],
+)
+async def test_what_a_block_of_thoughts_holds_is_no_call(form: FormName, said: str, content: str, calls: int) -> None:
+    text = THINKS + said
+    reply = await TextProtocol(ScriptedModel([text]), form).complete("Hi", TOOLS)
+    assert (reply.text, made(reply.tool_calls)) == (content, [("search", {"query": "b"})] * calls)
+    assert "unread" not in str(reply.details["text_protocol"])
+    for size in range(1, 12):
+        pieces = [text[n : n + size] for n in range(0, len(text), size)]
+        shown, reply = await _streamed(TextProtocol(Speaker(pieces), form), "x", TOOLS)
+        assert ("".join(shown), reply.text, len(reply.tool_calls)) == (content, content, calls)
+        assert len(shown) > 20 / size
+
+
+async def test_a_block_of_thoughts_without_end_is_all_thoughts() -> None:
+    text = "<think>Action: search[a]\n"
+    for pieces in ([text], list(text), [text[:4]]):
+        shown, reply = await _streamed(TextProtocol(Speaker(pieces), "bracket"), "x", TOOLS)
+        assert ("".join(shown), reply.text, reply.tool_calls) == ("".join(pieces), "".join(pieces), ())
+
+
 async def test_pieces_come_before_the_reply_is_whole() -> None:
     pieces = ["Let me", " see.\n", "Act", "ion: sea", "rch[x]"]
     shown, reply = await _streamed(TextProtocol(Speaker(pieces), "bracket"), "x", TOOLS)

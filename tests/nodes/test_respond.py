@@ -337,6 +337,20 @@ async def test_a_thought_that_came_alone_is_that_of_the_action_after_it() -> Non
     assert error_of(run)[0] == "AgentError"
 
 
+async def test_a_block_of_thoughts_is_a_thought_and_no_part_of_the_answer() -> None:
+    block = "<think>\nAction: add[1, 2]\n</think>\n\n"
+    for it in (None, BRACKET, Respond(question="question", tools_offered=False)):
+        run, _, outcome = await responded([block + "It is 3."], it)
+        assert (outcome, run.values["answer"], said(run)[-1][1]) == ("answer", "It is 3.", "It is 3.")
+    run, _, outcome = await responded([block + "Action: search[x]"], BRACKET)
+    assert (outcome, said(run)[-1][1]) == ("calls", "")
+    assert [call["name"] for call in run.values["pending"]] == ["search"]
+    run, model, _ = await responded([block, "3"])
+    assert (run.values["answer"], "was empty" in model.requests[1].messages[-1].content) == ("3", True)
+    run, _, _ = await responded([calling(ADD, text="<think> </think>")] * 2, BRACKET)
+    assert error_of(run)[0] == "AgentError"
+
+
 async def test_who_can_only_answer_cannot_act_in_words() -> None:
     it = BRACKET.with_(tools_offered=False)
     run, model, _ = await responded(["I look.\nAction: search[x]", "Thought: x\nAction: Finish[3]"], it)

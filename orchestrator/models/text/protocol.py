@@ -20,6 +20,7 @@ from orchestrator.models.text.json_form import JsonForm
 from orchestrator.models.text.plugin import PluginForm
 from orchestrator.models.text.screen import Screen
 from orchestrator.models.text.separator import SeparatorForm
+from orchestrator.models.text.thinking import Aside, parted
 from orchestrator.models.text.words import PROMPT, told
 
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
@@ -120,7 +121,7 @@ class TextProtocol(RequestModel):
         """See `Model.stream`. What may be part of a call is held back until it is known; all pieces are the text."""
         request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
         asked = self._asked(request)
-        screen = Screen(self._form) if asked.offers else None
+        screen = Aside(Screen(self._form)) if asked.offers else None
         given: list[str] = []
         came = False
         reply: Reply | None = None
@@ -164,7 +165,8 @@ class TextProtocol(RequestModel):
             reply = reply.model_copy(update={"parsed": None})
         if not asked.offers or reply.tool_calls:  # a server that reads calls by itself has read them
             return reply
-        parsed = self._form.parse(reply.text, (*asked.offers, *self._beside), ended=reply.finish not in _CUT)
+        thoughts, text = parted(reply.text)  # a call that it thinks of is none
+        parsed = self._form.parse(text, (*asked.offers, *self._beside), ended=reply.finish not in _CUT)
         if not asked.several and len(parsed.calls) > 1:
             further = ", ".join(call.name for call in parsed.calls[1:])
             parsed = Parsed(parsed.content, parsed.calls[:1], cut=f"further calls, where one is allowed: {further}")
@@ -174,7 +176,8 @@ class TextProtocol(RequestModel):
         found: dict[str, object] = {"details": {**reply.details, "text_protocol": facts}}
         if parsed.calls:
             calls = _identified(parsed.calls, asked.taken, self._new_id)
-            found.update(text=parsed.content, tool_calls=calls, finish="tool_calls")
+            content = f"{thoughts}{parsed.content}".rstrip() if thoughts else parsed.content
+            found.update(text=content, tool_calls=calls, finish="tool_calls")
         return reply.model_copy(update=found)
 
 
