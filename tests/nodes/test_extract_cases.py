@@ -115,7 +115,23 @@ def test_it_never_raises_and_never_finds_nothing(text: str, form: AnswerForm, an
 
 @pytest.mark.parametrize(
     "part",
-    ["The answer is ", "so the answer in is ", "111,", "111 ", "1", "\n", " ", "'", ". A", "- ", "so, ", "(", "of a "],
+    [
+        "The answer is ",
+        "so the answer in is ",
+        "so the answer in ",
+        "so the answer(",
+        "111,",
+        "111 ",
+        "1",
+        "\n",
+        " ",
+        "'",
+        ". A",
+        "- ",
+        "so, ",
+        "(",
+        "of a ",
+    ],
 )
 def test_twice_the_text_takes_no_more_than_three_times_as_long(part: str) -> None:
     def took(times: int) -> float:
