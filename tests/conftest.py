@@ -11,7 +11,13 @@ pytest_plugins = ["tests.models.servers"]
 """Here, so that all tests share one definition: else each folder's would start servers of its own."""
 
 # How quick a machine is, and what else it does just now, is no fault of what is tested.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `EXAMPLES=100` draws as many examples as hypothesis does by itself; the storm does so.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("EXAMPLES", "40")),
+)
 settings.load_profile("patient")
 
 
