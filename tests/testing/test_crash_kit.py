@@ -224,7 +224,7 @@ async def test_it_tries_no_more_than_it_is_told_to() -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 def test_killed_processes_do_no_harm(anyio_backend: str) -> None:
-    report = assert_kill_safe("tests.testing.shop:shop_program", runs=1, kills=3, seed=5, backend="trio")
+    report = assert_kill_safe("tests.testing.shop:shop_program", runs=3, kills=2, seed=5, backend="trio")
     assert report.status == "completed"
     assert report.stops >= 1, report
 
@@ -232,9 +232,12 @@ def test_killed_processes_do_no_harm(anyio_backend: str) -> None:
 @pytest.mark.storm
 @pytest.mark.parametrize("program", ["shop_program", "tool_user_program"])
 def test_a_storm_of_killed_processes_does_no_harm(program: str, scale: int, anyio_backend: str) -> None:
-    report = assert_kill_safe(f"tests.testing.shop:{program}", runs=scale, kills=8, seed=scale, backend=anyio_backend)
+    # A run that is quick may end before it is killed; of several, some are hit.
+    report = assert_kill_safe(
+        f"tests.testing.shop:{program}", runs=4 * scale, kills=8, seed=scale, backend=anyio_backend
+    )
     print(f"\n{program} on {anyio_backend}: {report}")
-    assert report.stops >= (scale if scale > 2 else 1)
+    assert report.stops >= scale
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
