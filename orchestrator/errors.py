@@ -192,7 +192,7 @@ class UserDenied(StepError):
 class EffectFailed(StepError):
     """Raised when a recorded effect is replayed that ended in an error; `type` is the first error's name."""
 
-    def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002
+    def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002  a name of the contract
         self.type = type
         super().__init__(message)
 

@@ -176,7 +176,7 @@ class Executor:
         self._host.background().start_soon(self._host.drive_alone, live)
         return live.run_id
 
-    async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109  a name of the contract
         """Wait until a run, whoever drives it, has ended or pauses, or nobody drives it any more.
 
         Raises:

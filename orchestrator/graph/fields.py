@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator, WrapValidator
 from pydantic import Field as PydanticField
@@ -124,7 +124,7 @@ def _config(cls: type[BaseModel]) -> ConfigDict | None:
     """What of the class's configuration concerns single values."""
     about_the_class = {"frozen", "extra", "title", "json_schema_extra", "validate_assignment", "from_attributes"}
     kept = {key: value for key, value in cls.model_config.items() if key not in about_the_class}
-    return ConfigDict(**kept) if kept else None  # type: ignore[typeddict-item]
+    return cast(ConfigDict, kept) if kept else None
 
 
 def _validators(cls: type[BaseModel], name: str) -> list[object]:
@@ -174,8 +174,10 @@ def _taken(place: str, reducer: object, annotation: Any) -> Any:
 
 def _second_parameter(reducer: object, otherwise: Any) -> Any:
     """What a reducer function says that it takes; the field's own type if it does not say."""
+    if not callable(reducer):
+        return otherwise
     try:
-        names = list(inspect.signature(reducer).parameters)  # type: ignore[arg-type]
+        names = list(inspect.signature(reducer).parameters)
         hint = typing.get_type_hints(reducer, include_extras=True).get(names[1], otherwise)
     except (TypeError, ValueError, NameError, IndexError):
         return otherwise

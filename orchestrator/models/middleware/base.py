@@ -14,8 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -23,6 +22,7 @@ from orchestrator.errors import ModelError
 from orchestrator.jsontypes import cleaned
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, bare, closing
 from orchestrator.models.messages import Message, Reply
+from orchestrator.models.wrapping import Wrapping
 
 
 class Ask(Protocol):
@@ -55,7 +55,7 @@ class Middleware(ABC):
         """
 
 
-class MiddlewareModel:
+class MiddlewareModel(Wrapping):
     """A model with layers around it, see `with_middleware`."""
 
     def __init__(self, model: Model, middleware: Iterable[Middleware] = ()) -> None:
@@ -74,41 +74,10 @@ class MiddlewareModel:
         return self._model.name
 
     @property
-    def retry(self) -> Any:
-        """What the model inside says about retries; None if it says nothing."""
-        return getattr(self._model, "retry", None)
-
-    @property
-    def price(self) -> Any:
-        """What the model inside says that it costs; None if it says nothing."""
-        return getattr(self._model, "price", None)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the model inside gives its replies in pieces."""
-        return bool(getattr(self._model, "streams", False))
-
-    @property
     def members(self) -> tuple[Model, ...]:
         """The models that may be asked: the one inside, and those that layers bring (`Fallback`)."""
         others = (member for layer in self._middleware for member in getattr(layer, "members", ()))
         return (self._model, *others)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close all `members` that can be closed."""
-        async with AsyncExitStack() as closing:  # all of them, also when one fails to
-            for member in self.members:
-                close = getattr(member, "aclose", None)
-                if close is not None:
-                    closing.push_async_callback(close)
 
     async def complete(
         self,

@@ -22,6 +22,7 @@ from orchestrator.models.text.screen import Screen
 from orchestrator.models.text.separator import SeparatorForm
 from orchestrator.models.text.thinking import Aside, parted
 from orchestrator.models.text.words import PROMPT, told
+from orchestrator.models.wrapping import Wrapping
 
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
 FORMS: Mapping[str, Form] = {form.name: form for form in (JsonForm(), BracketForm(), PluginForm(), SeparatorForm())}
@@ -29,7 +30,7 @@ _CUT = ("length", "max_tokens", "content_filter")
 """Why a model stopped, if it did not stop by itself."""
 
 
-class TextProtocol(RequestModel):
+class TextProtocol(Wrapping, RequestModel):
     """A model that calls tools, made of one that only writes text.
 
     The tools are described to the inner model in words, and its reply is read: callers see the same requests and
@@ -81,27 +82,6 @@ class TextProtocol(RequestModel):
     def members(self) -> tuple[Model, ...]:
         """The models that it asks: the inner one."""
         return (self.model,)
-
-    @property
-    def retry(self) -> Any:
-        """The inner model's, if it has one."""
-        return getattr(self.model, "retry", None)
-
-    @property
-    def price(self) -> Any:
-        """The inner model's, if it has one."""
-        return getattr(self.model, "price", None)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the inner model gives its replies in pieces."""
-        return bool(getattr(self.model, "streams", False))
-
-    async def aclose(self) -> None:
-        """Close the inner model, if it can be closed."""
-        close = getattr(self.model, "aclose", None)
-        if close is not None:
-            await close()
 
     async def respond(self, request: ModelRequest) -> Reply:
         """Ask the inner model. See `Model.complete`."""
