@@ -1,8 +1,15 @@
-"""What all tests share. `STORM=1 pytest -m storm --storm-scale N` runs the long forms, N times as many rounds."""
+"""What all tests share.
+
+Three marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `storm`, `browser` and `peer`. Elsewhere they
+are not there at all, so that nothing counts as skipped.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,19 +33,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--storm-scale", type=int, default=1, help="how many times as many rounds the storms run")
 
 
+APART = {
+    "storm": "the long form of a test: `pytest -m storm --storm-scale N` runs it, N times as many rounds",
+    "browser": "needs a browser, or what npm brings to one",
+    "peer": "needs a program of others that `.ci/run` installs",
+}
+_MEMORY = Path("/dev/shm")
+_ROOM = 2 << 30
+"""Bytes that must be free in memory for the files of tests."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
-    config.addinivalue_line("markers", "storm: the long form of a test, run only if STORM is set")
+    """Declare the marks; put files of tests into memory, where there is room: no test is about how long a disk takes."""
+    for mark, words in APART.items():
+        config.addinivalue_line("markers", f"{mark}: {words}")
+    storm = "storm" in config.option.markexpr
+    if not storm and "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK):
+        if shutil.disk_usage(_MEMORY).free > _ROOM:
+            os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One worker more than there are processors: many a test waits for a process or for time to pass."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without STORM the long forms are not there, so that nothing counts as skipped."""
-    if os.environ.get("STORM"):
-        return
-    long = [item for item in items if item.get_closest_marker("storm")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    """Leave out what only `.ci/run` and `.ci/storm` run."""
+    for item in items:
+        if "aimock" in getattr(item, "fixturenames", ()):
+            item.add_marker("peer")
+    wanted = {mark for mark in APART if mark in config.option.markexpr}
+    apart = [item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)]
+    if apart:
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in set(apart)]
 
 
 @pytest.fixture

@@ -125,7 +125,10 @@ async def test_the_limit_of_a_run_holds_over_nested_graphs_and_waits_between_att
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == 3:
+            full.set()
         try:
+            await full.wait()
             await anyio.sleep(0.002)
             if ctx.attempt == 1:
                 raise ConnectionError
@@ -133,6 +136,7 @@ async def test_the_limit_of_a_run_holds_over_nested_graphs_and_waits_between_att
             running -= 1
         return {"log": state.question}
 
+    full = anyio.Event()
     inner = Graph(
         name="inner", state=Log, nodes={"plan": says("p"), "work": work, "join": says("j", join="all")},
         edges="START -> plan\nplan -> work : each items\nwork -> join -> END",
@@ -147,7 +151,8 @@ async def test_the_limit_of_a_run_holds_over_nested_graphs_and_waits_between_att
         edges="START -> plan\nplan -> sub : each items\nsub -> join -> END",
         limits=Limits(concurrency=3),
     )  # fmt: skip
-    run = await outer.run({"items": [1, 2, 3, 4]}, store=store)
+    with anyio.fail_after(20):
+        run = await outer.run({"items": [1, 2, 3, 4]}, store=store)
     assert run.status == "completed", run.error
     assert most == 3
 

@@ -34,7 +34,8 @@ pytestmark = pytest.mark.anyio
 
 OSLO = {"name": "weather", "arguments": {"city": "Oslo"}}
 BERGEN = {"name": "weather", "arguments": {"city": "Bergen", "unit": "F"}}
-QUICK = Retry(attempts=3, wait=0.1, factor=4)
+QUICK = Retry(attempts=3, wait=0.1, factor=12)
+"""Steep, so that a machine that is busy for half a second does not look like a client that never waits longer."""
 
 
 def at(server: AIMock | LLMockServer, **options: Any) -> AbstractAsyncContextManager[OpenAIModel]:
