@@ -44,13 +44,12 @@ _ROOM = 2 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marks; put files of tests into memory, where there is room: no test is about how long a disk takes."""
+    """Declare the marks. Files of tests are in memory where there is room: no test is about how long a disk takes."""
     for mark, words in APART.items():
         config.addinivalue_line("markers", f"{mark}: {words}")
-    storm = "storm" in config.option.markexpr
-    if not storm and "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK):
-        if shutil.disk_usage(_MEMORY).free > _ROOM:
-            os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
+    as_it_is = "storm" in config.option.markexpr or "TMPDIR" in os.environ
+    if not as_it_is and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

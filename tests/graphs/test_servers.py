@@ -147,7 +147,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=["llmock", "aimock", "offline"])
+@pytest.fixture(params=["llmock", pytest.param("aimock", marks=pytest.mark.peer), "offline"])
 def peer(request: pytest.FixtureRequest) -> Peer:
     """What answers: a server is there only for who asks for it."""
     if request.param == "llmock":
