@@ -47,11 +47,8 @@ class LedgeredToolbox(Toolbox):
         super().__init__(*tools)
         self._context = context
 
-    def subset(self, names: Iterable[str]) -> Toolbox:
-        return LedgeredToolbox(self._context, super().subset(names))
-
-    def in_group(self, group: str) -> Toolbox:
-        return LedgeredToolbox(self._context, super().in_group(group))
+    def _derived(self, box: Toolbox) -> Toolbox:
+        return LedgeredToolbox(self._context, box)
 
     async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
         tool = self.get(name)
@@ -117,7 +114,7 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
     return result
 
 
-_NOTHING = ToolResult().model_dump()
+_NOTHING = ToolResult().model_dump(mode="json")
 
 
 def _data(result: ToolResult) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class FunctionTool(Tool):
         """What is called."""
         self._around = around
         self._bound: tuple[object, ...] = ()
-        first = next(iter(inspect.signature(self.function).parameters), "")
+        first = next(iter(_signature(self.function).parameters), "")
         free = isinstance(function, staticmethod) or inspect.ismethod(function)
         self._method = self._of_class or (first in ("self", "cls") and not free)
         inner: Any = self.function.func if isinstance(self.function, partial) else self.function
@@ -72,6 +72,18 @@ class FunctionTool(Tool):
         if self._spec_ is None:
             self._spec_ = spec_of(self.function, self.name, self._wants, around=self._around)
         return self._spec_
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """What a function takes.
+
+    Raises:
+        TypeError: it does not tell, as some that are written in C.
+    """
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        raise TypeError(f"{function!r} does not tell what it takes: wrap it in a function with hints") from None
 
 
 class _Decorator(Protocol):

@@ -1,94 +1,213 @@
-"""A set of tools with distinct names, in the order given."""
+"""Sets of tools with distinct names, in the order given, and views of them: some of them, renamed, changed."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from fnmatch import fnmatchcase
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
 from orchestrator.errors import GraphUnknown
+from orchestrator.tools.function import FunctionTool
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
 
+_Change: TypeAlias = Callable[[Tool], "Tool | None"]
+_WILD = frozenset("*?[")
+
 
 class Toolbox:
-    """Tools that are offered together."""
+    """Tools that are offered together.
 
-    def __init__(self, *tools: Tool) -> None:
+    It is made of tools, of functions and methods, which become tools as by `@tool`, and of other toolboxes, which
+    stay what they are: what comes into one of them later is here, too.
+
+    A subclass whose tools are known later, or change (those of a server), says what it has now in `current`, whether
+    that is known in `ready`, names itself in `connections`, and is opened by `async with`, more than once at a time
+    if need be. Its tools have to bear being renamed: a view holds copies, made by `Tool.with_`.
+    """
+
+    def __init__(self, *things: Tool | Callable[..., Any] | Toolbox) -> None:
         """
         Raises:
             ValueError: two tools have one name.
-            TypeError: one of them is no tool.
+            TypeError: one of them can be no tool.
         """
-        self._tools: dict[str, Tool] = {}
-        for one in tools:
-            if _tool(one).name in self._tools:
-                raise ValueError(f"two tools are named {one.name!r}: rename one with tool(it, name=...)")
-            self._tools[one.name] = one
+        self._parts: list[Tool | Toolbox] = [one if isinstance(one, Toolbox) else as_tool(one) for one in things]
+        self._made: dict[str, Tool] | None = None
+        self.current()
+
+    # -- what it has -----------------------------------------------------------------------------------------------
+
+    def current(self) -> Mapping[str, Tool]:
+        """The tools that it has now, by name.
+
+        Raises:
+            ValueError: two of them have one name.
+        """
+        if self._made is None:
+            found = distinct(one for part in self._parts for one in (part if isinstance(part, Toolbox) else (part,)))
+            if any(isinstance(part, Toolbox) for part in self._parts):
+                return found
+            self._made = found
+        return self._made
+
+    @property
+    def ready(self) -> bool:
+        """Whether its tools are known now; if not, opening it (`async with`) makes them so."""
+        return all(part.ready for part in self._parts if isinstance(part, Toolbox))
+
+    @property
+    def connections(self) -> tuple[Toolbox, ...]:
+        """The toolboxes that are to be opened before its tools can be called, each once."""
+        found: list[Toolbox] = []
+        for part in self._parts:
+            if isinstance(part, Toolbox):
+                found += [one for one in part.connections if not any(one is known for known in found)]
+        return tuple(found)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools, in the order given."""
-        return tuple(self._tools.values())
+        return tuple(self.current().values())
 
     @property
     def tool_map(self) -> dict[str, Tool]:
         """The tools by name."""
-        return dict(self._tools)
+        return dict(self.current())
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools)
 
     def __len__(self) -> int:
-        return len(self._tools)
+        return len(self.current())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tools
+        return name in self.current()
 
     def __repr__(self) -> str:
-        return f"Toolbox({', '.join(self._tools)})"
+        return f"{type(self).__name__}({', '.join(self.current())})"
 
     def get(self, name: str) -> Tool | None:
         """The tool of a name, None if there is none."""
-        return self._tools.get(name)
-
-    def subset(self, names: Iterable[str]) -> Toolbox:
-        """Only the tools of these names, in their order here.
-
-        Raises:
-            GraphUnknown: there is no tool of one of the names.
-        """
-        wanted = set(names)
-        unknown = sorted(wanted - self._tools.keys())
-        if unknown:
-            known = ", ".join(self._tools) or "none at all"
-            raise GraphUnknown(f"no tool {unknown[0]!r} here; there are: {known}")
-        return Toolbox(*(one for one in self if one.name in wanted))
-
-    def in_group(self, group: str) -> Toolbox:
-        """Only the tools of a group."""
-        return Toolbox(*(one for one in self if one.group == group))
+        return self.current().get(name)
 
     def to_params(self) -> list[dict[str, Any]]:
         """All tools as a model is offered them."""
         return [one.to_param() for one in self]
 
-    def add_tool(self, tool: Tool) -> Self:
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Open all that it is made of. An executor does so with the toolbox that it was given."""
+        async with AsyncExitStack() as stack:
+            for one in self.connections:
+                await stack.enter_async_context(one)
+            self.current()
+            self._opened().append(stack.pop_all())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._opened().pop().__aexit__(kind, error, trace)
+
+    def _opened(self) -> list[AsyncExitStack]:
+        opened: list[AsyncExitStack] = self.__dict__.setdefault("_stacks", [])
+        return opened
+
+    # -- views -----------------------------------------------------------------------------------------------------
+
+    def include(self, *names: str) -> Toolbox:
+        """Only the tools of these names, in their order here. A name can be a pattern: `read_*`.
+
+        Raises:
+            GraphUnknown: a name fits none of the tools; of a toolbox that is not ready, once it is.
+        """
+        return self._view(lambda one: one if _fits(one.name, names) else None, names)
+
+    def exclude(self, *names: str) -> Toolbox:
+        """All but the tools of these names, which can be patterns.
+
+        Raises:
+            GraphUnknown: as of `include`.
+        """
+        return self._view(lambda one: None if _fits(one.name, names) else one, names)
+
+    def subset(self, names: Iterable[str]) -> Toolbox:
+        """Only the tools of exactly these names, in their order here.
+
+        Raises:
+            GraphUnknown: there is no tool of one of the names.
+        """
+        wanted = tuple(dict.fromkeys(names))
+        return self._view(lambda one: one if one.name in wanted else None, wanted)
+
+    def in_group(self, group: str) -> Toolbox:
+        """Only the tools of a group."""
+        return self._view(lambda one: one if one.group == group else None)
+
+    def prefix(self, text: str) -> Toolbox:
+        """The tools under longer names: `prefix("git_")` makes `git_log` of `log`.
+
+        Raises:
+            TypeError: a name would be none that a model could call.
+        """
+        return self._view(lambda one: one.with_(name=text + one.name))
+
+    def override(self, *names: str, **changes: Any) -> Toolbox:
+        """The same tools, some of them changed: `override("write_*", risk="write", timeout=30)`.
+
+        Args:
+            names: the tools, which can be patterns; all, if none is given.
+            changes: as of `Tool.with_`: `risk`, `effect`, `timeout`, `retry`, `description`, `name` and so on.
+
+        Raises:
+            GraphUnknown: as of `include`.
+            TypeError: there is no such attribute, or it cannot have this value.
+        """
+        _nothing.with_(**{name: value for name, value in changes.items() if name != "parameters"})
+        return self._view(lambda one: one.with_(**changes) if not names or _fits(one.name, names) else one, names)
+
+    def __or__(self, other: object) -> Toolbox:
+        """The tools of both. Two of one name are a ValueError: give one of them a `prefix`, or `exclude` it."""
+        if isinstance(other, Toolbox) or callable(other):
+            return self._derived(Toolbox(self, other))
+        return NotImplemented
+
+    __add__ = __or__
+
+    def _view(self, change: _Change, names: Iterable[str] = ()) -> Toolbox:
+        return self._derived(_View(self, change, tuple(names)))
+
+    def _derived(self, box: Toolbox) -> Toolbox:
+        """A toolbox that was made of this one; a subclass that calls tools in its own way makes it one of its own."""
+        return box
+
+    # -- changing and calling --------------------------------------------------------------------------------------
+
+    def add_tool(self, tool: Tool | Callable[..., Any]) -> Self:
         """Add a tool and return the toolbox. One whose name is taken is skipped, with a warning.
 
         Raises:
-            TypeError: it is no tool.
+            TypeError: it can be no tool.
         """
-        if _tool(tool).name in self._tools:
-            warnings.warn(f"tool {tool.name!r} is skipped: the toolbox has one of that name", stacklevel=2)
-            return self
-        self._tools[tool.name] = tool
-        return self
+        return self._add(as_tool(tool))
 
-    def add_tools(self, *tools: Tool) -> Self:
+    def add_tools(self, *tools: Tool | Callable[..., Any]) -> Self:
         """Add tools, each as `add_tool` does."""
         for one in tools:
-            self.add_tool(one)
+            self._add(as_tool(one))
+        return self
+
+    def _add(self, tool: Tool) -> Self:
+        if tool.name in self.current():
+            warnings.warn(f"tool {tool.name!r} is skipped: the toolbox has one of that name", stacklevel=3)
+            return self
+        self._parts.append(tool)
+        self._made = None
         return self
 
     async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
@@ -97,7 +216,7 @@ class Toolbox:
         A value that is no `ToolResult` is wrapped as its text, JSON if it is not a text already;
         `Tool.invoke` keeps it as it is.
         """
-        found = self._tools.get(name)
+        found = self.get(name)
         if found is None:
             return ToolFailure(error=f"Tool {name} is invalid")
         try:
@@ -107,7 +226,77 @@ class Toolbox:
         return result.model_copy(update={"output": as_text(result.output)})
 
 
-def _tool(thing: object) -> Tool:
-    if not isinstance(thing, Tool):
+class _View(Toolbox):
+    """Another toolbox, each tool changed or left out. It follows what that one has."""
+
+    def __init__(self, source: Toolbox, change: _Change, names: tuple[str, ...]) -> None:
+        self._source, self._change, self._names = source, change, names
+        self._kept: dict[int, tuple[Tool, Tool | None]] = {}
+        super().__init__()
+
+    def current(self) -> Mapping[str, Tool]:
+        there = self._source.current()
+        if self._source.ready:
+            for name in self._names:
+                if name not in there and not any(_fits(one, (name,)) for one in there):
+                    raise GraphUnknown(f"no tool {name!r} here; there are: {', '.join(there) or 'none at all'}")
+        # The same copies each time, so that their schemas are made once.
+        known = self._kept
+        self._kept = {
+            id(one): known[id(one)] if id(one) in known else (one, self._change(one)) for one in there.values()
+        }
+        changed = (copy for _, copy in self._kept.values() if copy is not None)
+        return distinct((*changed, *super().current().values()))
+
+    @property
+    def ready(self) -> bool:
+        return self._source.ready
+
+    @property
+    def connections(self) -> tuple[Toolbox, ...]:
+        return self._source.connections
+
+
+def as_tool(thing: Tool | Callable[..., Any]) -> Tool:
+    """A tool as it is, a function or method as a tool.
+
+    Raises:
+        TypeError: it can be none; the message says what to do.
+    """
+    if isinstance(thing, Tool):
+        return thing
+    if isinstance(thing, type):
+        raise TypeError(f"{thing!r} is no tool but a class: give one of its objects, {thing.__name__}(...)")
+    if hasattr(thing, "as_tool"):
+        raise TypeError(f"{type(thing).__name__} is no tool itself: give .as_tool(name, description) of it")
+    if not callable(thing):
         raise TypeError(f"{thing!r} is no tool: decorate it with @tool, or subclass Tool")
-    return thing
+    return FunctionTool(thing)
+
+
+def distinct(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Tools by name, in order.
+
+    Raises:
+        ValueError: two have one name.
+    """
+    found: dict[str, Tool] = {}
+    for one in tools:
+        if one.name in found:
+            raise ValueError(
+                f"two tools are named {one.name!r}: rename one with tool(it, name=...), or a toolbox's with prefix()"
+            )
+        found[one.name] = one
+    return found
+
+
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    return any(name == one or (not _WILD.isdisjoint(one) and fnmatchcase(name, one)) for one in patterns)
+
+
+class _Nothing(Tool):
+    def call(self) -> None: ...
+
+
+_nothing = _Nothing()
+"""Shows changes that no tool could have."""

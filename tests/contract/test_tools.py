@@ -210,7 +210,7 @@ async def test_a_toolbox_is_iterable_and_gives_params_and_executes() -> None:
     with pytest.raises(ValueError, match="two tools are named 'google'"):
         Toolbox(google, google)
     with pytest.raises(TypeError, match="no tool"):
-        Toolbox(len)  # type: ignore[arg-type]
+        Toolbox(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
