@@ -94,12 +94,12 @@ class Message(BaseModel):
     data: dict[str, JsonValue] | None = None
     """The facts that `content` was written from. Never sent to a provider."""
     images: tuple[Image, ...] = ()
-    """Of a user's message: pictures, shown after the text."""
+    """Of a user's message, or of a tool's: pictures, shown after the text."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.images and self.role != "user":
-            raise ValueError(f"a message of role {self.role!r} has images: only those of the user can")
+        if self.images and self.role not in ("user", "tool"):
+            raise ValueError(f"a message of role {self.role!r} has images: only those of users and tools can")
         return self
 
 
@@ -158,13 +158,16 @@ def assistant(content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Message
     return Message(role="assistant", content=content, tool_calls=tuple(tool_calls))
 
 
-def tool_result(call: ToolCall, content: str, *, data: Mapping[str, JsonValue] | None = None) -> Message:
-    """What came of a tool call."""
+def tool_result(
+    call: ToolCall, content: str, *, images: Iterable[Image] = (), data: Mapping[str, JsonValue] | None = None
+) -> Message:
+    """What came of a tool call, with the pictures that it gave."""
     return Message(
         role="tool",
         content=content,
         tool_call_id=call.id,
         name=call.name,
+        images=tuple(images),
         data=None if data is None else dict(data),
     )
 

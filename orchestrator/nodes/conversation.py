@@ -25,7 +25,7 @@ def joined(state: object, field: str, messages: Sequence[Message]) -> list[Messa
 def told(call: ToolCall, result: ToolResult, note: str = "") -> Message:
     """What came of a call, as a message; `note` is a line that stands before it."""
     facts = {"output": result.output, "error": result.error, "exit_code": result.exit_code}
-    return tool_result(call, f"{note}\n{result.text}" if note else result.text, data=facts)
+    return tool_result(call, f"{note}\n{result.text}" if note else result.text, images=result.images, data=facts)
 
 
 def failed(call: ToolCall, why: str) -> Message:

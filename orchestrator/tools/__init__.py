@@ -1,5 +1,6 @@
 """What models may call: tools, made of functions, methods or classes, and toolboxes of them."""
 
+from orchestrator.tools.content import Blob
 from orchestrator.tools.function import tool
 from orchestrator.tools.refs import tools_from_ref
 from orchestrator.tools.result import Effect, Risk, ToolFailure, ToolResult, risk_at_most
@@ -8,6 +9,7 @@ from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
 __all__ = [
+    "Blob",
     "Effect",
     "IdempotencyKey",
     "Risk",

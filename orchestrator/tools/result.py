@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from orchestrator.graph.codec import Codec, Unfit
+from orchestrator.models.messages import Image
+from orchestrator.tools.content import Blob, Part, part_of, told_of
 
 Risk: TypeAlias = Literal["none", "read", "write", "dangerous"]
 """What a call can do to the world, the least first."""
@@ -39,6 +41,8 @@ class ToolResult(BaseModel):
     """0: it worked."""
     metadata: dict[str, JsonValue] = {}
     """Whatever else the tool tells; not shown to a model."""
+    content: tuple[Part, ...] = ()
+    """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
 
     @property
     def failed(self) -> bool:
@@ -47,10 +51,18 @@ class ToolResult(BaseModel):
 
     @property
     def text(self) -> str:
-        """What a model is shown: the output, `Error: ...` if the call went wrong."""
+        """What a model is shown: the output, `Error: ...` if the call went wrong; a line for each part of `content`."""
+        lines = [told_of(part) for part in self.content]
         if self.error is not None:
-            return f"Error: {self.error}"
-        return as_text(self.output)
+            lines.insert(0, f"Error: {self.error}")
+        elif self.output is not None or not lines:
+            lines.insert(0, as_text(self.output))
+        return "\n".join(lines)
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The pictures in `content`."""
+        return tuple(part for part in self.content if isinstance(part, Image))
 
     def __str__(self) -> str:
         return self.text
@@ -70,14 +82,18 @@ def as_text(value: JsonValue) -> str:
 def result_of(value: Any) -> ToolResult:
     """What a tool returned, as a result: one is taken as it is, so is another library's, all else is the output.
 
-    A result of another library is an object with `output` and one of `exit_code` and `error`. A value that JSON
-    cannot say becomes its text.
+    A result of another library is an object with `output` and one of `exit_code` and `error`. An `Image`, a `Blob`,
+    and `bytes` that are no text, are content, alone or in a list; the rest of the list is the output. A value that
+    JSON cannot say becomes its text.
 
     Raises:
         SecretInState: the value holds a secret.
     """
     if isinstance(value, ToolResult):
         return value
+    parts = _parts(value)
+    if parts is not None:
+        return parts
     if hasattr(value, "output") and (hasattr(value, "exit_code") or hasattr(value, "error")):
         error = getattr(value, "error", None)
         code = getattr(value, "exit_code", None)
@@ -86,6 +102,21 @@ def result_of(value: Any) -> ToolResult:
             return ToolResult(output=output)
         return ToolResult(output=output, error=str(error or as_text(output)), exit_code=int(code or 1))
     return ToolResult(output=_json(value))
+
+
+def _parts(value: Any) -> ToolResult | None:
+    """A result with content, if the value is, or is a list that holds, something for it."""
+    if isinstance(value, Image | Blob | bytes):
+        found = part_of(value) if isinstance(value, bytes) else value
+        return ToolResult(output=found) if isinstance(found, str) else ToolResult(content=(found,))
+    if not isinstance(value, list | tuple) or not any(isinstance(item, Image | Blob | bytes) for item in value):
+        return None
+    items = [part_of(item) if isinstance(item, bytes) else item for item in value]
+    others = [_json(item) for item in items if not isinstance(item, Image | Blob)]
+    output: JsonValue = others
+    if all(isinstance(item, str) for item in others):
+        output = "\n".join(cast("list[str]", others)) if others else None
+    return ToolResult(output=output, content=tuple(item for item in items if isinstance(item, Image | Blob)))
 
 
 def _json(value: Any) -> JsonValue:

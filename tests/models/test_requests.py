@@ -258,7 +258,7 @@ async def test_pictures_stand_behind_the_text(tmp_path: Path) -> None:
             Image(url=wrong)
     with pytest.raises(ValueError, match="none of a picture"):
         Image.of_file(tmp_path / "x.txt")
-    with pytest.raises(ValidationError, match="only those of the user can"):
+    with pytest.raises(ValidationError, match="only those of users and tools can"):
         Message(role="system", images=(Image.of(b"x"),))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.models.base import ModelRequest, unfenced
-from orchestrator.models.messages import Message, Reply, ToolCall, system
+from orchestrator.models.messages import Image, Message, Reply, ToolCall, system
 from orchestrator.models.profile import Profile
 from orchestrator.models.strict import resolved, strict_schema, without_nulls
 
@@ -26,7 +26,28 @@ def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object], p
     body.update(defaults)
     body.update(request.options)
     _fit(body, profile)
-    return {"messages": [_message(message, profile) for message in messages], **body, "model": model}
+    return {"messages": _messages(messages, profile), **body, "model": model}
+
+
+def _messages(messages: Sequence[Message], profile: Profile) -> list[dict[str, Any]]:
+    """All messages. Pictures that tools gave stand in one of the user behind the results, where alone they may be."""
+    found: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role != "tool" and shown:
+            found.append({"role": "user", "content": shown})
+            shown = []
+        if message.role == "tool" and message.images:
+            if profile.images:
+                whose = f"What the tool {message.name or 'that was called'} shows (call {message.tool_call_id}):"
+                shown += [{"type": "text", "text": whose}, *map(_image, message.images)]
+            message = message.model_copy(update={"images": ()})
+        found.append(_message(message, profile))
+    return [*found, {"role": "user", "content": shown}] if shown else found
+
+
+def _image(image: Image) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": image.model_dump(exclude_none=True)}
 
 
 def _fit(body: dict[str, Any], profile: Profile) -> None:
@@ -88,8 +109,7 @@ def _message(message: Message, profile: Profile) -> dict[str, Any]:
     written: dict[str, Any] = {"role": role, "content": message.content}
     if message.images:
         text = [{"type": "text", "text": message.content}] if message.content else []
-        shown = [{"type": "image_url", "image_url": image.model_dump(exclude_none=True)} for image in message.images]
-        written["content"] = [*text, *shown]
+        written["content"] = [*text, *map(_image, message.images)]
     if message.role != "assistant" or message.tool_calls:
         # What a model thought before a call has to come back with the call; thoughts of earlier turns some refuse.
         written = {**message.extras, **written}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.models.messages import Message, system
+from orchestrator.models.messages import Image, Message, system
 from orchestrator.models.text.forms import Form, Offer
 
 
@@ -16,22 +16,27 @@ def retold(messages: Sequence[Message], form: Form, offers: Sequence[Offer]) -> 
     """
     found: list[Message] = []
     results: list[str] = []
+    images: list[Image] = []
     made: dict[str, tuple[str, int | None]] = {}
 
     def close() -> None:
         if results:
-            found.append(Message(role="user", content="\n\n".join(results)))
+            found.append(Message(role="user", content="\n\n".join(results), images=tuple(images)))
             results.clear()
+            images.clear()
 
     for message in messages:
         content = message.content
         if message.role == "tool":
             name, number = made.get(message.tool_call_id or "", (message.name or "a tool", None))
             results.append(form.result(name, number, form.defused(content, offers)))
+            images.extend(message.images)
             continue
         if message.role == "user":
             content = "\n\n".join([*results, form.defused(content, offers)])
+            message = message.model_copy(update={"images": (*images, *message.images)})
             results.clear()
+            images.clear()
         close()
         if message.tool_calls:
             many = len(message.tool_calls) > 1
