@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from orchestrator.errors import StoreCorrupt
 from orchestrator.kernel import records as r
@@ -31,6 +31,9 @@ PAUSE = "pause"
 
 class Machine(Inquiry):
     """One run, folded up to `head`. Read its attributes, change it by `apply` only."""
+
+    frame_type: ClassVar[type[Frame]] = Frame
+    """What its graphs run in."""
 
     # -- the fold ---------------------------------------------------------------------------------------------
 
@@ -80,7 +83,7 @@ class Machine(Inquiry):
     def _run_started(self, record: r.RunStarted) -> None:
         self.started, self.approve, self.content = record, record.approve, record.content
         values = self.plan.schema.decode(record.values)
-        self.root = Frame(self.plan, mix(record.run_id), values, self)
+        self.root = self.frame_type(self.plan, mix(record.run_id), values, self)
         if record.limits is not None:
             self.root.limits = record.limits
         self._begin(self.root)
@@ -132,7 +135,7 @@ class Machine(Inquiry):
         self._stop(activation)
         activation.phase, activation.opened = Phase.INSIDE, True
         key = mix(activation.key, str(activation.attempt), "inside")
-        frame = Frame(plan, key, plan.schema.decode(record.values), self, activation)
+        frame = self.frame_type(plan, key, plan.schema.decode(record.values), self, activation)
         self._inner[activation.key] = frame
         self._begin(frame)
 

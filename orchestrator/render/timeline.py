@@ -1,0 +1,289 @@
+"""What a run did when: one row per activation, with its calls, its waits and what it spent.
+
+Times are Unix seconds, as the journal has them. A row's `working` seconds are those in which it neither waited for a
+person or another attempt, nor stood still because nobody drove the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from orchestrator.graph.limits import Usage
+from orchestrator.kernel import records as r
+from orchestrator.kernel.token import Phase
+from orchestrator.kernel.why import Traced
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.question import Answer, Question
+    from orchestrator.kernel.token import Activation
+
+RowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
+NOTHING = Usage()
+
+
+@dataclass(slots=True)
+class Span:
+    """A time in which something waited."""
+
+    why: Literal["person", "retry", "stopped"]
+    """For an answer; for another attempt; because nobody drove the run."""
+    start: float
+    end: float | None = None
+    seq: int = 0
+    """The record that began it."""
+
+
+@dataclass(slots=True)
+class Asking:
+    """A question of a row, and its answer when there is one."""
+
+    question: Question
+    seq: int
+    answer: Answer | None = None
+    by: str = ""
+    policy: bool = False
+    answered: int | None = None
+
+
+@dataclass(slots=True)
+class Call:
+    """A model call, tool call or other effect of a row."""
+
+    intended: r.EffectIntended
+    settled: r.EffectSettled | None = None
+
+    @property
+    def started(self) -> float:
+        """When it began."""
+        return self.settled.started if self.settled is not None and self.settled.started else self.intended.ts
+
+    @property
+    def ended(self) -> float | None:
+        """When it ended; None: it has not."""
+        settled = self.settled
+        return None if settled is None or settled.next_at is not None else settled.ended or settled.ts
+
+
+@dataclass(slots=True)
+class Row:
+    """One activation: a step, from its first attempt to its end."""
+
+    number: int
+    """From 0, in the order in which they began."""
+    activation: str
+    parent: int | None
+    """Number of the row of the subgraph around it."""
+    depth: int
+    place: str
+    """Names of the subgraph nodes around it, joined by `/`: with `node` it says which node of a drawing this is."""
+    path: str
+    node: str
+    began: int
+    """The record behind which it began."""
+    started: float
+    status: RowStatus = "running"
+    attempt: int = 1
+    ended: float | None = None
+    seq: int | None = None
+    """The record that ended it."""
+    outcome: str = ""
+    update: Mapping[str, object] = field(default_factory=dict)
+    """What it wrote, as the journal has it."""
+    ops: Mapping[str, str] = field(default_factory=dict)
+    error: r.Failure | None = None
+    graph: bool = False
+    """Whether a graph runs, or ran, inside it."""
+    waits: list[Span] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    asked: list[Asking] = field(default_factory=list)
+    failures: list[r.StepRetried] = field(default_factory=list)
+    usage: Usage = NOTHING
+    """Of its calls; of a graph's row also of those inside."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.status in ("running", "waiting")
+
+    def working(self, until: float) -> float:
+        """Seconds that it worked, up to a moment if it still does."""
+        end = until if self.ended is None else self.ended
+        spent, last = end - self.started, self.started
+        for wait in sorted(self.waits, key=lambda one: one.start):
+            begin, stop = max(wait.start, last), min(end if wait.end is None else wait.end, end)
+            if stop > begin:
+                spent, last = spent - (stop - begin), stop
+        return max(0.0, spent)
+
+
+@dataclass(slots=True)
+class Timeline:
+    """A run as rows."""
+
+    traced: Traced
+    """The run at its last record, and why it went as it did."""
+    rows: list[Row]
+    gaps: list[Span]
+    """Times in which nobody drove the run."""
+    start: float
+    end: float
+    """When it ended, or its last record."""
+    by_activation: dict[str, Row]
+
+    def row_at(self, seq: int) -> Row | None:
+        """The row that a record is about: that ends it, or the last one that had begun by then and ended after."""
+        exact = next((row for row in self.rows if row.seq == seq), None)
+        if exact is not None:
+            return exact
+        open_then = [row for row in self.rows if row.began <= seq and (row.seq is None or row.seq > seq)]
+        return open_then[-1] if open_then else None
+
+
+def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
+    """The rows of a run.
+
+    Args:
+        plan: of the run's graph; its code is not needed.
+        records: from the run's first one, without gaps.
+
+    Raises:
+        StoreCorrupt: the records do not follow each other.
+    """
+    return _Reader(plan).read(records)
+
+
+class _Reader:
+    def __init__(self, plan: Plan) -> None:
+        self.machine = Traced(plan)
+        self.rows: list[Row] = []
+        self.by_activation: dict[str, Row] = {}
+        self.by_question: dict[str, tuple[Asking, Span]] = {}
+        self.calls: dict[str, Call] = {}
+        self.gaps: list[Span] = []
+        self.live: dict[str, Row] = {}
+
+    def read(self, records: Iterable[r.Record]) -> Timeline:
+        start = before = 0.0
+        for record in records:
+            start = start or record.ts
+            if isinstance(record, r.Resumed):
+                self._gap(before, record)
+            delta = self.machine.apply(record)
+            self._note(record)
+            for activation in delta.started:
+                self._begin(activation, record)
+            for activation in delta.cancelled:
+                self._drop(activation.key, record)
+            if isinstance(record, r.Ended):
+                for key in list(self.live):
+                    self._drop(key, record)
+            before = record.ts
+        self._total()
+        return Timeline(self.machine, self.rows, self.gaps, start, before, self.by_activation)
+
+    def _begin(self, activation: Activation, record: r.Record) -> None:
+        known = self.by_activation.get(activation.key)
+        if known is not None:  # it goes on after an answer, or after the graph inside it
+            known.status = "running"
+            return
+        frame = activation.frame
+        parent = self.by_activation.get(frame.parent.key) if frame.parent is not None else None
+        row = Row(
+            number=len(self.rows),
+            activation=activation.key,
+            parent=None if parent is None else parent.number,
+            depth=0 if parent is None else parent.depth + 1,
+            place=frame.place,
+            path=activation.path,
+            node=activation.node,
+            began=record.seq,
+            started=record.ts,
+        )
+        self.rows.append(row)
+        self.by_activation[row.activation] = self.live[row.activation] = row
+
+    def _note(self, record: r.Record) -> None:
+        if isinstance(record, r.Answered):
+            self._answered(record)
+            return
+        row = self.by_activation.get(getattr(record, "activation", "") or "")
+        if row is None:
+            return
+        match record:
+            case r.StepDone() | r.StepFailed():
+                self._ended(row, record)
+            case r.StepRetried():
+                row.attempt = record.attempt + 1
+                row.failures.append(record)
+                row.waits.append(Span("retry", record.ended or record.ts, record.next_at, record.seq))
+            case r.GraphOpened():
+                row.graph = True
+            case r.EffectIntended():
+                known = self.calls.get(record.key)
+                if known is None or record.attempt != known.intended.attempt:
+                    call = self.calls[record.key] = Call(record)
+                    row.calls.append(call)
+            case r.EffectSettled():
+                if record.key in self.calls:
+                    self.calls[record.key].settled = record
+                row.usage += record.usage or NOTHING
+            case r.Asked():
+                row.status = "waiting"
+                span, asking = Span("person", record.ts, seq=record.seq), Asking(record.question, record.seq)
+                self.by_question[record.question.id] = asking, span
+                row.waits.append(span)
+                row.asked.append(asking)
+            case _:
+                pass
+
+    def _answered(self, record: r.Answered) -> None:
+        asking, span = self.by_question.get(record.question, (None, None))
+        if asking is None or span is None or asking.answer is not None:
+            return
+        asking.answer, asking.by, asking.policy = record.answer, record.by, record.policy
+        asking.answered, span.end = record.seq, record.ts
+
+    def _ended(self, row: Row, record: r.StepDone | r.StepFailed) -> None:
+        row.seq, row.ended, row.attempt = record.seq, record.ended or record.ts, record.attempt
+        row.error = record.error
+        if isinstance(record, r.StepFailed):
+            row.status = "failed"
+        else:
+            row.status, row.outcome = "done", record.outcome
+            row.update, row.ops = record.update, record.ops
+        if not row.waits and not row.graph and row.started < record.started <= row.ended:
+            row.started = record.started  # it was let in a little before it was begun
+        self._close(row, row.ended)
+
+    def _drop(self, key: str, record: r.Record) -> None:
+        row = self.live.get(key)
+        if row is not None and self.machine.took_by.get(key) is None:
+            row.status, row.ended, row.seq = "dropped", record.ts, record.seq
+            self._close(row, record.ts)
+
+    def _close(self, row: Row, ended: float) -> None:
+        self.live.pop(row.activation, None)
+        for span in row.waits:
+            if span.end is None or span.end > ended:
+                span.end = ended
+
+    def _gap(self, before: float, record: r.Resumed) -> None:
+        if record.ts <= before:
+            return
+        self.gaps.append(Span("stopped", before, record.ts, record.seq))
+        for row in self.live.values():
+            if not any(span.end is None for span in row.waits):
+                row.waits.append(Span("stopped", before, record.ts, record.seq))
+
+    def _total(self) -> None:
+        for row in reversed(self.rows):
+            if row.parent is not None:
+                self.rows[row.parent].usage += row.usage
+        for frame in self.machine.frames():
+            for token in frame.live.values():
+                at = self.live.get(token.key)
+                if at is not None and token.phase is Phase.ASKING:
+                    at.status = "waiting"

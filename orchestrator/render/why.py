@@ -1,0 +1,320 @@
+"""Why a run is where it is, in words: one line for each side of a step, with the edges that were not taken.
+
+What it tells is folded from the journal (`orchestrator.kernel.why`). Words of strangers in it are made safe to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.topology import ANY, END, START
+from orchestrator.kernel.plan import Plan
+from orchestrator.redacting import redacted
+from orchestrator.render.timeline import Row, Timeline, timeline
+from orchestrator.render.words import cut, plain, told
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run import Run
+    from orchestrator.kernel.why import Came, Cause, Gone, Took, Way
+
+_MOST = 6
+"""Names that a line tells; of more it says how many there are."""
+_ANSWERS = {"approve": "approved", "deny": "denied", "value": "answered"}
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why one step ran, and why it led where it led. Every text is one line."""
+
+    seq: int | None
+    """The record that ended the step; None while it has not ended."""
+    step: str
+    """Its path and node."""
+    status: str
+    came: str
+    """What brought it about."""
+    went: str
+    """Where it led, and what decided that; empty while it has not ended."""
+    not_taken: tuple[str, ...] = ()
+    """Each edge that begins at the node and was not taken, with the outcome that it is for."""
+
+    def to_json(self) -> dict[str, object]:
+        """As plain JSON."""
+        return {
+            "seq": self.seq,
+            "step": self.step,
+            "status": self.status,
+            "came": self.came,
+            "went": self.went,
+            "not_taken": list(self.not_taken),
+        }
+
+    def to_text(self) -> str:
+        """As lines for a terminal."""
+        lines = [f"{self.step}  ({self.status}{f', record {self.seq}' if self.seq is not None else ''})"]
+        lines.append(f"  came  {self.came}")
+        if self.went:
+            lines.append(f"  went  {self.went}")
+        lines += [f"  {'not ' if not number else '    '}  {text}" for number, text in enumerate(self.not_taken)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Why a run is where it is: one line, and the steps that say more."""
+
+    run_id: str
+    seq: int
+    status: str
+    why: str
+    steps: tuple[Why, ...] = field(default=())
+    """What is live; of an ended run the step that ended it."""
+
+    def to_json(self) -> dict[str, object]:
+        """As plain JSON."""
+        return {
+            "run_id": self.run_id,
+            "seq": self.seq,
+            "status": self.status,
+            "why": self.why,
+            "steps": [step.to_json() for step in self.steps],
+        }
+
+    def to_text(self) -> str:
+        """As lines for a terminal."""
+        head = f"{self.run_id}  {self.status}  (record {self.seq})"
+        return "\n".join([head, f"why   {self.why}", *(step.to_text() for step in self.steps)])
+
+
+def why(run: Run, seq: int | None = None) -> Stand:
+    """Why a run is where it is, or why a step of it ran and led where it led.
+
+    Args:
+        run: Reads its records, and blocks meanwhile.
+        seq: A record: the step that it ended, or that was at work then. None: where the run stands.
+
+    Raises:
+        ValueError: The run has no such record, or no step was at work at it; says which there are.
+    """
+    found = timeline(Plan.of(run.definition), run.records())
+    telling = Telling(found)
+    if seq is None:
+        rows = telling.standing()
+        return Stand(run.run_id, run.seq, run.status, telling.stands(run.status), tuple(map(telling.why, rows)))
+    if not 1 <= seq <= run.seq:
+        raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.seq}")
+    row = found.row_at(seq)
+    if row is None:
+        near = [one.seq for one in found.rows if one.seq is not None]
+        raise ValueError(f"no step was at work at record {seq}; records that end a step: {_numbers(near)}")
+    one = telling.why(row)
+    return Stand(run.run_id, run.seq, run.status, one.went or one.came, (one,))
+
+
+class Telling:
+    """The reasons of one run, in words."""
+
+    def __init__(self, rows: Timeline) -> None:
+        self.rows = rows
+        self.traced = rows.traced
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def why(self, row: Row) -> Why:
+        """Both sides of a step."""
+        took = self.traced.took_by.get(row.activation)
+        return Why(row.seq, step_name(row), row.status, self.came(row), self.went(row), self.not_taken(took))
+
+    def came(self, row: Row) -> str:
+        """What brought a step about."""
+        came = self.traced.came_by.get(row.activation)
+        if came is None:
+            return "the journal does not say"
+        if came.by == "limit":
+            return (
+                f"the limit of {came.limit} was spent (record {came.seq}): {_way(came.way)}; "
+                "all that was live was merged here"
+            )
+        return self._joined(came) if came.by == "join" else self._sent(came)
+
+    def _sent(self, came: Came) -> str:
+        took = self.traced.took_by.get(came.after[0])
+        way = _way(came.way)
+        if took is None or took.node == START:
+            said = f"its graph began: {way}"
+        else:
+            said = f"{_outcome(took)} (record {took.seq}): {way}"
+        if came.way is not None and came.way.items == 0:
+            return f"{said}; {plain(came.way.edge.each or '')} was empty, so it led straight here"
+        if came.branch is not None:
+            each = came.way.edge.each if came.way is not None else None
+            kind = (
+                f"item {came.branch + 1} of {came.branches} in {plain(each)}"
+                if each
+                else (f"branch {came.branch + 1} of {came.branches}")
+            )
+            said += f", {kind}"
+        if came.needs:
+            needed = _some([str(number + 1) for number in came.needs])
+            said += f"; begun when what it needs was done: item {needed} (record {came.seq})"
+        return said
+
+    def _joined(self, came: Came) -> str:
+        names = [self._token(key) for key in came.after]
+        if came.lost:
+            late = _some([f"{node} ({path})" if path else node for path, node in came.lost])
+            return f"the first {len(names)} to come were joined: {_some(names)} (record {came.seq}); too late: {late}"
+        count = len(names)
+        if count == 1:
+            return f"only {names[0]} could come to the join (record {came.seq})"
+        return f"{count} branches were joined: {_some(names)}; {names[-1]} came last (record {came.seq})"
+
+    def _token(self, key: str) -> str:
+        """The step that a token came from."""
+        came = self.traced.came_by.get(key)
+        before = self.rows.by_activation.get(came.after[0]) if came is not None and came.after else None
+        if before is not None:
+            return step_name(before)
+        took = self.traced.took_by.get(came.after[0]) if came is not None and came.after else None
+        return took.node if took is not None else "a branch"
+
+    def went(self, row: Row) -> str:
+        """Where a step led, and what decided it."""
+        took = self.traced.took_by.get(row.activation)
+        gone = self.traced.gone.get(row.activation)
+        if took is None:
+            if row.status == "failed":
+                return f"{told(str(row.error), 200)}; no edge takes it, so its graph failed"
+            return self._dropped(gone) if gone is not None else ""
+        decided = _decided(took.cause) if took.error is None else f"failed with {told(str(took.error), 160)}"
+        targets = [_target(way) for way in took.taken]
+        led = f"{plain(took.outcome)} -> {_some(targets)}" if targets else f"{plain(took.outcome)}, which no edge takes"
+        return f"{led}; decided by {decided}" if took.error is None else f"{led}; {decided}"
+
+    def _dropped(self, gone: Gone) -> str:
+        what = plain(gone.what)
+        return {
+            "race": f"dropped (record {gone.seq}): {what} had all that it waits for",
+            "stop": f"dropped (record {gone.seq}): {what} led to STOP",
+            "failed": f"dropped (record {gone.seq}): {what} failed",
+            "limit": f"dropped (record {gone.seq}): the limit of {what} was spent",
+            "cancelled": f"dropped (record {gone.seq}): the run was cancelled",
+            "ended": f"dropped (record {gone.seq}): its graph ended",
+        }[gone.why]
+
+    def not_taken(self, took: Took | None) -> tuple[str, ...]:
+        """The edges that begin where a transition does and were not taken, each with what it is for."""
+        return () if took is None else tuple(f"{_way(way)}  ({_meant_for(way)})" for way in took.left)
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def standing(self) -> list[Row]:
+        """The steps that say where the run stands."""
+        live = [row for row in self.rows.rows if row.live and not (row.graph and self._open_inside(row))]
+        if live:
+            return live[:_MOST]
+        failed = [row for row in self.rows.rows if row.status == "failed"]
+        ended = [row for row in self.rows.rows if row.status == "done" and row.seq is not None]
+        return (failed or sorted(ended, key=lambda row: row.seq or 0))[-1:]
+
+    def _open_inside(self, row: Row) -> bool:
+        return any(other.parent == row.number and other.live for other in self.rows.rows)
+
+    def stands(self, status: str) -> str:
+        """Why the run is where it is, in one line."""
+        end = self.traced.end
+        if end is not None:
+            last = "; ".join(self._ends())
+            return last or f"it is {status}"
+        waiting = list(self.traced.questions.values())
+        if waiting:
+            asked = _some(
+                [
+                    f"{question.kind} at {plain(question.node)}" if question.node else told(question.prompt, 80)
+                    for question in waiting
+                ]
+            )
+            running = sum(row.status == "running" for row in self.rows.rows if row.live)
+            return f"it waits for an answer: {asked}" + (f"; {running} more at work" if status == "running" else "")
+        live = [step_name(row) for row in self.rows.rows if row.live]
+        if status == "interrupted":
+            return f"nobody drives it: its process ended, or it was stopped, at {_some(live) or 'its beginning'}"
+        return f"at work: {_some(live)}" if live else f"it is {status}"
+
+    def _ends(self) -> Iterator[str]:
+        end = self.traced.end
+        assert end is not None
+        if end.why == "end":
+            ways = f"{end.ways} ways, merged" if end.ways > 1 else "one way"
+            yield f"all of it came to END ({ways})" + (": a limit had been spent" if end.status == "exhausted" else "")
+        elif end.why == "stop":
+            yield f"{plain(end.what)} led to STOP (record {end.seq})"
+        elif end.why == "limit":
+            yield f"the limit of {plain(end.what)} was spent (record {end.seq}), and no edge takes that"
+        elif end.why == "failed":
+            where = f"{plain(end.what)} failed" if end.what and end.what != END else "its branches could not be merged"
+            yield f"{where} (record {end.seq}): {told(str(end.error), 200)}"
+        else:
+            yield f"it was cancelled (record {end.seq})"
+
+
+def step_name(row: Row) -> str:
+    """A row's path and node, one line."""
+    return plain(f"{row.path}/{row.node}" if row.path else row.node, 120)
+
+
+def wrote(row: Row) -> str:
+    """What a step wrote, in short."""
+    said = redacted(dict(row.update))
+    assert isinstance(said, dict)
+    return cut(", ".join(f"{name}={told(str(value), 60)}" for name, value in said.items()), 200)
+
+
+def _outcome(took: Took) -> str:
+    where = plain(f"{took.path}/{took.node}" if took.path else took.node, 120)
+    if took.node == ANY:
+        return "a limit was spent"
+    return f"{where} gave {plain(took.outcome)}" if took.error is None else f"{where} failed ({plain(took.outcome)})"
+
+
+def _decided(cause: Cause | None) -> str:
+    if cause is None:
+        return "its code"
+    name = plain(cause.name, 60)
+    if cause.kind == "answer":
+        who = "a rule" if cause.policy else told(cause.by, 40) or "an answer"
+        return (
+            f"{who}, who {_ANSWERS.get(name, name)} (record {cause.seq})"
+            if not cause.policy
+            else (f"a rule that {_ANSWERS.get(name, name)} (record {cause.seq})")
+        )
+    if cause.kind == "graph":
+        return f"the graph inside, which {name} (record {cause.seq})"
+    kind = {"model": "what model", "tool": "what tool", "effect": "the effect"}[cause.kind]
+    return f"{kind} {name}{' said' if cause.kind != 'effect' else ''} (record {cause.seq})"
+
+
+def _way(way: Way | None) -> str:
+    return plain(str(way.edge), 160) if way is not None else ""
+
+
+def _target(way: Way) -> str:
+    target = plain(way.edge.target)
+    if way.items is None:
+        return target
+    return f"{target} ({way.items} item{'s' if way.items != 1 else ''})"
+
+
+def _meant_for(way: Way) -> str:
+    return f"for {plain(way.edge.outcome)}" if way.edge.outcome else "for any outcome without an edge of its own"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST])
+    return f"{shown} and {len(names) - _MOST} more" if len(names) > _MOST else shown
+
+
+def _numbers(found: Sequence[int]) -> str:
+    return _some([str(number) for number in found]) or "none yet"
