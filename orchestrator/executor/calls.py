@@ -120,7 +120,7 @@ _NOTHING = ToolResult().model_dump(mode="json")
 def _data(result: ToolResult) -> dict[str, Any]:
     """A result without what goes without saying: as of `ToolResult`, whatever the defaults of its own class are."""
     data = result.model_dump(mode="json", include=set(ToolResult.model_fields))
-    return {name: value for name, value in data.items() if value != _NOTHING[name]}
+    return {name: value for name, value in data.items() if value != _NOTHING.get(name)}
 
 
 def _tool_result(found: object) -> ToolResult:

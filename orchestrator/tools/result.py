@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.models.messages import Image
@@ -28,6 +28,10 @@ def risk_at_most(risk: Risk, limit: Risk) -> bool:
     return RISKS.index(risk) <= RISKS.index(limit)
 
 
+def _none(parts: list[Part]) -> bool:
+    return not parts
+
+
 class ToolResult(BaseModel):
     """The end of a tool call, good or bad."""
 
@@ -41,7 +45,7 @@ class ToolResult(BaseModel):
     """0: it worked."""
     metadata: dict[str, JsonValue] = {}
     """Whatever else the tool tells; not shown to a model."""
-    content: tuple[Part, ...] = ()
+    content: list[Part] = Field(default=[], exclude_if=_none)
     """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
 
     @property
@@ -108,7 +112,7 @@ def _parts(value: Any) -> ToolResult | None:
     """A result with content, if the value is, or is a list that holds, something for it."""
     if isinstance(value, Image | Blob | bytes):
         found = part_of(value) if isinstance(value, bytes) else value
-        return ToolResult(output=found) if isinstance(found, str) else ToolResult(content=(found,))
+        return ToolResult(output=found) if isinstance(found, str) else ToolResult(content=[found])
     if not isinstance(value, list | tuple) or not any(isinstance(item, Image | Blob | bytes) for item in value):
         return None
     items = [part_of(item) if isinstance(item, bytes) else item for item in value]
@@ -116,7 +120,7 @@ def _parts(value: Any) -> ToolResult | None:
     output: JsonValue = others
     if all(isinstance(item, str) for item in others):
         output = "\n".join(cast("list[str]", others)) if others else None
-    return ToolResult(output=output, content=tuple(item for item in items if isinstance(item, Image | Blob)))
+    return ToolResult(output=output, content=[item for item in items if isinstance(item, Image | Blob)])
 
 
 def _json(value: Any) -> JsonValue:

@@ -44,20 +44,20 @@ def giving(value: Any) -> Tool:
 @pytest.mark.parametrize(
     ("value", "output", "content"),
     [
-        (DOT, None, (DOT,)),
-        (PNG, None, (DOT,)),
-        (b"\xff\xd8\xff\xe0", None, (Image.of(b"\xff\xd8\xff\xe0", "image/jpeg"),)),
-        (b"GIF89a", None, (Image.of(b"GIF89a", "image/gif"),)),
-        (b"RIFF\0\0\0\0WEBPVP8 ", None, (Image.of(b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),)),
-        (b"RIFF\0\0\0\0WAVE\xff", None, (Blob.of(b"RIFF\0\0\0\0WAVE\xff"),)),
-        (b"a\0b", None, (Blob.of(b"a\0b"),)),
-        ("häh".encode(), "häh", ()),
-        (SOUND, None, (SOUND,)),
-        (["two", DOT, "dots", PNG], "two\ndots", (DOT, DOT)),
-        ((SOUND, {"n": 1}), [{"n": 1}], (SOUND,)),
-        ([DOT], None, (DOT,)),
-        (ToolResult(output="o", content=(DOT,)), "o", (DOT,)),
-        (ToolFailure(error="e", content=(SOUND,)), None, (SOUND,)),
+        (DOT, None, [DOT]),
+        (PNG, None, [DOT]),
+        (b"\xff\xd8\xff\xe0", None, [Image.of(b"\xff\xd8\xff\xe0", "image/jpeg")]),
+        (b"GIF89a", None, [Image.of(b"GIF89a", "image/gif")]),
+        (b"RIFF\0\0\0\0WEBPVP8 ", None, [Image.of(b"RIFF\0\0\0\0WEBPVP8 ", "image/webp")]),
+        (b"RIFF\0\0\0\0WAVE\xff", None, [Blob.of(b"RIFF\0\0\0\0WAVE\xff")]),
+        (b"a\0b", None, [Blob.of(b"a\0b")]),
+        ("häh".encode(), "häh", []),
+        (SOUND, None, [SOUND]),
+        (["two", DOT, "dots", PNG], "two\ndots", [DOT, DOT]),
+        ((SOUND, {"n": 1}), [{"n": 1}], [SOUND]),
+        ([DOT], None, [DOT]),
+        (ToolResult(output="o", content=[DOT]), "o", [DOT]),
+        (ToolFailure(error="e", content=[SOUND]), None, [SOUND]),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -68,12 +68,12 @@ async def test_what_a_tool_can_give(value: Any, output: Any, content: Any) -> No
 
 
 def test_the_text_has_a_line_for_each_part() -> None:
-    found = ToolResult(output="Done.", content=(DOT, SOUND, Image(url="https://x.example/y.png")))
+    found = ToolResult(output="Done.", content=[DOT, SOUND, Image(url="https://x.example/y.png")])
     assert found.text == (
         "Done.\n[image/png, 20 bytes]\n['a.wav', audio/wav, 3 bytes, not shown]\n[image at https://x.example/y.png]"
     )
-    assert ToolResult(content=(DOT,)).text == "[image/png, 20 bytes]"
-    assert ToolFailure(error="no", content=(DOT,)).text == "Error: no\n[image/png, 20 bytes]"
+    assert ToolResult(content=[DOT]).text == "[image/png, 20 bytes]"
+    assert ToolFailure(error="no", content=[DOT]).text == "Error: no\n[image/png, 20 bytes]"
     assert found.images == (DOT, Image(url="https://x.example/y.png"))
     assert SOUND.bytes == b"\x00\xff\x01"
 
@@ -104,8 +104,13 @@ async def test_a_run_keeps_them_and_its_messages_show_the_pictures(tmp_path: Pat
     async with Executor(url) as executor:
         settled = [e async for e in executor.events("r") if e.type == "effect_settled"]
     kept = ToolResult.model_validate(settled[0].data["result"])
-    assert kept.content == (DOT, SOUND)
+    assert kept.content == [DOT, SOUND]
     assert base64.b64decode(kept.content[0].url.partition(",")[2]) == PNG  # type: ignore[union-attr]
+
+
+def test_a_result_without_content_is_as_it_was() -> None:
+    assert ToolResult(output=1).model_dump() == {"output": 1, "error": None, "exit_code": 0, "metadata": {}}
+    assert ToolResult(content=(DOT,)).model_dump()["content"] == [{"url": DOT.url, "detail": None}]  # type: ignore[arg-type]
 
 
 async def test_a_result_without_content_costs_the_journal_nothing() -> None:
