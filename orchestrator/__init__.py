@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         with_middleware,
     )
     from orchestrator.stores import open_store
-    from orchestrator.tools import Tool, Toolbox, ToolResult, tool
+    from orchestrator.tools import Registry, Tool, Toolbox, ToolResult, tool
 
 __version__ = "0.1.0"
 
@@ -77,7 +77,7 @@ _HOMES = {
         "with_middleware",
     ),
     "orchestrator.stores": ("open_store",),
-    "orchestrator.tools": ("Tool", "ToolResult", "Toolbox", "tool"),
+    "orchestrator.tools": ("Registry", "Tool", "ToolResult", "Toolbox", "tool"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -102,6 +102,7 @@ __all__ = [
     "Price",
     "Profile",
     "Question",
+    "Registry",
     "Reply",
     "Retry",
     "Run",

@@ -18,13 +18,14 @@ from orchestrator.kernel.critical import Call, critical_path
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 from orchestrator.render import to_svg
 from orchestrator.stores import open_store
+from orchestrator.tools import toolbox_of
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.models import Model
-    from orchestrator.tools import Tool, Toolbox
+    from orchestrator.tools import ToolsLike
 
 _COLUMNS = ("graph", "status", "answer", "model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
 _WIDEST = 40
@@ -138,7 +139,7 @@ async def compare(
     *,
     model: Model | None = None,
     models: Mapping[str, Model] | None = None,
-    tools: Toolbox | Sequence[Tool] = (),
+    tools: ToolsLike = (),
     deps: object = None,
     store: str = "memory://",
     approve: str | None = None,
@@ -160,6 +161,7 @@ async def compare(
         InvalidInput: a graph does not take a question.
     """
     rows: list[Compared] = []
+    tools = toolbox_of(tools)
     kept = open_store(store)
     try:
         for graph in graphs:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.graph import Graph
     from orchestrator.jsontypes import Json
     from orchestrator.models import Model
-    from orchestrator.tools import Tool
+    from orchestrator.tools import Toolbox
 
 DEFAULT_TOOLS = ("arithmetic",)
 OFFLINE = "offline"
@@ -28,7 +28,7 @@ class Code:
     """What references were resolved to."""
 
     graph: Graph
-    tools: tuple[Tool, ...]
+    tools: Toolbox
     model: Model
 
 
@@ -153,15 +153,23 @@ def _hint(refs: Mapping[str, object]) -> str:
     return f". It says of itself, check it before you use it:\n  {words.visible(said)}"
 
 
-def load_tools(refs: Sequence[str]) -> tuple[Tool, ...]:
-    """The tools of all references, in order."""
-    from orchestrator.tools.refs import tools_from_ref
+def load_tools(refs: Sequence[str]) -> Toolbox:
+    """The tools of all references, in order.
 
-    found: list[Tool] = []
-    for ref in refs:
+    Raises:
+        GraphUnknown: a reference leads to no tool.
+        UsageError: a module cannot be imported, or two tools have one name.
+    """
+    from orchestrator.tools import Toolbox, tools_from_ref
+
+    found: list[Toolbox] = []
+    for ref in dict.fromkeys(refs):
         with importing(f"tools {ref}"):
-            found += tools_from_ref(ref)
-    return tuple(found)
+            found.append(tools_from_ref(ref))
+    try:
+        return Toolbox(*found)
+    except ValueError as error:
+        raise UsageError(f"--tools {' --tools '.join(refs)}: {error}") from None
 
 
 def load_model(ref: str) -> Model:

@@ -19,7 +19,7 @@ from orchestrator.executor.resolve import Given
 from orchestrator.executor.streaming import Stream, streamed
 from orchestrator.executor.terminating import guard
 from orchestrator.stores import open_store
-from orchestrator.tools.toolbox import Toolbox
+from orchestrator.tools.collect import toolbox_of
 
 if TYPE_CHECKING:
     from orchestrator.executor.events import Event
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import Limits
     from orchestrator.models.base import Model
     from orchestrator.stores.base import Page, Store
-    from orchestrator.tools.tool import Tool
+    from orchestrator.tools.collect import ToolsLike
 
 _THREADS = 40
 
@@ -47,7 +47,8 @@ class Executor:
         graphs: the graphs whose runs it can resume. Nothing else resolves a graph's name.
         model: what nodes use that name no model.
         models: further models, by the names that nodes use.
-        tools: what nodes may call.
+        tools: what nodes may call: tools, functions, toolboxes, or references to them as the command line takes them
+            (`arithmetic`, `module:attr`). Toolboxes of servers are connected while the executor is open.
         deps: what nodes get as `ctx.deps`: clients, connections, secrets. Never journaled.
         concurrency: how many steps of all its runs may run at the same time; None: any number.
         on_change: whether a run goes on in a graph whose content (prompts, parameters, code) changed since:
@@ -62,7 +63,7 @@ class Executor:
         graphs: Sequence[Graph] = (),
         model: Model | None = None,
         models: Mapping[str, Model] | None = None,
-        tools: Toolbox | Sequence[Tool] = (),
+        tools: ToolsLike = (),
         deps: object = None,
         concurrency: int | None = None,
         on_change: Literal["continue", "strict"] = "continue",
@@ -74,13 +75,12 @@ class Executor:
             raise ValueError(f"concurrency={concurrency}: say how many steps may run at the same time, 1 or more")
         self._owned = isinstance(store, str)
         self.store: Store = open_store(store) if isinstance(store, str) else store
-        box = tools if isinstance(tools, Toolbox) else Toolbox(*tools)
+        box = toolbox_of(tools)
         given = Given(
             graphs={},
             model=model,
             models=dict(models or {}),
             tools=box,
-            tool_map=box.tool_map,
             deps=deps,
             children=Children(self),
             threads=anyio.CapacityLimiter(_THREADS),
@@ -89,7 +89,7 @@ class Executor:
         for graph in graphs:
             if given.graphs.setdefault(graph.name, graph) is not graph:
                 raise GraphError(f"two graphs are named {graph.name!r}: runs name their graph, so rename one")
-        for tool in box:
+        for tool in box if box.ready else ():
             inner = getattr(tool, "graph", None)
             if inner is not None:
                 given.graphs.setdefault(inner.name, inner)
@@ -100,6 +100,12 @@ class Executor:
     async def __aenter__(self) -> Self:
         if self._host.tasks is not None:
             raise RuntimeError("the executor is open already")
+        try:
+            await self._host.given.tools.__aenter__()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.close()
+            raise
         tasks = self._host.tasks = await anyio.create_task_group().__aenter__()
         tasks.start_soon(self._host.beat)
         tasks.start_soon(self._host.poll)
@@ -113,8 +119,11 @@ class Executor:
                 tasks.cancel_scope.cancel()
                 await tasks.__aexit__(None, None, None)
         finally:
-            with anyio.CancelScope(shield=True):
-                await self.close()
+            try:
+                await self._host.given.tools.__aexit__(kind, error, None)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.close()
         if self._host.fatal is not None:
             raise self._host.fatal
 

@@ -30,7 +30,6 @@ class Given:
     model: Model | None
     models: Mapping[str, Model]
     tools: Toolbox
-    tool_map: Mapping[str, Tool]
     deps: Any
     children: Children
     threads: anyio.CapacityLimiter
@@ -39,6 +38,11 @@ class Given:
     """How many steps of all runs may run at the same time."""
     begun: dict[str, Graph] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
+
+    @property
+    def tool_map(self) -> Mapping[str, Tool]:
+        """The tools by name, as they are now."""
+        return self.tools.current()
 
     def graph(self, name: str, run_id: str, content: str = "") -> Graph:
         """The graph of a name; of several that had this name, the one of this content.

@@ -7,7 +7,7 @@ when a verb is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.graph.limits import Limits
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.graph_tool import GraphTool
     from orchestrator.graph.graph import Graph
     from orchestrator.models import Model
-    from orchestrator.tools import Tool, Toolbox
+    from orchestrator.tools import ToolsLike
 
 
 class Verbs:
@@ -30,7 +30,7 @@ class Verbs:
         store: str = "memory://",
         model: Model | None = None,
         models: Mapping[str, Model] | None = None,
-        tools: Toolbox | Sequence[Tool] = (),
+        tools: ToolsLike = (),
         deps: object = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
@@ -42,6 +42,7 @@ class Verbs:
         Args:
             input: a mapping of state fields; anything else fills the graph's `input` field.
             store: URL of the store that keeps the run, such as `sqlite:///runs.db`.
+            tools: what nodes may call: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
             approve: questions about tools of at most this risk are approved at once.
             limits: instead of the graph's own.
 
@@ -65,7 +66,7 @@ class Verbs:
         store: str = "memory://",
         model: Model | None = None,
         models: Mapping[str, Model] | None = None,
-        tools: Toolbox | Sequence[Tool] = (),
+        tools: ToolsLike = (),
         deps: object = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,

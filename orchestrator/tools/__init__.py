@@ -1,8 +1,10 @@
 """What models may call: tools, made of functions, methods or classes, and toolboxes of them."""
 
+from orchestrator.tools.collect import ToolLike, ToolsLike, toolbox_of
 from orchestrator.tools.content import Blob
 from orchestrator.tools.function import tool
 from orchestrator.tools.refs import tools_from_ref
+from orchestrator.tools.registry import Registry
 from orchestrator.tools.result import Effect, Risk, ToolFailure, ToolResult, risk_at_most
 from orchestrator.tools.schema import IdempotencyKey
 from orchestrator.tools.tool import Tool
@@ -12,12 +14,16 @@ __all__ = [
     "Blob",
     "Effect",
     "IdempotencyKey",
+    "Registry",
     "Risk",
     "Tool",
     "ToolFailure",
+    "ToolLike",
     "ToolResult",
     "Toolbox",
+    "ToolsLike",
     "risk_at_most",
     "tool",
+    "toolbox_of",
     "tools_from_ref",
 ]

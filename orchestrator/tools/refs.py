@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterable
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.refs import attribute, module_of_file, resolve
@@ -21,12 +21,12 @@ def builtin_groups() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(builtin.__path__)))
 
 
-def tools_from_ref(ref: str) -> list[Tool]:
+def tools_from_ref(ref: str) -> Toolbox:
     """The tools that a reference names; imports the module that they are in.
 
     Args:
         ref: a shipped group (`arithmetic`), a module (every tool in it), `module:attr` or `file.py:attr`, where
-            the attribute is a tool, a toolbox or a list of tools; `file.py` alone is every tool in it.
+            the attribute is a tool, a function, a toolbox or a list of them; `file.py` alone is every tool in it.
 
     Raises:
         GraphUnknown: there is no such thing, or it is no tool.
@@ -48,27 +48,28 @@ def tools_from_ref(ref: str) -> list[Tool]:
     return _tools(thing, ref)
 
 
-def _tools(thing: object, ref: str) -> list[Tool]:
-    if isinstance(thing, Tool):
-        return [thing]
-    if isinstance(thing, Toolbox | list | tuple):
-        found = list(cast("Iterable[object]", thing))
-        tools = [one for one in found if isinstance(one, Tool)]
-        if tools and len(tools) == len(found):
-            return tools
-    raise GraphUnknown(
-        f"tools {ref!r}: {type(thing).__name__} is no tool, toolbox or list of tools; decorate with @tool"
-    )
-
-
-def _tools_in(module: ModuleType, ref: str) -> list[Tool]:
-    found: list[Tool] = []
-    for name, thing in vars(module).items():
-        if isinstance(thing, Tool) and not name.startswith("_") and not any(thing is one for one in found):
-            found.append(thing)
+def _tools(thing: object, ref: str) -> Toolbox:
+    if isinstance(thing, Toolbox):
+        return thing
+    many = isinstance(thing, Iterable) and not isinstance(thing, Tool | str)
+    found: list[Any] = list(cast("Iterable[Any]", thing)) if many else [thing]
     if not found:
+        raise GraphUnknown(f"tools {ref!r}: {type(thing).__name__} is no tool, toolbox or list of tools: it is empty")
+    try:
+        return Toolbox(*found)
+    except (TypeError, ValueError) as error:
+        raise GraphUnknown(f"tools {ref!r}: {error}") from None
+
+
+def _tools_in(module: ModuleType, ref: str) -> Toolbox:
+    found: list[Tool | Toolbox] = []
+    for name, thing in vars(module).items():
+        if isinstance(thing, Tool | Toolbox) and not name.startswith("_") and not any(thing is one for one in found):
+            found.append(thing)
+    tools = [one for one in found if isinstance(one, Tool)] or found
+    if not tools:
         raise GraphUnknown(f"tools {ref!r}: there is no tool in {module.__name__}; decorate functions with @tool")
-    return found
+    return _tools(tools, ref)
 
 
 def _there(module: ModuleType) -> str:

@@ -1,0 +1,37 @@
+"""A toolbox of all that may stand for tools: tools, functions, toolboxes, registries, references, and lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from orchestrator.tools.refs import tools_from_ref
+from orchestrator.tools.tool import Tool
+from orchestrator.tools.toolbox import Toolbox
+
+ToolLike: TypeAlias = Tool | Callable[..., Any] | Toolbox | str
+"""A tool, a function or method that becomes one, a toolbox, or a reference (see `tools_from_ref`)."""
+
+ToolsLike: TypeAlias = ToolLike | Iterable[ToolLike]
+"""One of these, or several."""
+
+
+def toolbox_of(things: ToolsLike) -> Toolbox:
+    """A toolbox of whatever was given as tools. A reference is followed: it is text that the caller wrote.
+
+    Raises:
+        ValueError: two tools have one name.
+        TypeError: one of the things can be no tool.
+        GraphUnknown: a reference leads to no tool.
+    """
+    return things if isinstance(things, Toolbox) else Toolbox(*_flat(things))
+
+
+def _flat(thing: Any) -> Iterator[Tool | Callable[..., Any] | Toolbox]:
+    if isinstance(thing, str):
+        yield tools_from_ref(thing)
+    elif isinstance(thing, Iterable) and not isinstance(thing, Tool | Toolbox):
+        for one in thing:
+            yield from _flat(one)
+    else:
+        yield thing

@@ -1,0 +1,122 @@
+"""Tools by group and name.
+
+A registry is an object that a program makes; there is none behind the scenes, so two of them know nothing of each
+other:
+
+    registry = Registry()
+
+    @registry.register("weather")
+    def now(city: str) -> str:
+        \"\"\"The weather now.\"\"\"
+
+    registry.register("weather")(forecast, "weather_tomorrow")
+    await graph.run("...", tools=registry.pick("now", "weather_tomorrow"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.tools.tool import Tool
+from orchestrator.tools.toolbox import Toolbox, as_tool
+
+
+class Register(Protocol):
+    """What `Registry.register` gives: a decorator, or to be called with a function and another name."""
+
+    def __call__(self, function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
+        """Register it and give the tool."""
+
+
+class Registry:
+    """Tools by group and name. A name is taken once in each group."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, Tool]] = {}
+
+    def register(self, group: str, /, **options: Any) -> Register:
+        """Register functions, methods or tools in a group: `@registry.register("math", risk="none")`.
+
+        Args:
+            group: the group's name.
+            options: as of `Tool.with_`, such as `risk`, `effect` and `timeout`.
+
+        Raises:
+            TypeError: the group is no text, which is what the decorator says when the group is forgotten; or as of
+                `tool`.
+            ValueError: the group has a tool of that name.
+        """
+        if not isinstance(group, str) or not group:
+            raise TypeError(f"register({group!r}): name the group first, as in @registry.register('tools')")
+
+        def register(function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
+            renamed = {} if name is None else {"name": name}
+            made = as_tool(function).with_(**{**options, **renamed, "group": group})
+            there = self._groups.get(group, {})
+            if made.name in there:
+                raise ValueError(
+                    f"group {group!r} has a tool {made.name!r} already: register this one under another name, "
+                    f'register({group!r})(it, "name")'
+                )
+            self._groups[group] = {**there, made.name: made}
+            return made
+
+        return register
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups, in the order in which they came."""
+        return tuple(self._groups)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return (one for group in self._groups.values() for one in group.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in group for group in self._groups.values())
+
+    def __repr__(self) -> str:
+        said = "; ".join(f"{group}: {', '.join(there)}" for group, there in self._groups.items())
+        return f"Registry({said})"
+
+    def in_group(self, group: str) -> Toolbox:
+        """The tools of a group.
+
+        Raises:
+            GraphUnknown: there is no such group.
+        """
+        if group not in self._groups:
+            raise GraphUnknown(f"no group {group!r} is registered; there are: {', '.join(self._groups) or 'none'}")
+        return Toolbox(*self._groups[group].values())
+
+    def get(self, name: str, group: str | None = None) -> Tool:
+        """The tool of a name.
+
+        Args:
+            group: where to look; needed if several groups have that name.
+
+        Raises:
+            GraphUnknown: there is none, or there are several.
+        """
+        found = [one for one in self if one.name == name and group in (None, one.group)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            groups = ", ".join(str(one.group) for one in found)
+            raise GraphUnknown(f"several tools are named {name!r}, in the groups {groups}: say group= of the one")
+        there = ", ".join(one.name for one in self if group in (None, one.group)) or "none"
+        place = "is registered" if group is None else f"is registered in group {group!r}"
+        raise GraphUnknown(f"no tool {name!r} {place}; there are: {there}")
+
+    def pick(self, *things: str | Callable[..., Any] | Tool, group: str | None = None) -> Toolbox:
+        """A toolbox of tools by name, and of functions that are registered nowhere: those are in this toolbox only.
+
+        Raises:
+            GraphUnknown: no tool, or several, are registered under a name.
+            ValueError: two tools have one name.
+        """
+        return Toolbox(*(self.get(one, group) if isinstance(one, str) else one for one in things))
