@@ -27,6 +27,8 @@
     │   ├── EffectFailed          a recorded effect ended in an error
     │   └── SecretInState
     ├── ToolError                 a tool says why it cannot do what was asked
+    │   └── ToolUnavailable       the server that has the tool cannot be reached; nothing was called
+    ├── ToolDisconnected          the server was lost in the middle of a call (also a `ConnectionError`)
     ├── ModelError                a model call failed
     │   ├── ModelUnavailable      worth trying again (`retryable`)
     │   └── ModelMisconfigured    key, model name, address or account: to be mended outside of the graph
@@ -207,6 +209,18 @@ class ToolError(OrchestratorError):
     def __init__(self, message: str) -> None:
         self.message = message
         super().__init__(message)
+
+
+class ToolUnavailable(ToolError):
+    """Raised when the server that has a tool cannot be started or reached: no call was made."""
+
+    retryable = True
+
+
+class ToolDisconnected(OrchestratorError, ConnectionError):
+    """Raised when the server that has a tool was lost in the middle of a call: what became of it is not known."""
+
+    retryable = True
 
 
 class ModelError(OrchestratorError):
