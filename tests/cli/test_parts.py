@@ -101,7 +101,7 @@ def test_graphs_that_are_not_there(place: Path, ref: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("ref", "says"),
     [
-        ("arithmetc", "a shipped group (arithmetic, ask_model)"),
+        ("arithmetc", "a shipped group (arithmetic, ask_human, "),
         ("json", "there is no tool in json"),
         ("mine.py:nte", "mine.py has no 'nte'; the tools there: note, mute"),
         ("mine.py:waits", "Graph is no tool, toolbox or list of tools; decorate with @tool"),

@@ -1,0 +1,63 @@
+"""A person as a tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ToolError
+from orchestrator.jsontypes import canonical
+from orchestrator.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+_LONGEST = 10_000
+"""Characters of the longest question."""
+
+
+class AskHuman(Tool):
+    """A person is asked, through the run: it waits for the answer, across restarts if need be, and goes on with it.
+
+        AskHuman(deadline=3600)
+
+    The question is the run's (`kind` is `input`): it is journaled, shown by `orchestrator show`, and answered by
+    `orchestrator answer`, `Executor.answer`, or at the terminal that the run was started at. A person who would not
+    answer, and a deadline that has passed, are a failed call that says so.
+    """
+
+    name = "ask_human"
+    risk = "none"
+    effect = "idempotent"  # asked again after a crash it is the same question, and has the same answer
+    group = "ask_human"
+
+    def __init__(self, *, deadline: float | None = None) -> None:
+        """
+        Args:
+            deadline: seconds after which nobody is waited for any longer; None: as long as it takes.
+        """
+        self._deadline = deadline
+
+    async def call(self, question: str, ctx: Context[object], choices: list[str] | None = None) -> str:
+        """Ask the user, and wait for the answer. For what only the user can know or decide.
+
+        Args:
+            question: What to ask, with all that is needed to answer it.
+            choices: The only answers that are possible, if they are known; else any text is one.
+        """
+        if not question.strip():
+            raise ToolError("a question has words")
+        if len(question) > _LONGEST:
+            raise ToolError(f"the question has {len(question)} characters; at most {_LONGEST} are asked")
+        if choices is not None and (len(set(choices)) < len(choices) or not all(choices)):
+            raise ToolError("the choices of a question differ from each other, and have words")
+        if getattr(ctx, "ask", None) is None:
+            raise ToolError("a person is asked by a run: let a node call this tool")
+        answer = await ctx.ask("input", prompt=question, choices=choices or (), deadline=self._deadline)
+        if answer.type == "deny":
+            why = f": {answer.reason}" if answer.reason else ""
+            raise ToolError(f"the user did not answer{why}")
+        value = answer.value if answer.type == "value" else True
+        return value if isinstance(value, str) else canonical(value)
+
+
+ask_human = AskHuman()

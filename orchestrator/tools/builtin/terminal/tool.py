@@ -1,0 +1,167 @@
+"""A shell as a tool."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.errors import ToolError
+from orchestrator.tools.builtin.terminal.kept import Kept
+from orchestrator.tools.builtin.terminal.shell import Shell, ShellEnded, Told
+from orchestrator.tools.result import ToolResult
+from orchestrator.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.context import Context
+
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+"""Variables of this process that a shell gets by default: no keys, no tokens."""
+FIXED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
+"""Set unless told otherwise: nobody sits before this terminal."""
+TIMED_OUT = 124
+"""Exit code of a command that took too long, as of `timeout(1)`."""
+
+
+class Terminal(Tool):
+    """A shell that commands are given to. Each run has one of its own, which keeps its working directory, variables and
+    background jobs between calls; calls of one run are made one after the other.
+
+        Terminal(cwd="work", timeout=300, env={"PATH": "/usr/bin:/bin"})
+
+    This is not a sandbox: a command may do whatever this process's user may, which is why its risk is `dangerous`.
+    What is held: a command that takes too long is killed with all that the shell started, and so is everything when
+    the call is cancelled, when the run ends, and when this process dies in any way (Linux; elsewhere what left the
+    shell's process group lives on).
+    """
+
+    name = "terminal"
+    risk = "dangerous"
+    effect = "irreversible"
+    group = "terminal"
+
+    def __init__(
+        self,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | Iterable[str] = PASSED_ON,
+        timeout: float = 60.0,
+        output_limit: int = 30_000,
+        shell: str | None = None,
+    ) -> None:
+        """
+        Args:
+            cwd: directory that a shell begins in; None: the one of this process at that time.
+            env: the environment of commands: names of variables to pass on from this process's, or the variables
+                themselves. Nothing else is passed on.
+            timeout: seconds that a command may take.
+            output_limit: bytes of output that are kept of a command; the middle of longer output is left out.
+            shell: path of a POSIX shell; None: `bash`, or `sh` where there is none.
+
+        Raises:
+            ValueError: a limit is not positive.
+        """
+        if not timeout > 0 or output_limit < 2:
+            raise ValueError("Terminal: timeout and output_limit are positive numbers")
+        self._cwd, self._env, self._seconds = cwd, env, timeout
+        self._limit, self._program = output_limit, shell
+        self._shells: dict[str, Shell] = {}
+        self._locks: dict[str, anyio.Lock] = {}
+
+    async def call(self, command: str, ctx: Context[object] | None = None, restart: bool = False) -> ToolResult:
+        """Run a command in a shell. The working directory and variables are kept for the next command. Commands get no
+        input and no terminal. Output of more than a few thousand words is cut in its middle. A command that takes too
+        long is killed, so start servers and the like in the background, with their output in a file:
+        `server > server.log 2>&1 &`.
+
+        Args:
+            command: what to run; it may have several lines.
+            restart: begin with a new shell; all that the old one started is killed.
+        """
+        if "\0" in command:
+            raise ToolError("a command cannot hold the character NUL")
+        kept = Kept(self._limit)
+        async with self._shell(ctx, restart=restart) as shell:
+            notes = [] if shell.ran else [f"new shell in {self._where()}"]
+            code: int = TIMED_OUT
+            try:
+                with anyio.move_on_after(self._seconds) as scope:
+                    code = await shell.run(command, kept, None if ctx is None else _live(ctx, self._limit))
+                if scope.cancelled_caught:
+                    await shell.close()
+                    notes.append(
+                        f"killed after {self._seconds:g} s, with all else that this shell had started; "
+                        "the next command gets a new shell"
+                    )
+            except ShellEnded as ended:
+                code = 128 + 9 if ended.code is None else ended.code
+                notes.append(f"the shell ended; the next command gets a new one{': ' * bool(ended.said)}{ended.said}")
+            except BaseException:
+                await shell.close()
+                raise
+        if code:
+            notes.insert(0, f"exit code {code}")
+        return ToolResult(output=_told(kept.text(), notes), exit_code=code, metadata={"bytes": kept.total})
+
+    async def close(self) -> None:
+        """End all shells, and all that they started."""
+        while self._shells:
+            await self._shells.popitem()[1].close()
+
+    @asynccontextmanager
+    async def _shell(self, ctx: Context[object] | None, *, restart: bool) -> AsyncIterator[Shell]:
+        name = "" if ctx is None else ctx.run_id
+        async with self._locks.setdefault(name, anyio.Lock()):
+            old = self._shells.get(name)
+            if old is not None and (restart or old.closed):
+                await self._shells.pop(name).close()
+            if name not in self._shells:
+                self._shells[name] = await self._started()
+            yield self._shells[name]
+
+    async def _started(self) -> Shell:
+        env = {**FIXED, **self._variables()}
+        return await Shell.start(_command(self._program, env), cwd=self._where(), env=env)
+
+    def _where(self) -> str:
+        return os.getcwd() if self._cwd is None else os.path.abspath(self._cwd)
+
+    def _variables(self) -> dict[str, str]:
+        if isinstance(self._env, Mapping):
+            return dict(self._env)
+        return {name: os.environ[name] for name in self._env if name in os.environ}
+
+
+def _command(program: str | None, env: Mapping[str, str]) -> list[str]:
+    """A shell's full path, and what keeps it from reading anybody's start-up files."""
+    path = env.get("PATH", os.defpath)
+    found = shutil.which(program, path=path) if program else shutil.which("bash", path=path) or "/bin/sh"
+    if found is None:
+        raise ToolError(f"there is no shell {program!r}: give its full path, or leave shell= out")
+    return [found, "--noprofile", "--norc"] if os.path.basename(found) == "bash" else [found]
+
+
+def _live(ctx: Context[object], limit: int) -> Told:
+    """Sends output to whoever watches the run, as it comes, up to a limit."""
+    decoder, left = codecs.getincrementaldecoder("utf-8")("replace"), limit
+
+    async def told(data: bytes) -> None:
+        nonlocal left
+        if left > 0:
+            text = decoder.decode(data[:left])
+            left -= len(data)
+            await ctx.emit("terminal", {"text": text})
+
+    return told
+
+
+def _told(text: str, notes: list[str]) -> str:
+    if not notes:
+        return text or "(no output)"
+    gap = "" if not text or text.endswith("\n") else "\n"
+    return text + gap + "\n".join(f"[{note}]" for note in notes)

@@ -1,0 +1,18 @@
+"""The agent says that it has finished."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from orchestrator.tools.function import tool
+
+
+@tool(risk="none", effect="pure", ends=True, group="terminate")
+def terminate(status: Literal["success", "failure"] = "success", message: str = "") -> str:
+    """End the interaction: call this when the task is done, or when you cannot go on with it.
+
+    Args:
+        status: Whether the task was done.
+        message: The answer, or what kept you from finding one.
+    """
+    return message.strip() or f"The interaction has been completed with status: {status}"
