@@ -139,6 +139,23 @@ class Context(ABC, Generic[D]):
     async def emit(self, name: str, data: object = None) -> None:
         """Send a live event to whoever watches the run. It is not journaled, and absent on replay."""
 
+    @abstractmethod
+    async def progress(
+        self, text: str = "", *, done: float | None = None, total: float | None = None, key: str = ""
+    ) -> None:
+        """Tell whoever watches the run how far a call is: a live event `progress`, with the call's key and tool.
+
+        Costs nothing when nobody watches. A text of more than 20,000 characters is cut. A sync tool calls it by
+        `anyio.from_thread.run(ctx.progress, text)`, or yields its output.
+
+        Args:
+            text: a piece of the call's output, or what it is doing.
+            done: how much is done, in any unit.
+            total: how much there is to do, in the same unit.
+            key: the call's idempotency key; if not given, that of the call which this task works on. Tasks that
+                serve several calls say it.
+        """
+
     @overload
     async def ask(
         self,

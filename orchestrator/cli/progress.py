@@ -1,24 +1,24 @@
-"""What a run does while it does it: one line on stderr per event that a person cares about."""
+"""What a run does while it does it: a tree on a terminal, else one line per event that a person cares about."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from orchestrator.cli import words
-from orchestrator.cli.output import out_line, warn
+from orchestrator.cli.output import out_line
 from orchestrator.cli.redaction import redacted
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
-    from orchestrator.executor import Event
+    from orchestrator.cli.live.screen import Screen
+    from orchestrator.executor import Event, Executor
 
 
 class Sink(Protocol):
     """Where events of a run go while it is driven."""
+
+    async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
+        """The run whose events will follow, behind record `seen`."""
 
     def show(self, event: Event) -> None:
         """One event, in order."""
@@ -33,7 +33,9 @@ class Plain:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._calls: dict[str, str] = {}
-        self._running: dict[str, str] = {}
+
+    async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
+        """Nothing has to be known."""
 
     def show(self, event: Event) -> None:
         line = self._line(event)
@@ -41,7 +43,7 @@ class Plain:
             self._write(line)
 
     def hold(self) -> None:
-        self._running.clear()
+        """Lines stay where they are."""
 
     def _line(self, event: Event) -> str | None:
         data = event.data
@@ -50,18 +52,11 @@ class Plain:
             case "run_started":
                 return f"{event.run_id} started: {data.get('graph')}"
             case "resumed":
-                self._running.clear()
                 changes = data.get("changes")
                 lines = changes if isinstance(changes, list) else []
                 return "\n".join(("resumed", *(f"  {line}" for line in lines)))
-            case "step_started":
-                self._running[str(data.get("activation", place))] = place
-                return None
             case "step_done" | "step_failed" | "step_retried":
                 return self._ended(event, place)
-            case "asked":
-                self._running.pop(str(data.get("activation", place)), None)
-                return None
             case "effect_intended":
                 self._calls[str(data.get("key"))] = _call(event)
                 return None
@@ -72,7 +67,9 @@ class Plain:
                 return self._settled(event, place)
             case "answered":
                 return _answered(event)
-            case "emitted" | "progress":
+            case "progress":
+                return f"  {place}: {_so_far(event)}"
+            case "emitted":
                 return f"  {place}  {data.get('name', '')} {_brief(data.get('data'))}"
             case "limit_spent":
                 return f"  the limit {data.get('limit')} is spent"
@@ -83,7 +80,6 @@ class Plain:
 
     def _ended(self, event: Event, place: str) -> str:
         data = event.data
-        self._running.pop(str(data.get("activation", place)), None)
         took = words.lasting(_number(data.get("ended")) - _number(data.get("started")))
         if event.type == "step_done":
             outcome = data.get("outcome", "done")
@@ -106,40 +102,44 @@ class Plain:
         return f"  {place}: {call} failed: {_fault(event.data.get('error'))}"
 
 
-class Lines(Plain):
-    """The same on stderr, and on a terminal what runs now in a last line that changes."""
+class Tree:
+    """What the run does as a tree that is drawn anew as it grows; where that cannot be, lines of text.
 
-    def __init__(self) -> None:
-        super().__init__(warn)
-        self._status: Status | None = None
-        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    Args:
+        write: writes such a line.
+        stream: where all is shown.
+    """
+
+    def __init__(self, write: Callable[[str], None], stream: TextIO) -> None:
+        self._stream = stream
+        self._plain = Plain(write)
+        self._screen: Screen | None = None
+
+    async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
+        from orchestrator.cli.live.screen import Screen, can_draw
+
+        if not can_draw(self._stream):
+            return
+        screen = Screen((await executor.load(run_id)).definition, self._stream)
+        async for event in executor.events(run_id):
+            if event.seq is None or event.seq > seen:
+                break
+            screen.past(event)
+        screen.begin()
+        self._screen = screen
 
     def show(self, event: Event) -> None:
-        self._still()
-        super().show(event)
-        if self._live and self._running:
-            self._spin()
+        (self._screen or self._plain).show(event)
 
     def hold(self) -> None:
-        super().hold()
-        self._still()
-
-    def _still(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-    def _spin(self) -> None:
-        from rich.console import Console
-        from rich.text import Text
-
-        text = words.short(", ".join(dict.fromkeys(self._running.values())), 60)
-        self._status = Console(stderr=True).status(Text(words.visible(text)))
-        self._status.start()
+        (self._screen or self._plain).hold()
 
 
 class JsonLines:
     """Every event as a line of JSON on stdout."""
+
+    async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
+        pass
 
     def show(self, event: Event) -> None:
         out_line(redacted(event.to_json()))
@@ -160,6 +160,16 @@ def _call(event: Event) -> str:
     args = request.get("args", request) if isinstance(request, dict) else {}
     shown = ", ".join(f"{k}={words.compact(v)}" for k, v in args.items()) if isinstance(args, dict) else ""
     return words.short(f"{event.data.get('name')}({redacted(shown)})")
+
+
+def _so_far(event: Event) -> str:
+    """How far a call is, with the last line of what it said."""
+    data = event.data
+    parts = [str(data["tool"])] if data.get("tool") else []
+    if data.get("done") is not None:
+        parts.append(f"{_number(data['done']):g}" + (f"/{_number(data['total']):g}" if data.get("total") else ""))
+    said = str(data.get("text", "")).strip().rpartition("\n")[2]
+    return words.short(" ".join((*parts, str(redacted(said)))).rstrip())
 
 
 def _answered(event: Event) -> str:

@@ -64,6 +64,12 @@ _inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
 """Keys of the effects inside of which this task runs, outermost first: what they wait for must not wait for them."""
 
 
+def innermost() -> str:
+    """The key of the effect that this task works on, or an empty text."""
+    inside = _inside.get()
+    return inside[-1] if inside else ""
+
+
 class Ledger:
     """The effects of one attempt of one activation, against what the journal knows of them."""
 

@@ -24,7 +24,7 @@ from orchestrator.errors import (
 )
 from orchestrator.executor.asking import answer_to, make_question, passed_on
 from orchestrator.executor.effect import plain
-from orchestrator.executor.effects import Ledger
+from orchestrator.executor.effects import Ledger, innermost
 from orchestrator.executor.failing import ended_badly, failure_of, taken_somewhere
 from orchestrator.executor.nesting import faulted, subgraph_step
 from orchestrator.executor.signals import Lost, Refused, Signal, Suspend, at_home, found_in, leaves
@@ -32,6 +32,7 @@ from orchestrator.executor.working import encoded, work
 from orchestrator.graph.codec import shown
 from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.kernel.records import Asked, EffectClass, Failure, step_done
+from orchestrator.tools.capping import cut
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MOST_TOLD = 20_000
+"""Characters that one live event about a call tells."""
 _SHARED = (str, int, float, bool, type(None), bytes)
 
 
@@ -150,6 +153,19 @@ class StepContext(Context[Any]):
         if self.live.watchers:
             data = to_jsonable_python(cleaned(data), fallback=shown, serialize_unknown=True)
             self.tell("emitted", name=storable(name), data=data)
+
+    async def progress(
+        self, text: str = "", *, done: float | None = None, total: float | None = None, key: str = ""
+    ) -> None:
+        if self.live.watchers:
+            told: dict[str, object] = {"done": done, "total": total}
+            key = key or innermost()
+            entry = self.live.machine.ledger.entry(key) if key else None
+            if entry is not None:
+                told |= {"key": key, "tool": entry.intended.name}
+            if text:
+                told["text"] = storable(cut(text, _MOST_TOLD))
+            self.tell("progress", **{name: value for name, value in told.items() if value is not None})
 
     async def ask(
         self,

@@ -1,15 +1,20 @@
-"""Functions of users are run: async ones in the event loop, sync ones in a thread."""
+"""Functions of users are run: async ones in the event loop, sync ones in a thread; what they yield is told at once."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 
 from orchestrator.graph.signatures import is_async
+
+_OVER = object()
 
 
 async def run_function(call: Callable[[], Any], *, inline: bool = False, limiter: CapacityLimiter | None = None) -> Any:
@@ -27,3 +32,48 @@ async def run_function(call: Callable[[], Any], *, inline: bool = False, limiter
         # Inside of something: trio takes no coroutine out of a thread, which a sync function may well return.
         (found,) = await anyio.to_thread.run_sync(lambda: (call(),), abandon_on_cancel=True, limiter=limiter)
     return await found if inspect.isawaitable(found) else found
+
+
+async def collected(
+    found: AsyncGenerator[Any, Any] | Generator[Any, Any, Any], tell: Callable[[str], Awaitable[None]]
+) -> Any:
+    """What a generator, sync or async, gives in the end: its texts joined, or the last thing that is no text.
+
+    Args:
+        tell: is told each text as it comes.
+    """
+    texts: list[str] = []
+    result: Any = _OVER
+    async with _pieces(found) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, str):
+                texts.append(piece)
+                await tell(piece)
+            else:
+                result = piece
+    return "".join(texts) if result is _OVER else result
+
+
+@asynccontextmanager
+async def _pieces(
+    found: AsyncGenerator[Any, Any] | Generator[Any, Any, Any],
+) -> AsyncIterator[AsyncGenerator[Any, Any]]:
+    if isinstance(found, AsyncGenerator):
+        async with aclosing(found):
+            yield found
+        return
+    async with aclosing(_threaded(found)) as pieces:
+        yield pieces
+
+
+async def _threaded(found: Generator[Any, Any, Any]) -> AsyncGenerator[Any, Any]:
+    """A sync generator, each step of it in a thread."""
+    try:
+        while True:
+            piece = await anyio.to_thread.run_sync(partial(next, found, _OVER), abandon_on_cancel=True)
+            if piece is _OVER:
+                return
+            yield piece
+    finally:
+        with contextlib.suppress(ValueError):  # the thread that was left behind is still in it
+            found.close()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -27,7 +27,7 @@ from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
-from orchestrator.tools.running import run_function
+from orchestrator.tools.running import collected, run_function
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
 from orchestrator.tools.validation import coerced, faults
 
@@ -67,6 +67,9 @@ class Tool:
 
     Parameters that are named `ctx` or annotated `Context` get the context of the calling step, those named
     `idempotency_key` or annotated `IdempotencyKey` the key of the call; neither is part of the schema.
+
+    A tool can tell what it does while it works: each text that a generator yields is a live event `progress`, and all
+    of them together are its output; `ctx.progress` tells what is no output.
 
     An irreversible tool can have a method `reconcile(key)`, sync or async, that finds out what became of a call
     whose end a crash left unknown: what it returned, or None if it did not happen. Without one, or if it raises, a
@@ -301,11 +304,23 @@ class Tool:
     async def _call(self, args: Mapping[str, object], key: str | None, ctx: object) -> object:
         call = self._bind(args, key, ctx)
         if self.timeout is None:
-            return await run_function(call)
+            return await self._run(call, key, ctx)
         with anyio.move_on_after(self.timeout) as scope:
-            return await run_function(call)
+            return await self._run(call, key, ctx)
         assert scope.cancelled_caught
         raise TimeoutError(f"tool {self.name!r} took longer than {self.timeout:g} s")
+
+    async def _run(self, call: Callable[[], Any], key: str | None, ctx: object) -> object:
+        found = await run_function(call)
+        if not isinstance(found, AsyncGenerator | Generator):
+            return found
+        progress = getattr(ctx, "progress", None)
+
+        async def tell(text: str) -> None:
+            if progress is not None:
+                await progress(text, key=key or "")
+
+        return await collected(found, tell)
 
     def _bind(self, args: Mapping[str, object], key: str | None, ctx: object) -> Callable[[], Any]:
         function, wants = self._function(), self._wants
