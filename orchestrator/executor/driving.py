@@ -25,6 +25,7 @@ from orchestrator.executor.children import child_id
 from orchestrator.executor.clock import next_due, ring
 from orchestrator.executor.ownership import give_back
 from orchestrator.executor.signals import alone, found_in, settle_in
+from orchestrator.executor.snapshots import Keeper, keep
 from orchestrator.executor.stepping import run_step
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Ended, Failure
 
@@ -54,7 +55,7 @@ LAST_FLUSH = 10.0
 class LiveRun:
     """One run that this process holds the lease of."""
 
-    def __init__(self, given: Given, machine: Machine, journal: Journal, hold: Hold) -> None:
+    def __init__(self, given: Given, machine: Machine, journal: Journal, hold: Hold, *, kept: int = 0) -> None:
         self.given, self.machine, self.journal, self.hold = given, machine, journal, hold
         self.run_id: str = machine.run_id
         self.watchers: set[Watcher] = set()
@@ -75,6 +76,7 @@ class LiveRun:
         self._clock_runs = False
         self._tasks: TaskGroup | None = None
         self._yielded = time.monotonic()
+        self.keeper = Keeper(kept)
         journal.on_stored = self._stored
 
     # -- the journal ---------------------------------------------------------------------------------------------
@@ -135,6 +137,20 @@ class LiveRun:
     def _stored(self, records: Sequence[Record]) -> None:
         for watcher in tuple(self.watchers):  # one that nobody reads any more may leave meanwhile
             watcher.stored(records)
+        if self.keeper.due(self.journal.stored) and self._tasks is not None and not self.closing:
+            self.keeper.busy = True
+            self._tasks.start_soon(self._keep)
+
+    async def _keep(self) -> None:
+        """Store a snapshot, so that whoever takes the run up again need not fold it from its beginning."""
+        try:
+            seq, data = self.machine.head, self.keeper.take(self.machine)
+            if data is not None:
+                await self._write()  # never ahead of the journal
+                if self.journal.stored >= seq:
+                    await keep(self.journal.store, self.run_id, seq, data)
+        finally:
+            self.keeper.busy = False
 
     def tell(self, kind: str, data: dict[str, object]) -> None:
         """Send a live event to every watcher, behind what is journaled so far."""

@@ -16,6 +16,7 @@ from orchestrator.executor.driving import LAST_FLUSH, LiveRun
 from orchestrator.executor.inbox import POLL, handle, look
 from orchestrator.executor.journal import Journal
 from orchestrator.executor.run import Run
+from orchestrator.executor.snapshots import Near, Snapshots
 from orchestrator.executor.versions import content_changes, graph_to_go_on_in
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
@@ -44,6 +45,7 @@ class Host:
         self.store, self.given = store, given
         self.ttl, self.strict = lease_ttl, strict
         self.owner = ownership.Owner.here()
+        self.snapshots = Snapshots(store)
         self.live: dict[str, LiveRun] = {}
         self.faults: dict[str, BaseException] = {}
         """Why runs that nobody awaits were given up."""
@@ -171,15 +173,14 @@ class Host:
         self.background()
         hold = await self._take(run_id, wait)
         try:
-            records = await self.store.read(run_id)
-            graph, changes = await self._fitting(info, graph, records, strict=self.strict and not accept)
-            machine = folded(graph, records)
+            near, changes = await self._folded(info, graph, strict=self.strict and not accept)
+            machine = near.machine
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
-        live = self._add(self._live(machine, hold))
+        live = self._add(self._live(machine, hold, near.kept))
         live.changes = changes
         return live
 
@@ -195,20 +196,44 @@ class Host:
             info = await self.store.info(run_id)
             if info.status in FINAL:
                 raise RunEnded(run_id, info.status)
-            graph = await self.stored_graph(info)
-            machine = folded(graph, await self.store.read(run_id))
+            machine = await self.machine_of(info, await self.stored_graph(info))
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
         return self._live(machine, hold)
 
     async def _take(self, run_id: str, wait: float = 0.0) -> ownership.Hold:
-        if self.stopping:
-            await anyio.sleep_forever()
-        return await ownership.take(self.store, run_id, self.owner, ttl=self.ttl, wait=wait)
+        return await ownership.take(
+            self.store, run_id, self.owner, ttl=self.ttl, wait=wait, stopping=lambda: self.stopping
+        )
 
-    def _live(self, machine: Machine, hold: ownership.Hold) -> LiveRun:
-        return LiveRun(self.given, machine, Journal(self.store, machine.run_id, machine.head, hold.token), hold)
+    async def machine_of(self, info: RunInfo, graph: Graph, upto: int | None = None) -> Machine:
+        """The machine of a run at a position, in a graph of the structure that it has.
+
+        Raises:
+            RunUnknown, StoreCorrupt, StoreTooNew
+        """
+        machine = (await self.snapshots.nearest(info, graph, upto)).machine
+        for record in await self.store.read(info.run_id, after=machine.head, upto=upto):
+            machine.apply(record)
+        return machine
+
+    async def _folded(self, info: RunInfo, graph: Graph, *, strict: bool) -> tuple[Near, tuple[str, ...] | None]:
+        """The machine to go on with, and what changed since the run was last driven (None: nothing)."""
+        near = await self.snapshots.nearest(info, graph)
+        records = await self.store.read(info.run_id, after=near.machine.head)
+        if last_content(records) in ("" if near.machine.head else graph.content, graph.content):
+            for record in records:
+                near.machine.apply(record)
+            return near, None
+        if near.machine.head:
+            records = await self.store.read(info.run_id)
+        graph, changes = await self._fitting(info, graph, records, strict=strict)
+        return Near(folded(graph, records), 0), changes
+
+    def _live(self, machine: Machine, hold: ownership.Hold, kept: int = 0) -> LiveRun:
+        journal = Journal(self.store, machine.run_id, machine.head, hold.token)
+        return LiveRun(self.given, machine, journal, hold, kept=kept)
 
     async def stored_graph(self, info: RunInfo) -> Graph:
         """The graph of a run as it was stored, without code; with code if the executor has just this one."""
@@ -303,6 +328,8 @@ class Host:
                 del self.live[live.run_id]
             if not self.live:
                 self._some = anyio.Event()
+            if live.fault is None and live.journal.stored == live.journal.head:
+                self.snapshots.remember(live.machine, live.keeper.kept)
         if self.stopping:
             await anyio.sleep_forever()
         return self.run_of(live)

@@ -21,7 +21,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -213,8 +213,19 @@ def lost(run_id: str) -> RunConflict:
     return RunConflict(run_id, "another executor took its lease over")
 
 
-async def take(store: Store, run_id: str, owner: Owner, *, ttl: float, wait: float = 0.0) -> Hold:
+async def take(
+    store: Store,
+    run_id: str,
+    owner: Owner,
+    *,
+    ttl: float,
+    wait: float = 0.0,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Hold:
     """Take the lease of a run: at once if it is free or its holder is dead, else within `wait` seconds.
+
+    Args:
+        stopping: whether it is too late to take anything; then this never returns.
 
     Raises:
         RunConflict: somebody else holds it still.
@@ -230,6 +241,8 @@ async def take(store: Store, run_id: str, owner: Owner, *, ttl: float, wait: flo
             lease = Lease(run_id, uuid.uuid4().hex, data, now + ttl)
             # One that has run out by our clock is taken only if it still has, in case its holder wakes just now.
             replaces = held.token if held is not None and held.expires >= now else None
+            if stopping():
+                await anyio.sleep_forever()
             _kept[lease.token] = owner.executor  # before anybody can see it in the store
             taken = False
             try:

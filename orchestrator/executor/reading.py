@@ -20,9 +20,7 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
     """See `Executor.load`."""
     info = await host.store.info(run_id)
     graph = await host.stored_graph(info)
-    machine = Machine(Plan.of(graph))
-    for record in await host.store.read(run_id, upto=at):
-        machine.apply(record)
+    machine = await host.machine_of(info, graph, at)
     lost = at is None and machine.status == "running" and not is_held(await host.store.lease(run_id))
     return Run(machine, graph, host.store, interrupted=lost)
 

@@ -1,0 +1,114 @@
+"""Shorter ways to a machine than folding its whole journal: snapshots in the store, machines that were just left.
+
+Both are caches of a fold and never more: they count only where they stand at a position that the journal has, in a
+graph of the same content, and the records behind them are folded as always.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic_core import from_json, to_json
+
+from orchestrator.errors import StoreError
+from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.plan import Plan
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.stores.base import RunInfo, Store
+
+log = logging.getLogger("orchestrator")
+
+EVERY = 1000
+"""Records after which a snapshot may pay: to fold as many takes some hundredths of a second."""
+BYTES = 64
+"""Bytes of a snapshot for each record that it saves. What is larger is not kept: it would take as long to read as the
+records, and all snapshots of a run together stay a fraction of its journal."""
+RECENT = 32
+"""How many machines of runs that wait are kept in memory."""
+
+
+class Snapshots:
+    """The shorter ways of one executor."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._recent: OrderedDict[str, Near] = OrderedDict()
+
+    def remember(self, machine: Machine, kept: int) -> None:
+        """Keep the machine of a run that is left and not over; nobody changes it any more."""
+        self._recent.pop(machine.run_id, None)
+        if machine.ended is None:
+            self._recent[machine.run_id] = Near(machine, kept)
+            if len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
+
+    async def nearest(self, info: RunInfo, graph: Graph, upto: int | None = None) -> Near:
+        """The machine of the run nearest to a position; where nothing shorter leads there, one at its beginning."""
+        recent = self._recent.get(info.run_id)
+        if recent is not None and recent.fits(info, graph) and recent.machine.head <= (upto or info.head):
+            return Near(recent.machine.copy(), recent.kept)
+        kept = await self._store.snapshot(info.run_id, upto=upto)
+        if kept is not None:
+            seq, data = kept
+            try:
+                machine = Machine.load(Plan.of(graph), from_json(data))
+                if machine.head == seq and machine.content == graph.content:
+                    return Near(machine, seq)
+            except Exception as error:  # whatever it is, the journal is there
+                log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
+        return Near(Machine(Plan.of(graph)), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A machine at a position of a run."""
+
+    machine: Machine
+    kept: int
+    """Position of the last snapshot."""
+
+    def fits(self, info: RunInfo, graph: Graph) -> bool:
+        """Whether it is of this run, and not of one before it that had the same id, in this very graph."""
+        machine = self.machine
+        same = machine.started is not None and machine.started.ts == info.created
+        return same and machine.plan.graph is graph and machine.content == graph.content
+
+
+class Keeper:
+    """When a run that is driven is worth a snapshot, and what becomes of it."""
+
+    __slots__ = ("_next", "busy", "kept")
+
+    def __init__(self, kept: int) -> None:
+        self.kept = kept
+        """Position of the last snapshot."""
+        self._next = kept + EVERY
+        self.busy = False
+
+    def due(self, head: int) -> bool:
+        """Whether it is time to look."""
+        return head >= self._next and not self.busy
+
+    def take(self, machine: Machine) -> bytes | None:
+        """A snapshot of where the machine stands, if it pays."""
+        data = to_json(machine.dump())
+        saved = machine.head - self.kept
+        self._next = machine.head + EVERY
+        if len(data) > BYTES * saved:
+            self._next = machine.head + saved  # each look costs as much as the last one: look half as often
+            return None
+        self.kept = machine.head
+        return data
+
+
+async def keep(store: Store, run_id: str, seq: int, data: bytes) -> None:
+    """Store a snapshot; one that cannot be stored is none."""
+    try:
+        await store.put_snapshot(run_id, seq, data)
+    except StoreError as error:
+        log.debug("run %s: no snapshot at %d: %s", run_id, seq, error)

@@ -1,0 +1,139 @@
+"""Resuming, and looking, by snapshots: the same as by the whole journal, and shorter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from orchestrator import Executor, Graph
+from orchestrator.executor import snapshots
+from orchestrator.kernel.records import Record
+from orchestrator.nodes import Ask
+from orchestrator.stores.sqlite import SQLiteStore
+from orchestrator.testing import assert_crash_safe
+from tests.executor.sample import Log, counting, says
+from tests.testing.acting import drawn_graph, ends, said
+from tests.testing.acting import tools as acting_tools
+from tests.testing.shop import Echo, Till, shop, yes
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots behind nearly every write, whatever their size."""
+    monkeypatch.setattr(snapshots, "EVERY", 1)
+    monkeypatch.setattr(snapshots, "BYTES", 1 << 30)
+
+
+class Counting(SQLiteStore):
+    """A store that tells how many records were read from it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.records = 0
+
+    async def read(self, *args: Any, **kw: Any) -> list[Record]:
+        found = await super().read(*args, **kw)
+        self.records += len(found)
+        return found
+
+
+def asking() -> Graph:
+    """Counts, asks, and goes on."""
+    nodes = {**counting().nodes, "ask": Ask(prompt="Go on?", answer="answer"), "end": says("end")}
+    edges = "START -> count\ncount -> count : again\ncount -> ask : enough\nask -> end -> END"
+    return Graph(name="asking", state=Log, nodes=nodes, edges=edges, output="n", limits=counting().limits)
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.usefixtures("all_the_time")
+async def test_every_kind_of_effect_survives_stops_with_snapshots_everywhere(store: Any) -> None:
+    report = await assert_crash_safe(
+        shop(), {"order": "o", "items": ["x", "y"]}, setup=Till().setup, model=Echo(), answer=yes, store=store,
+        most=3, stops=2,
+    )  # fmt: skip
+    assert report.status == "completed", report
+
+
+@pytest.mark.usefixtures("all_the_time")
+async def test_generated_graphs_survive_stops_with_snapshots_everywhere() -> None:
+    tried = 0
+    for seed in range(300, 320):
+        found = drawn_graph("structured", seed)
+        if tried < 2 and found is not None and await ends(*found):
+            tried += 1
+            await assert_crash_safe(
+                *found, model=Echo(), setup=lambda: {"tools": acting_tools()}, answer=said, most=4, stops=2, seed=seed
+            )
+    assert tried == 2
+
+
+async def test_a_long_run_is_gone_on_with_from_its_snapshot(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url) as executor:
+        run = await executor.start(asking(), {"until": 2500}, run_id="r")
+        assert run.status == "paused"
+    store = Counting(f"{tmp_path}/runs.db")
+    async with Executor(store, graphs=[asking()]) as executor:
+        assert (await executor.load("r")).values == run.values
+        assert store.records < 1000
+        early = await executor.load("r", at=1500)
+        assert early.values["n"] == 1499
+        assert store.records < 2000
+        before = store.records
+        run = await executor.answer("r", run.waiting[0].id, "yes")
+        assert (run.status, run.output) == ("completed", 2500)
+        assert store.records - before < 1000
+    assert run.steps == 2502
+
+
+async def test_what_only_waits_in_this_process_is_not_folded_again(tmp_path: Path) -> None:
+    store = Counting(f"{tmp_path}/runs.db")
+    async with Executor(store) as executor:
+        run = await executor.start(asking(), {"until": 300}, run_id="r")
+        before = store.records
+        again = await executor.answer("r", run.waiting[0].id, "yes")
+        assert again.status == "completed"
+        assert store.records - before < 10
+        # What was told of it before stays as it was.
+        assert run.status == "paused"
+        assert len(run.waiting) == 1
+        assert run.values["answer"] == ""
+
+
+async def test_a_run_of_the_same_id_that_is_another_one_is_not_taken_for_it(tmp_path: Path) -> None:
+    graph = asking()
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph]) as executor:
+        await executor.start(graph, {"until": 5}, run_id="r")
+        await executor.store.delete("r")
+        async with Executor(f"sqlite:///{tmp_path}/runs.db") as other:
+            waiting = (await other.start(asking(), {"until": 9}, run_id="r")).waiting
+        assert (await executor.answer("r", waiting[0].id, "yes")).output == 9
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"null", b'{"format": 0}', b'{"format": 4}', b'[1, "two"]'])
+async def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, data: bytes) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url) as executor:
+        run = await executor.start(asking(), {"until": 3}, run_id="r")
+        await executor.store.put_snapshot("r", run.seq, data)
+    async with Executor(url, graphs=[asking()]) as executor:
+        assert (await executor.load("r")).values == run.values
+        assert (await executor.answer("r", run.waiting[0].id, "yes")).output == 3
+
+
+async def test_what_would_be_as_long_as_the_records_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "EVERY", 10)
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        long = {"until": 40, "question": "x" * 100_000}
+        await executor.start(counting(), long, run_id="large")
+        await executor.start(counting(), {"until": 400}, run_id="small")
+        await anyio.sleep(0.05)
+        assert await executor.store.snapshot("small") is not None
+        assert await executor.store.snapshot("large") is None
