@@ -14,6 +14,7 @@ from orchestrator.cli.guard import guarded
 if TYPE_CHECKING:
     from orchestrator.cli.progress import Sink
     from orchestrator.executor import Executor, Point, Run
+    from orchestrator.render.why import Reasons
     from orchestrator.stores import RunInfo
 
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
@@ -107,14 +108,15 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.report import document
     from orchestrator.cli.storage import store_url
+    from orchestrator.render.why import reasons
 
-    async def look(executor: Executor) -> tuple[Run, list[Point]]:
+    async def look(executor: Executor) -> tuple[Run, list[Point], Reasons]:
         found = await loaded(executor, run, at)
-        return found, await executor.history(run, at=found.seq)
+        return found, await executor.history(run, at=found.seq), reasons(found)
 
-    found, points = one_run(store_url(store), run, look)
+    found, points, why = one_run(store_url(store), run, look)
     if not json:
-        out(_told(found, points, store))
+        out(_told(found, points, why, store))
         return COMPLETED
     more = redacted(
         {
@@ -127,17 +129,18 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
         }
     )
     assert isinstance(more, dict)
-    out_json({**document(found, output=False), "seq": found.seq, "labels": dict(found.labels), **more})
+    out_json({**document(found, output=False), "seq": found.seq, "labels": dict(found.labels), "why": why.run, **more})
     return COMPLETED
 
 
-def _told(run: Run, points: Sequence[Point], store: str | None) -> str:
+def _told(run: Run, points: Sequence[Point], why: Reasons, store: str | None) -> str:
     from orchestrator.cli import report, words
     from orchestrator.cli.redaction import redacted
 
     usage = run.usage
     spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {words.lasting(run.seconds)}"
     lines = [f"{run.run_id}  {run.graph}  {run.status}  (record {run.seq}; {spent})"]
+    lines.append(f"why  {why.run}")
     if run.labels:
         lines.append("labels  " + " ".join(f"{key}={value}" for key, value in run.labels.items()))
     if run.error is not None:
@@ -149,7 +152,10 @@ def _told(run: Run, points: Sequence[Point], store: str | None) -> str:
         lines += [f"  {one.path or '-'}  {one.node}  {one.phase}" for one in run.branches]
     if points:
         lines.append("history")
-        lines += [_step(point) for point in points]
+        for point in points:
+            lines.append(_step(point))
+            if point.seq in why.steps:
+                lines.append(f"         why  {why.steps[point.seq].line}")
     if run.output is not None:
         lines += ["output", *(f"  {line}" for line in str(redacted(words.plain(run.output))).splitlines())]
     if run.waiting:

@@ -134,12 +134,13 @@ class Timeline:
     by_activation: dict[str, Row]
 
     def row_at(self, seq: int) -> Row | None:
-        """The row that a record is about: that ends it, or the last one that had begun by then and ended after."""
-        exact = next((row for row in self.rows if row.seq == seq), None)
+        """The row that a record ended; else the last one at work then; else the one that had ended last, if any."""
+        exact = next((row for row in self.rows if row.seq == seq and row.status != "dropped"), None)
         if exact is not None:
             return exact
-        open_then = [row for row in self.rows if row.began <= seq and (row.seq is None or row.seq > seq)]
-        return open_then[-1] if open_then else None
+        begun = [row for row in self.rows if row.began <= seq]
+        at_work = [row for row in begun if row.seq is None or row.seq > seq]
+        return at_work[-1] if at_work else max(begun, key=lambda row: row.seq or 0, default=None)
 
 
 def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:

@@ -40,6 +40,12 @@ class Why:
     not_taken: tuple[str, ...] = ()
     """Each edge that begins at the node and was not taken, with the outcome that it is for."""
 
+    @property
+    def line(self) -> str:
+        """Where it led, what decided that, and the edges not taken, in one line; before its end how it came there."""
+        said = self.went or self.came
+        return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
+
     def to_json(self) -> dict[str, object]:
         """As plain JSON."""
         return {
@@ -96,21 +102,38 @@ def why(run: Run, seq: int | None = None) -> Stand:
         seq: A record: the step that it ended, or that was at work then. None: where the run stands.
 
     Raises:
-        ValueError: The run has no such record, or no step was at work at it; says which there are.
+        ValueError: The run has no such record; says which there are.
     """
-    found = timeline(Plan.of(run.definition), run.records())
+    records = run.records()
+    found = timeline(Plan.of(run.definition), records)
     telling = Telling(found)
-    if seq is None:
+    if seq is None or (seq == run.seq and records[-1].type == "ended"):
         rows = telling.standing()
         return Stand(run.run_id, run.seq, run.status, telling.stands(run.status), tuple(map(telling.why, rows)))
     if not 1 <= seq <= run.seq:
         raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.seq}")
     row = found.row_at(seq)
-    if row is None:
-        near = [one.seq for one in found.rows if one.seq is not None]
-        raise ValueError(f"no step was at work at record {seq}; records that end a step: {_numbers(near)}")
+    if row is None:  # before the first step
+        return Stand(run.run_id, run.seq, run.status, "nothing had begun yet")
     one = telling.why(row)
-    return Stand(run.run_id, run.seq, run.status, one.went or one.came, (one,))
+    return Stand(run.run_id, run.seq, run.status, one.line, (one,))
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """All of a run's reasons."""
+
+    run: str
+    """Why it is where it is."""
+    steps: dict[int, Why]
+    """The record that ended a step -> why it ran and led where it led."""
+
+
+def reasons(run: Run) -> Reasons:
+    """The reasons of all steps that ended, and the run's own. Reads its records, and blocks meanwhile."""
+    telling = Telling(timeline(Plan.of(run.definition), run.records()))
+    ended = [row for row in telling.rows.rows if row.seq is not None and row.status != "dropped"]
+    return Reasons(telling.stands(run.status), {row.seq or 0: telling.why(row) for row in ended})
 
 
 class Telling:
@@ -206,7 +229,7 @@ class Telling:
 
     def not_taken(self, took: Took | None) -> tuple[str, ...]:
         """The edges that begin where a transition does and were not taken, each with what it is for."""
-        return () if took is None else tuple(f"{_way(way)}  ({_meant_for(way)})" for way in took.left)
+        return () if took is None else tuple(map(_untaken, took.left))
 
     # -- the run --------------------------------------------------------------------------------------------------
 
@@ -281,23 +304,21 @@ def _outcome(took: Took) -> str:
 
 def _decided(cause: Cause | None) -> str:
     if cause is None:
-        return "its code"
+        return "the node itself"
     name = plain(cause.name, 60)
     if cause.kind == "answer":
         who = "a rule" if cause.policy else told(cause.by, 40) or "an answer"
-        return (
-            f"{who}, who {_ANSWERS.get(name, name)} (record {cause.seq})"
-            if not cause.policy
-            else (f"a rule that {_ANSWERS.get(name, name)} (record {cause.seq})")
-        )
-    if cause.kind == "graph":
-        return f"the graph inside, which {name} (record {cause.seq})"
-    kind = {"model": "what model", "tool": "what tool", "effect": "the effect"}[cause.kind]
-    return f"{kind} {name}{' said' if cause.kind != 'effect' else ''} (record {cause.seq})"
+        return f"{who}: {_ANSWERS.get(name, name)} (record {cause.seq})"
+    kind = "the graph inside it, which" if cause.kind == "graph" else cause.kind
+    return f"{kind} {name} (record {cause.seq})"
 
 
 def _way(way: Way | None) -> str:
     return plain(str(way.edge), 160) if way is not None else ""
+
+
+def _untaken(way: Way) -> str:
+    return _way(way) if way.edge.outcome else f"{_way(way)} (for any outcome without an edge of its own)"
 
 
 def _target(way: Way) -> str:
@@ -307,14 +328,6 @@ def _target(way: Way) -> str:
     return f"{target} ({way.items} item{'s' if way.items != 1 else ''})"
 
 
-def _meant_for(way: Way) -> str:
-    return f"for {plain(way.edge.outcome)}" if way.edge.outcome else "for any outcome without an edge of its own"
-
-
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_MOST])
     return f"{shown} and {len(names) - _MOST} more" if len(names) > _MOST else shown
-
-
-def _numbers(found: Sequence[int]) -> str:
-    return _some([str(number) for number in found]) or "none yet"

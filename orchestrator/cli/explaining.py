@@ -1,0 +1,58 @@
+"""The command `why`: what decided where a run went. It needs no code, only the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor
+    from orchestrator.render.why import Stand
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(guarded(why))
+
+
+def why(
+    run: options.Run,
+    seq: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="SEQ",
+            min=1,
+            help="A record: the step that it ended, or that was at work then. Default: where the run stands.",
+            show_default=False,
+        ),
+    ] = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Tell why a run is where it is.
+
+    Of a step: what brought it about (an edge, a join, an item, a spent limit), where it led, what decided that, and
+    the edges that were not taken.
+
+    Example: orchestrator why 3f2a9c1d 12
+    """
+    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.reading import loaded, one_run
+    from orchestrator.cli.storage import store_url
+    from orchestrator.render.why import why as reasons
+
+    async def look(executor: Executor) -> Stand:
+        found = await loaded(executor, run)
+        try:
+            return reasons(found, seq)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    stand = one_run(store_url(store), run, look)
+    out_json(stand.to_json()) if json else out(stand.to_text())
+    return COMPLETED

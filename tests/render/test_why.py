@@ -1,0 +1,215 @@
+"""Why here? What each step says of what brought it about, what decided where it led, and what was not taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+
+from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Update, append, node, tool
+from orchestrator.executor import Run
+from orchestrator.kernel.plan import Plan
+from orchestrator.nodes import Confirm, Subgraph
+from orchestrator.render.timeline import Row, timeline
+from orchestrator.render.why import Telling, Why, reasons, why
+
+pytestmark = pytest.mark.anyio
+
+
+class Talk(BaseModel):
+    question: str = ""
+    parts: list[dict[str, Any]] = []
+    log: Annotated[list[str], append] = []
+    tool: str = "send"
+    args: dict[str, Any] = {}
+    denial: str = ""
+
+
+def says(word: str) -> Any:
+    @node(effect="pure")
+    def say(state: Talk) -> Update:
+        return {"log": word}
+
+    return say
+
+
+def gives(outcome: str, *outcomes: str) -> Any:
+    @node(effect="pure", outcomes=outcomes)
+    def give(state: Talk) -> Outcome[str]:
+        return Outcome(outcome)
+
+    return give
+
+
+@node
+def fails(state: Talk) -> None:
+    raise ValueError("no\x1b[31m luck, password=hunter22")
+
+
+def graph(edges: str, limits: Limits | None = None, **nodes: Any) -> Graph:
+    return Graph(
+        name="g", state=Talk, input="question", nodes=nodes, edges=edges, output="log", limits=limits or Limits()
+    )
+
+
+async def ran(made: Graph, tmp_path: Path, parts: list[dict[str, Any]] | None = None, tools: Any = ()) -> Run:
+    """The run, as a process that has no code finds it."""
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(store=url, graphs=[made], tools=tools) as ex:
+        await ex.start(made, {"question": "q", "parts": parts or []}, run_id="r")
+    async with Executor(store=url) as ex:
+        return await ex.load("r")
+
+
+def told(run: Run) -> dict[str, Why]:
+    """Every step's reasons, by path and node; of several the last."""
+    rows = timeline(Plan.of(run.definition), run.records())
+    telling = Telling(rows)
+    return {f"{row.path}/{row.node}".lstrip("/"): telling.why(row) for row in rows.rows}
+
+
+async def test_an_outcome_and_the_edges_that_were_not_taken(tmp_path: Path) -> None:
+    made = graph(
+        "START -> grade; grade -> again : retry; grade -> END; again -> END".replace("; ", "\n"),
+        grade=gives("retry", "good", "retry"),
+        again=says("again"),
+    )
+    run = await ran(made, tmp_path)
+    grade, again = told(run)["grade"], told(run)["again"]
+    assert grade.came == "its graph began: START -> grade"
+    assert grade.went == "retry -> again; decided by the node itself"
+    assert grade.not_taken == ("grade -> END (for any outcome without an edge of its own)",)
+    assert again.came == f"grade gave retry (record {grade.seq}): grade -> again : retry"
+    assert grade.line == f"{grade.went}; not taken: {grade.not_taken[0]}"
+    assert why(run).why == "all of it came to END (one way)"
+    assert why(run, again.seq).steps == (again,)
+
+
+async def test_branches_and_the_join_that_they_meet_at(tmp_path: Path) -> None:
+    made = graph(
+        "START -> a\na -> b, c\nb, c -> j -> END", a=says("a"), b=says("b"), c=says("c"), j=says("j").with_(join="all")
+    )
+    found = told(await ran(made, tmp_path))
+    assert found["a"].went == "done -> b, c; decided by the node itself"
+    assert found["a.1/c"].came.endswith("a -> c, branch 2 of 2")
+    last = max((found["a.0/b"], found["a.1/c"]), key=lambda one: one.seq or 0)
+    assert found["j"].came.startswith("2 branches were joined: ")
+    assert found["j"].came.endswith(f"{last.step} came last (record {last.seq})")
+
+
+async def test_items_wait_for_what_they_need_and_empty_maps_lead_on(tmp_path: Path) -> None:
+    edges = "START -> plan -> work : each parts\nwork -> j -> END"
+    made = graph(edges, plan=says("p"), work=says("w"), j=says("j").with_(join="all"))
+    found = told(await ran(made, tmp_path, [{"id": "x", "needs": ["y"]}, {"id": "y"}]))
+    assert found["plan"].went.startswith("done -> work (2 items)")
+    assert "item 2 of 2 in parts" in found["plan.1/work"].came
+    first, then = found["plan.1/work"], found["plan.0/work"]
+    assert then.came.endswith(f"item 1 of 2 in parts; begun when what it needs was done: item 2 (record {first.seq})")
+    (tmp_path / "empty").mkdir()
+    found = told(await ran(made, tmp_path / "empty"))
+    assert found["plan"].went.startswith("done -> work (0 items)")
+    assert found["j"].came == f"only plan could come to the join (record {found['plan'].seq})"
+
+
+async def test_a_race_names_what_came_too_late(tmp_path: Path) -> None:
+    made = graph(
+        "START -> a\na -> b, c, d\nb, c -> j\nd -> e -> j\nj -> END",
+        a=says("a"), b=says("b"), c=says("c"), d=says("d"), e=says("e"), j=says("j").with_(join=2),
+    )  # fmt: skip
+    run = await ran(made, tmp_path)
+    found = told(run)
+    assert found["j"].came.startswith("the first 2 to come were joined: ")
+    assert "; too late: " in found["j"].came
+    dropped = [one for one in found.values() if one.status == "dropped"]
+    assert all(one.went.endswith("j had all that it waits for") for one in dropped)
+
+
+async def test_spent_limits_stop_and_failures(tmp_path: Path) -> None:
+    loop = "START -> a -> a : again\na -> END : done"
+    made = graph(f"{loop}\n* -> sorry : exhausted\nsorry -> END", Limits(steps=3), a=gives("again", "again", "done"),
+                 sorry=says("s"))  # fmt: skip
+    run = await ran(made, tmp_path)
+    assert "the limit of steps was spent" in told(run)["sorry"].came
+    assert "* -> sorry : exhausted" in told(run)["sorry"].came
+    assert why(run).why.endswith("a limit had been spent")
+    for name, made, expected in (
+        ("bare", graph(loop, Limits(steps=3), a=gives("again", "again", "done")), "the limit of steps was spent"),
+        ("stop", graph("START -> a\na -> b, c\nb -> STOP\nc -> END", a=says("a"), b=says("b"), c=says("c")), "to STOP"),
+        ("fail", graph("START -> a -> b -> END", a=says("a"), b=fails), "b failed (record"),
+    ):  # fmt: skip
+        (tmp_path / name).mkdir()
+        assert expected in why(await ran(made, tmp_path / name)).why, name
+
+
+async def test_strangers_words_are_made_safe(tmp_path: Path) -> None:
+    made = graph("START -> a\na -> b : error\na -> END\nb -> END", a=fails, b=says("b"))
+    run = await ran(made, tmp_path)
+    found = told(run)
+    assert "a failed (error)" in found["b"].came
+    assert "hunter22" not in str(found)
+    assert "\x1b" not in str(found)
+    assert "no luck" in found["a"].went
+    (tmp_path / "last").mkdir()
+    last = why(await ran(graph("START -> a -> END", a=fails), tmp_path / "last"))
+    assert "hunter22" not in last.to_text()
+    assert last.steps[0].status == "failed"
+    assert last.steps[0].went.endswith("no edge takes it, so its graph failed")
+
+
+@tool(risk="write", effect="idempotent")
+def send(to: str) -> str:
+    """Send it."""
+    return to
+
+
+@node
+async def use(state: Talk, ctx: Context) -> Update:
+    return {"log": str((await ctx.tool("send", to="x")).output)}
+
+
+async def test_what_decided_calls_answers_and_graphs_inside(tmp_path: Path) -> None:
+    inner = graph("START -> use -> END", use=use)
+    made = graph(
+        "START -> prepare -> ask\nask -> inside : approved\nask -> END : denied\ninside -> END",
+        prepare=says("p"),
+        ask=Confirm(prompt="Go on?"),
+        inside=Subgraph(inner, inputs={"question": "question"}),
+    )
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(store=url, graphs=[made], tools=[send]) as ex:
+        run = await ex.start(made, {"question": "q"}, run_id="r")
+        assert why(run).why == "it waits for an answer: approval at ask"
+        assert [one.step for one in why(run).steps] == ["ask"]
+        await ex.answer("r", run.waiting[0].id, Approve(), by="ann")
+        run = await ex.load("r")
+    found = told(run)
+    assert found["ask"].went.startswith("approved -> inside; decided by ann: approved (record ")
+    assert found["ask"].not_taken == ("ask -> END : denied",)
+    assert found["inside/use"].went.startswith("done -> END; decided by tool send (record ")
+    assert found["inside"].went.startswith("done -> END; decided by the graph inside it, which completed")
+    rows: dict[str, Row] = {row.node: row for row in timeline(Plan.of(run.definition), run.records()).rows}
+    assert rows["use"].parent == rows["inside"].number
+    assert rows["use"].depth == 1
+    ask = rows["ask"]
+    assert ask.waits[0].why == "person"
+    assert ask.asked[0].by == "ann"
+    assert ask.working(0) < (ask.ended or 0) - ask.started
+    assert sorted(reasons(run).steps) == sorted(row.seq or 0 for row in rows.values())
+
+
+async def test_every_step_of_every_moment_has_its_reasons(tmp_path: Path) -> None:
+    made = graph("START -> a\na -> b, c\nb, c -> j -> END", a=says("a"), b=says("b"), c=says("c"),
+                 j=says("j").with_(join="all"))  # fmt: skip
+    run = await ran(made, tmp_path)
+    whole = reasons(run).steps
+    for seq in range(1, run.seq + 1):
+        then = run.at(seq)
+        for ended, one in reasons(then).steps.items():
+            assert one == whole[ended]
+        assert why(then).why
+        assert why(run, seq).steps or seq == 0
+    for wrong in (0, run.seq + 1):
+        with pytest.raises(ValueError, match=f"it has 1 to {run.seq}"):
+            why(run, wrong)
