@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Manner:
 
     def sink(self) -> progress.Sink:
         """Where events go meanwhile."""
-        return progress.JsonLines() if self.events else progress.Lines()
+        return progress.JsonLines() if self.events else progress.Tree(warn, sys.stderr)
 
 
 class Drive:
@@ -47,6 +48,7 @@ class Drive:
 
     async def go(self, first: Callable[[], Awaitable[Run]], again: Callable[[], Awaitable[Run]]) -> Run:
         """Await `first`, then, as long as the person at the terminal answers, `again`."""
+        await self._sink.meet(self._executor, self._run_id, self._seen)
         run = await self._watched(first)
         while run.status == "paused" and on_terminal() and not self._left and await self._ask(run):
             run = await self._watched(again)
@@ -54,13 +56,18 @@ class Drive:
 
     async def _watched(self, act: Callable[[], Awaitable[Run]]) -> Run:
         """Await `act` and show the run's events meanwhile, all of them before it returns."""
+        try:
+            return await self._shown(act)
+        finally:
+            self._sink.hold()
+
+    async def _shown(self, act: Callable[[], Awaitable[Run]]) -> Run:
         runs: list[Run] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow)
             runs.append(await act())
             tasks.cancel_scope.cancel()
         await self._show(follow=False)
-        self._sink.hold()
         return runs[0]
 
     async def _follow(self) -> None:

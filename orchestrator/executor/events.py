@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.kernel.records import RECORD_TYPES
+from orchestrator.kernel.records import RECORD_TYPES, revived
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -55,6 +55,17 @@ def event_of(run_id: str, record: Record) -> Event:
     """The event that a record is."""
     data = record.model_dump(mode="json", exclude={"type", "seq", "ts", "v", "run_id"}, exclude_defaults=True)
     return Event(type=record.type, seq=record.seq, ts=record.ts, run_id=run_id, data=data)
+
+
+def record_of(event: Event) -> Record | None:
+    """The record that a journaled event is, such as to fold it; None for a live event.
+
+    Raises:
+        ValueError: it is none that this version knows, or an event of another style.
+    """
+    if event.seq is None:
+        return None
+    return revived({**event.data, "type": event.type, "seq": event.seq, "ts": event.ts}, event.run_id)
 
 
 class Watcher:

@@ -356,6 +356,9 @@ Record: TypeAlias = (
 
 RECORD_TYPES: tuple[str, ...] = tuple(member.model_fields["type"].default for member in Record.__args__)
 
+_WITH_RUN_ID = frozenset(
+    member.model_fields["type"].default for member in Record.__args__ if "run_id" in member.model_fields
+)
 _adapter: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
 
 
@@ -364,6 +367,17 @@ def encode(record: Record) -> bytes:
     return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + b',"type":"%s"}' % (
         record.type.encode()
     )
+
+
+def revived(fields: JsonDict, run_id: str) -> Record:
+    """A record of its fields; `run_id` stands in where the record has that field and `fields` do not.
+
+    Raises:
+        ValueError: it is not a record that this version knows (pydantic's `ValidationError` is one).
+    """
+    if fields.get("type") in _WITH_RUN_ID:
+        fields = {"run_id": run_id, **fields}
+    return _adapter.validate_python(fields)
 
 
 def decode(data: bytes | str) -> Record:

@@ -1,0 +1,91 @@
+"""What steps and calls said, in few words: one line, nothing that commands a terminal, secrets blanked."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.redaction import redacted
+from orchestrator.cli.words import lasting
+from orchestrator.render.words import lines, told
+
+if TYPE_CHECKING:
+    from orchestrator.cli.live.model import Call
+
+_LONGEST = 160
+_UNFINISHED = re.compile(r"\S+\Z")
+_STRING, _ITEMS, _DEEP = 400, 6, 4
+
+
+def value(found: object, limit: int = _LONGEST) -> str:
+    """A plain value: text as it is, anything else as JSON."""
+    small = redacted(_cut(found))
+    text = small if isinstance(small, str) else json.dumps(small, ensure_ascii=False, default=str)
+    return told(text, limit)
+
+
+def text(found: str, limit: int = _LONGEST) -> str:
+    """Anybody's words."""
+    return told(found[: 4 * limit], limit)
+
+
+def tail(found: str, limit: int) -> str:
+    """The end of words that are still coming, without the one that is not whole: it may become a secret."""
+    whole = told(_UNFINISHED.sub("", found))
+    return whole if len(whole) <= limit else f"…{whole[1 - limit :]}"
+
+
+def call(made: Call) -> str:
+    """What was called, with what."""
+    name = told(made.name, 60)
+    if made.kind != "tool":
+        return f"{made.kind} {name}".strip()
+    request = made.request
+    args = request.get("args", request) if isinstance(request, dict) else {}
+    if not isinstance(args, dict):
+        return f"{name}()"
+    shown = redacted(_cut(args))
+    said = ", ".join(f"{key}={json.dumps(part, ensure_ascii=False, default=str)}" for key, part in shown.items())  # type: ignore[attr-defined]  # a dict stays one
+    return f"{name}({told(said, 100)})"
+
+
+def came_to(made: Call) -> str:
+    """What a call gave: of a model its words, or the tools that it wants."""
+    result = made.result
+    if made.kind == "model" and isinstance(result, dict):
+        calls = result.get("tool_calls") or ()
+        names = ", ".join(f"{one.get('name')}()" for one in calls if isinstance(one, dict))
+        return value(result.get("text") or (f"calls {names}" if names else ""))
+    if isinstance(result, dict) and "output" in result:
+        result = result["output"]
+    return value(result)
+
+
+def tokens(made: Call) -> str:
+    """Tokens in and out."""
+    into, out = made.tokens
+    return f"{into:,} → {out:,} tokens" if into or out else ""
+
+
+def took(seconds: float, *, over: bool) -> str:
+    """How long something took, or takes; of what takes long, whole seconds."""
+    seconds = max(0.0, seconds)
+    return lasting(seconds) if over or seconds >= 60 else f"{int(seconds)} s" if seconds >= 1 else ""
+
+
+def _cut(found: object, deep: int = _DEEP) -> object:
+    """A plain value without what would not be shown anyway: a state can be large."""
+    if isinstance(found, str):
+        return found[:_STRING] if found[:_STRING].isprintable() else lines(found[:_STRING])
+    if isinstance(found, dict):
+        if deep == 0:
+            return "{…}" if found else {}
+        kept = list(found.items())[: 2 * _ITEMS]
+        return {key: _cut(part, deep - 1) for key, part in kept}
+    if isinstance(found, list | tuple):
+        if deep == 0:
+            return "[…]" if found else []
+        more = [f"… {len(found) - _ITEMS} more"] if len(found) > _ITEMS else []
+        return [*(_cut(part, deep - 1) for part in found[:_ITEMS]), *more]
+    return found

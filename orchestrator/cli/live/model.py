@@ -1,0 +1,302 @@
+"""What a run has done and does now, as a tree of steps, made from its events alone.
+
+The events are folded, so what runs, waits, or was dropped is what the journal says, whoever drives the run. Live events
+only add what the journal does not have: the words of a reply that is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from orchestrator.executor.events import record_of
+from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.token import Phase
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Event
+    from orchestrator.graph import Graph
+    from orchestrator.kernel import records as r
+    from orchestrator.kernel.token import Activation
+
+    Told: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
+    """Records about one step."""
+
+State: TypeAlias = Literal["running", "waiting", "retrying", "done", "failed", "dropped", "unknown"]
+_TAIL = 4000
+"""Characters of a reply that are kept while it comes."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a tool, a model or a function, of some step."""
+
+    kind: str
+    name: str
+    request: object
+    started: float
+    state: State = "running"
+    ended: float = 0.0
+    result: object = None
+    fault: str = ""
+    tokens: tuple[int, int] = (0, 0)
+    next_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Branch:
+    """A branch of a fork, or the inside of a subgraph: steps one after the other."""
+
+    path: str
+    item: object = None
+    steps: list[Step] = field(default_factory=list)
+    open: dict[str, Step] = field(default_factory=dict)
+    """Steps that are not over, by activation."""
+
+
+@dataclass(slots=True)
+class Step:
+    """An activation of a node."""
+
+    key: str
+    path: str
+    node: str
+    started: float
+    state: State = "running"
+    ended: float = 0.0
+    outcome: str = "done"
+    update: dict[str, object] = field(default_factory=dict)
+    fault: str = ""
+    attempt: int = 1
+    next_at: float = 0.0
+    asks: str = ""
+    note: str = ""
+    depth: int = 0
+    """How many maps are open around it."""
+    calls: dict[str, Call] = field(default_factory=dict)
+    text: str = ""
+    """The end of the reply that is coming."""
+    branches: dict[str, Branch] = field(default_factory=dict)
+    """By their last segment: the branches that it opened, and what runs inside of it."""
+    home: Branch | None = None
+    """The branch that it stands in."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will become of it any more."""
+        return self.state in ("done", "failed", "dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the branches of a run stand at a moment: what the fold says, by path."""
+
+    live: frozenset[str]
+    """Paths of branches, and of all around them, in which something is left to do."""
+    landed: frozenset[str]
+    """Paths of branches all of whose tokens wait at a join for other branches."""
+    queued: frozenset[str]
+    """Paths of branches in which something is ready, and waits for others by the graph's order or a limit."""
+
+
+class Model:
+    """A run, from its events."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.machine = Machine(Plan.of(graph))
+        self.graph = graph
+        self.top = Branch("")
+        self.calls = 0
+        """Calls that are under way or over."""
+        self._steps: dict[str, Step] = {}
+
+    # -- what others ask ---------------------------------------------------------------------------------------
+
+    def running(self) -> Iterator[Step]:
+        """Steps that are not over, in the order in which they began."""
+        return iter(list(self._steps.values()))
+
+    def standing(self) -> Standing:
+        """Where its branches stand; those that cannot run yet are in the tree after this. Costs what is live."""
+        live: set[str] = set()
+        busy: set[str] = set()
+        ready: set[str] = set()
+        keys: set[str] = set()
+        for frame in self.machine.frames():
+            for token in frame.live.values():
+                path = token.path
+                keys.add(token.key)
+                if token.phase in (Phase.RUNNING, Phase.INSIDE, Phase.ASKING):
+                    _add_with_all_around(busy, path)
+                elif token.phase is not Phase.WAITING:
+                    _add_with_all_around(ready, path)
+                _add_with_all_around(live, path)
+                branch = self._branch(path)
+                if branch.item is None and token.stack:
+                    branch.item = token.stack[-1][1]
+        for key in self._steps.keys() - keys:  # what was in a graph that ended, or lost a race
+            self._ended(key, "dropped", self.machine.updated)
+        return Standing(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
+
+    def is_over(self, step: Step, standing: Standing) -> bool:
+        """Whether the step and all that came of it are over."""
+        return step.over and not any(branch.path in standing.live for branch in step.branches.values())
+
+    def forget(self, count: int) -> None:
+        """Drop the first steps of the top: they were shown for good."""
+        del self.top.steps[:count]
+
+    # -- the fold ----------------------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:
+        """Take in one event, in order.
+
+        Raises:
+            ValueError: it is an event of another style.
+            StoreCorrupt: it does not follow the ones before it.
+        """
+        record = record_of(event)
+        if record is None:
+            self._live(event)
+            return
+        self._before(record)
+        delta = self.machine.apply(record)
+        for activation in delta.started:
+            self._begun(activation, record.ts)
+        for activation in delta.cancelled:
+            self._ended(activation.key, "dropped", record.ts)
+
+    def _live(self, event: Event) -> None:
+        step = self._steps.get(str(event.data.get("activation", "")))
+        if step is None:
+            return
+        if event.type == "step_started":
+            step.state, step.started, step.text = "running", event.ts, ""
+        elif event.type == "token":
+            step.text = (step.text + str(event.data.get("text") or event.data.get("reasoning") or ""))[-_TAIL:]
+        else:
+            step.note = f"{event.data.get('name', '')} {_text(event.data.get('data'))}".strip()
+
+    def _before(self, record: r.Record) -> None:
+        """What a record says of a step, before the fold lets go of it."""
+        match record.type:
+            case "step_done":
+                self._done(record)
+            case "step_failed":
+                self._step_of(record).fault = str(record.error)
+                self._ended(record.activation, "failed", record.ended)
+            case "step_retried":
+                step = self._step_of(record)
+                step.state, step.fault, step.next_at = "retrying", str(record.error), record.next_at
+                step.attempt, step.text = record.attempt + 1, ""
+                step.branches.clear()
+            case "effect_intended":
+                self._intended(record)
+            case "effect_settled":
+                self._settled(record)
+            case "asked":
+                step = self._step_of(record)
+                step.state, step.asks, step.text = "waiting", record.question.prompt, ""
+            case "resumed":
+                for step in self._steps.values():
+                    if step.state == "running":
+                        step.started, step.text = record.ts, ""
+            case "ended":
+                for key in list(self._steps):
+                    self._ended(key, "dropped", record.ts)
+
+    def _done(self, record: r.StepDone) -> None:
+        step = self._step_of(record)
+        step.started = record.started or step.started
+        step.outcome, step.update = record.outcome, dict(record.update)
+        step.fault = "" if record.error is None else str(record.error)
+        self._ended(record.activation, "done", record.ended or record.ts)
+
+    def _intended(self, record: r.EffectIntended) -> None:
+        step = self._step_of(record)
+        known = step.calls.get(record.key)
+        if known is None:
+            self.calls += 1
+            step.calls[record.key] = Call(record.kind, record.name, record.request, record.ts)
+        else:
+            known.state, known.started = "running", record.ts
+        step.text = ""
+
+    def _settled(self, record: r.EffectSettled) -> None:
+        step = self._step_of(record)
+        call = step.calls.get(record.key)
+        step.text = ""
+        if call is None:
+            return
+        call.ended = record.ended or record.ts
+        call.result, call.fault = record.result, "" if record.error is None else str(record.error)
+        if record.usage is not None:
+            call.tokens = (record.usage.input_tokens, record.usage.output_tokens)
+        if record.next_at is not None:
+            call.state, call.next_at = "retrying", record.next_at
+        else:
+            call.state = "unknown" if record.unknown else "done" if record.ok else "failed"
+
+    def _ended(self, key: str, state: State, ts: float) -> None:
+        step = self._steps.pop(key, None)
+        if step is None:
+            return
+        step.state, step.ended, step.text = state, ts, ""
+        if step.home is not None:
+            step.home.open.pop(key, None)
+
+    # -- the tree ----------------------------------------------------------------------------------------------
+
+    def _begun(self, activation: Activation, ts: float) -> None:
+        step = self._steps.get(activation.key)
+        if step is None:
+            step = self._add(Step(activation.key, activation.path, activation.node, ts))
+            step.depth, step.attempt = len(activation.stack), activation.attempt
+        step.state, step.asks = "running", ""
+
+    def _step_of(self, record: Told) -> Step:
+        """The step that a record is about; of one that was dropped already, a new one that is over."""
+        step = self._steps.get(record.activation)
+        return step or Step(record.activation, record.path, record.node, record.ts, state="dropped")
+
+    def _add(self, step: Step) -> Step:
+        branch = step.home = self._branch(step.path)
+        branch.steps.append(step)
+        branch.open[step.key] = self._steps[step.key] = step
+        return step
+
+    def _branch(self, path: str) -> Branch:
+        if not path:
+            return self.top
+        around, _, segment = path.rpartition("/")
+        host = self._host(self._branch(around), segment)
+        found = host.branches.get(segment)
+        if found is None:
+            found = host.branches[segment] = Branch(path)
+        return found
+
+    def _host(self, branch: Branch, segment: str) -> Step:
+        """The step that a branch came from: the last one at that node, or one that stands for it."""
+        node = segment.partition(".")[0]
+        for step in reversed(branch.steps):
+            if step.node == node:
+                return step
+        step = Step("", branch.path, node, 0.0, state="done")
+        branch.steps.append(step)
+        return step
+
+
+def _add_with_all_around(found: set[str], path: str) -> None:
+    while path not in found:
+        found.add(path)
+        if not path:
+            return
+        path = path.rpartition("/")[0]
+
+
+def _text(value: object) -> str:
+    from orchestrator.cli.words import compact
+
+    return value if isinstance(value, str) else "" if value is None else compact(value)

@@ -1,0 +1,269 @@
+"""The tree of a run as lines: what is over for good, and what goes on now in a screen's height."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from orchestrator.cli.live import brief
+from orchestrator.cli.live.model import Branch, Call, Model, Standing, Step
+
+Part: TypeAlias = tuple[str, str]
+"""A text, and the style (of rich) that it is shown in."""
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SPINS = 10
+"""Pictures of the spinner per second."""
+_MARKS = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "waiting": ("?", "bold yellow"), "dropped": ("–", "dim"),
+          "retrying": ("↻", "yellow"), "unknown": ("!", "bold yellow"), "queued": ("○", "dim")}  # fmt: skip
+ASCII = str.maketrans({
+    "✓": "+", "✗": "x", "–": "-", "↻": "~", "○": "o", "│": "|", "…": "~", "→": ">", "·": "-", "“": '"', "”": '"',
+    "⠋": "|", "⠙": "/", "⠹": "-", "⠸": "\\", "⠼": "|", "⠴": "/", "⠦": "-", "⠧": "\\", "⠇": "|", "⠏": "/",
+})  # fmt: skip
+"""For terminals that know nothing else."""
+_DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
+"""Of what is over inside of what goes on: how much is shown."""
+_MOST = 200
+"""Lines that one step leaves behind for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: never wider than the terminal, whoever wrote what is in it."""
+
+    parts: tuple[Part, ...]
+    going_on: bool = False
+    """Whether it is about something that is not over, or that stands around it."""
+
+    @property
+    def text(self) -> str:
+        """The line without its styles."""
+        return "".join(text for text, _ in self.parts)
+
+    def inside(self) -> Line:
+        """The same, one step further in."""
+        return replace(self, parts=(("│ ", "dim"), *self.parts))
+
+
+def left_behind(model: Model, step: Step, standing: Standing, now: float) -> list[Line]:
+    """A step of the top that is over, with all that came of it, as it stays above the screen."""
+    lines = list(_step(model, step, standing, now, whole=True))
+    if len(lines) > _MOST:
+        lines[_MOST - 20 : -19] = [_note(f"… {len(lines) - _MOST} lines more; the run's events have all")]
+    return lines
+
+
+def going_on(model: Model, standing: Standing, now: float, width: int, height: int) -> list[Line]:
+    """What is not over, and below it what was spent and what is left: at most `height` lines."""
+    end = summary(model, now, width)
+    lines = [line for step in model.top.steps for line in _step(model, step, standing, now, whole=False)]
+    return [*_fitted(lines, max(1, height - len(end))), *end]
+
+
+def _fitted(lines: list[Line], most: int) -> list[Line]:
+    """As many lines as there is room for: first those about what goes on, then the last of the others."""
+    if len(lines) <= most:
+        return lines
+    at = sorted(
+        range(len(lines)), key=lambda number: (not lines[number].going_on, 0 if lines[number].going_on else -number)
+    )
+    kept = sorted(at[: most - 1])
+    return [*(lines[number] for number in kept), _note(f"… {len(lines) - len(kept)} lines more")]
+
+
+def summary(model: Model, now: float, width: int) -> list[Line]:
+    """What the run is doing, what it spent, and what is left of its limits: one line, or two where it is narrow."""
+    machine, usage = model.machine, model.machine.usage
+    status = machine.status
+    seconds = usage.seconds + (max(0.0, now - machine.updated) if machine.running and status == "running" else 0.0)
+    mark, style = (_spinner(now), "cyan") if status == "running" else _OF_STATUS.get(status, ("–", "yellow"))
+    spent = [status, brief.took(seconds, over=status != "running") or "0 s", _many(machine.steps, "step")]
+    spent += [_many(usage.calls, "call")] if usage.calls else []
+    spent += [f"{'about ' if usage.estimated else ''}{usage.tokens:,} tokens"] if usage.tokens else []
+    spent += [f"cost {usage.cost:.4f}"] if usage.cost else []
+    first = Line(((f"{mark} ", style), (" · ".join(spent), "bold")), going_on=True)
+    left = _left(model, seconds) if machine.ended is None else ""
+    if not left:
+        return [first]
+    if len(first.text) + len(left) + 5 <= width:
+        return [Line((*first.parts, (f"   {left}", "dim")), going_on=True)]
+    return [first, Line(((f"  {left}", "dim"),), going_on=True)]
+
+
+_OF_STATUS = {"completed": ("✓", "green"), "failed": ("✗", "bold red"), "paused": ("?", "bold yellow")}
+
+
+def _left(model: Model, seconds: float) -> str:
+    root = model.machine.root
+    if root is None:
+        return ""
+    limits, found = root.limits, []
+    for most, spent, said in (
+        (limits.steps, root.steps, "{:,} steps"), (limits.seconds, seconds - root.began, "{:.0f} s"),
+        (limits.calls, root.calls, "{:,} calls"), (limits.tokens, root.tokens, "{:,} tokens"),
+        (limits.cost, root.cost, "cost {:.4f}"),
+    ):  # fmt: skip
+        if most is not None:
+            found.append(said.format(max(0, most - spent)))
+    return f"left: {' · '.join(found)}" if found else ""
+
+
+# -- one step ----------------------------------------------------------------------------------------------------
+
+
+def _step(model: Model, step: Step, standing: Standing, now: float, *, whole: bool, label: str = "") -> Iterator[Line]:
+    """A step, its calls, and what came of it; `whole`: all of it, else what is worth a screen's room."""
+    over = model.is_over(step, standing)
+    yield _head(step, standing, now, over, label)
+    for line in _calls(step, now, whole):
+        yield line.inside()
+    hidden = 0
+    branches = list(step.branches.values())
+    for number, branch in enumerate(branches):
+        live = branch.path in standing.live and branch.path not in standing.landed
+        if whole or live or len(branches) - number <= _DONE_BRANCHES or _failed(branch):
+            for line in _branch(model, branch, standing, now, whole=whole):
+                yield line.inside()
+        else:
+            hidden += 1
+    if hidden:
+        yield _note(f"… {_many(hidden, 'branch', 'branches')} more").inside()
+
+
+def _head(step: Step, standing: Standing, now: float, over: bool, label: str) -> Line:
+    if step.over or step.state == "waiting":
+        mark, style = _MARKS[step.state]
+    elif step.state == "retrying" and step.next_at > now:
+        mark, style = _MARKS["retrying"]
+    else:
+        mark, style = _spinner(now), "cyan"
+    parts: list[Part] = [(f"{mark} ", style)]
+    if label:
+        parts.append((f"{label} · ", "dim"))
+    parts.append((step.node, "bold" if not step.over else ""))
+    if step.state == "done" and step.outcome != "done":
+        parts.append((f" → {step.outcome}", style if not step.fault else "yellow"))
+    if step.attempt > 1:
+        parts.append((f"  attempt {step.attempt}", "yellow"))
+    lasted = brief.took((step.ended if step.over else now) - step.started, over=step.over) if step.key else ""
+    if lasted and step.state != "dropped":
+        parts.append((f"  {lasted}", "dim"))
+    if forked := [branch for name, branch in step.branches.items() if "." in name]:
+        landed = sum(branch.path not in standing.live or branch.path in standing.landed for branch in forked)
+        parts.append((f"  {landed}/{len(forked)}", "" if over else "cyan"))
+    said, how = _said(step, now)
+    if said:
+        parts.append((f"  {said}", how))
+    return Line(tuple(parts), going_on=not over)
+
+
+def _said(step: Step, now: float) -> Part:
+    match step.state:
+        case "failed":
+            return f"failed: {brief.text(step.fault)}", "red"
+        case "waiting":
+            return f"waits: {brief.text(step.asks)}", "yellow"
+        case "retrying" if step.next_at > now:
+            wait = brief.took(step.next_at - now, over=True)
+            return f"{brief.text(step.fault)}; tried again in {wait}", "yellow"
+        case "dropped":
+            return "not needed any more", "dim"
+        case "done" if step.fault:
+            return brief.text(step.fault), "yellow"
+        case "done":
+            return (brief.value(step.update) if step.update else ""), "dim"
+    return brief.text(step.note), "dim"
+
+
+def _failed(branch: Branch) -> bool:
+    return any(step.state == "failed" for step in branch.steps)
+
+
+# -- calls and branches --------------------------------------------------------------------------------------------
+
+
+def _calls(step: Step, now: float, whole: bool) -> Iterator[Line]:
+    calls = list(step.calls.values())
+    shown = calls if whole else [*(one for one in calls if one.state == "running"), *calls[-_CALLS:]]
+    shown = list({id(one): one for one in shown}.values())
+    if len(shown) < len(calls):
+        yield _note(f"… {_many(len(calls) - len(shown), 'call')} more")
+    for one in shown:
+        yield _call(one, now, step.over)
+    if step.text:
+        yield Line((("“", "dim"), (brief.tail(step.text, 240), ""), ("”", "dim")), going_on=True)
+
+
+def _call(one: Call, now: float, over: bool) -> Line:
+    going = one.state in ("running", "retrying") and not over
+    mark, style = (
+        _MARKS["dropped"] if over and one.state == "running" else _MARKS.get(one.state, (_spinner(now), "cyan"))
+    )
+    parts: list[Part] = [(f"{mark} ", style), (brief.call(one), "" if going else "dim")]
+    lasted = brief.took((now if going else one.ended) - one.started, over=not going)
+    about = "  ".join(part for part in (brief.tokens(one), lasted) if part)
+    if about:
+        parts.append((f"  {about}", "dim"))
+    if one.state == "retrying" and one.next_at > now:
+        parts.append(
+            (f"  {brief.text(one.fault)}; tried again in {brief.took(one.next_at - now, over=True)}", "yellow")
+        )
+    elif one.state == "failed":
+        parts.append((f"  {brief.text(one.fault)}", "red"))
+    elif one.state == "unknown":
+        parts.append(("  may or may not have happened", "yellow"))
+    elif one.state == "done" and (said := brief.came_to(one)):
+        parts.append((f"  = {said}", "dim"))
+    return Line(tuple(parts), going_on=going)
+
+
+def _branch(model: Model, branch: Branch, standing: Standing, now: float, *, whole: bool) -> Iterator[Line]:
+    """The steps of a branch below its name; of a branch of one step both are one line, of a subgraph no name."""
+    segment = branch.path.rpartition("/")[2]
+    label = ""
+    if "." in segment:
+        label = f"{segment} {brief.value(_name_of(branch.item), 40)}".rstrip() if branch.item is not None else segment
+    steps = branch.steps
+    if not steps:
+        queued = branch.path in standing.live
+        mark, style = _MARKS["queued"] if queued and branch.path not in standing.landed else _MARKS["done"]
+        yield Line(((f"{mark} ", style), (label or segment, "dim")))
+        return
+    if label and len(steps) == 1:
+        yield from _step(model, steps[0], standing, now, whole=whole, label=label)
+        return
+    live = branch.path in standing.live
+    going = live and branch.path not in standing.landed
+    if label:
+        mark, style = (_spinner(now), "cyan") if going else _MARKS["failed" if _failed(branch) else "done"]
+        yield Line(((f"{mark} ", style), (label, "")), going_on=going)
+    shown = [step for step in steps if whole or not model.is_over(step, standing)]
+    if not whole:
+        shown = [step for step in steps if step in shown or step in steps[-_DONE_STEPS:]]
+        if len(shown) < len(steps):
+            line = _note(f"… {_many(len(steps) - len(shown), 'step')} before")
+            yield line.inside() if label else line
+    for step in shown:
+        for line in _step(model, step, standing, now, whole=whole):
+            yield line.inside() if label else line
+
+
+def _name_of(item: object) -> object:
+    """What an item of a map is called: by its own name, if it has one."""
+    found = item if isinstance(item, dict) else getattr(item, "__dict__", None)
+    if not isinstance(found, dict):
+        return item
+    return next((found[name] for name in ("name", "title", "id") if found.get(name)), str(item))
+
+
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def _note(text: str) -> Line:
+    return Line(((text, "dim"),))
+
+
+def _spinner(now: float) -> str:
+    return SPINNER[int(now * _SPINS) % len(SPINNER)]

@@ -1,0 +1,137 @@
+"""The tree on a terminal: what is over scrolls up and stays, what goes on is drawn anew at the bottom."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from orchestrator.cli.live import paint
+from orchestrator.cli.live.model import Model
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from orchestrator.executor import Event
+    from orchestrator.graph import Graph
+
+_PICTURES = 8
+"""Pictures per second."""
+_SETTLE = 0.1
+"""Seconds between two looks for what is over: it costs what is live."""
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Whether lines on a stream can be drawn anew: a terminal that knows how, and whose user wants more than text."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and not os.environ.get("NO_COLOR")
+
+
+class Screen:
+    """A run on a terminal. Events come from one thread; another one only draws."""
+
+    def __init__(self, graph: Graph, stream: TextIO) -> None:
+        from rich.console import Console
+
+        self._stream = stream
+        self._console: Console = Console(file=stream, markup=False, highlight=False, emoji=False)
+        self._ascii = not (getattr(stream, "encoding", "") or "").lower().startswith("utf")
+        self._model = Model(graph)
+        self._live: Live | None = None
+        self._lock = threading.RLock()
+        self._looked = 0.0
+
+    def past(self, event: Event) -> None:
+        """An event that happened before: nothing that was over by then is shown."""
+        self._model.apply(event)
+
+    def begin(self) -> None:
+        """All events after this are new. What was over is left out, and said to be."""
+        over = self._over()
+        if over:
+            self._model.forget(over)
+            self._print([paint.Line(((f"… {over} step{'s' * (over > 1)} before this", "dim"),))])
+
+    def show(self, event: Event) -> None:
+        """One event, in order."""
+        with self._lock:
+            self._model.apply(event)
+        if event.seq is not None and time.monotonic() - self._looked > _SETTLE:
+            self._settle()
+        if self._live is None:
+            self._start()
+
+    def hold(self) -> None:
+        """Nothing is drawn until the next event: what stands there stays."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+        self._settle()
+        model = self._model
+        if model.machine.root is not None:
+            self._print(paint.going_on(model, model.standing(), time.time(), self._console.width, self._height))
+
+    # -- drawing -------------------------------------------------------------------------------------------------
+
+    @property
+    def _height(self) -> int:
+        return max(4, self._console.height - 1)
+
+    def _start(self) -> None:
+        from rich.live import Live
+
+        live = Live(
+            console=self._console, get_renderable=self._picture, refresh_per_second=_PICTURES, transient=True,
+            redirect_stdout=sys.stdout.isatty(), redirect_stderr=sys.stderr.isatty(), vertical_overflow="crop",
+        )  # fmt: skip
+        live.start()
+        self._console.show_cursor(True)  # it is never missed then, also if this process is killed
+        self._live = live
+
+    def _picture(self) -> Text:
+        with self._lock:
+            model = self._model
+            lines = paint.going_on(model, model.standing(), time.time(), self._console.width, self._height)
+        return self._whole(lines)
+
+    def _over(self) -> int:
+        standing, over = self._model.standing(), 0
+        for step in self._model.top.steps:
+            if not self._model.is_over(step, standing):
+                break
+            over += 1
+        return over
+
+    def _settle(self) -> None:
+        """Leave behind what is over at the top. Printed without the lock: the drawing thread waits for both."""
+        self._looked = time.monotonic()
+        with self._lock:
+            over = self._over()
+            if not over:
+                return
+            model, now = self._model, time.time()
+            standing = model.standing()
+            lines = [line for step in model.top.steps[:over] for line in paint.left_behind(model, step, standing, now)]
+            model.forget(over)
+        self._print(lines)
+
+    def _print(self, lines: list[paint.Line]) -> None:
+        if lines:
+            self._console.print(self._whole(lines), no_wrap=True, crop=False, overflow="ignore")
+
+    def _whole(self, lines: list[paint.Line]) -> Text:
+        from rich.text import Text
+
+        return Text("\n", no_wrap=True, overflow="crop").join(self._text(line) for line in lines)
+
+    def _text(self, line: paint.Line) -> Text:
+        from rich.text import Text
+
+        made = Text(no_wrap=True, overflow="ellipsis", end="")
+        for text, style in line.parts:
+            made.append(text.translate(paint.ASCII) if self._ascii else text, style)
+        made.truncate(max(10, self._console.width - 1), overflow="ellipsis")
+        return made
