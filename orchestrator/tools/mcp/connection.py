@@ -1,0 +1,327 @@
+"""A connection to a server: opened, used by many calls at once, lost, opened again.
+
+A task of its own holds each connection, since the client's cancel scopes have to be left by the task that entered them.
+Calls go through it from any task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from orchestrator.errors import OrchestratorError, ToolDisconnected, ToolError, ToolUnavailable, message_of
+from orchestrator.tools.mcp.listing import Listed, listed_by
+from orchestrator.tools.mcp.servers import HttpServer, Server
+from orchestrator.tools.mcp.tail import Tail, plain, without
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+    from mcp import Client
+    from mcp.client._transport import TransportStreams
+    from mcp.types import CallToolResult
+
+log = logging.getLogger("orchestrator")
+
+
+class Progress(Protocol):
+    """Told how far a call is: done, of how much, and in words."""
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+
+_TRIES = 3
+_LONGEST_PAUSE = 30.0
+_LAST_WORDS = 7.0
+"""Seconds to wait for a lost connection to be cleared away, after which all that it said is known."""
+_TOLD = 2_000
+
+
+@dataclass
+class _Live:
+    """One connection, from its beginning to its end."""
+
+    tail: Tail
+    ready: anyio.Event = field(default_factory=anyio.Event)
+    """Set when it can be used, or has failed."""
+    over: anyio.Event = field(default_factory=anyio.Event)
+    """Set when it is to be used no more."""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    """Set when nothing is left of it."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    client: Client | None = None
+    listed: Mapping[str, Listed] = field(default_factory=dict)
+    stale: bool = False
+    """Whether the server said that its tools have changed."""
+    fault: BaseException | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.client is not None and not self.over.is_set() and not self.ended.is_set()
+
+
+class Connection:
+    """A server that is connected when it is needed, for as long as a task group hosts it.
+
+    Args:
+        server: which.
+        patience: seconds that connecting may take.
+        pause: seconds before it is connected again after it failed; doubled each time, until a call succeeds.
+    """
+
+    def __init__(self, server: Server, *, patience: float = 60.0, pause: float = 0.25) -> None:
+        self.server = server
+        self._patience, self._pause = patience, pause
+        self._hosts: list[TaskGroup] = []
+        self._live: _Live | None = None
+        self._lock = anyio.Lock()
+        self._failures = 0
+        self._not_before = 0.0
+
+    @property
+    def hosted(self) -> bool:
+        """Whether it can be connected."""
+        return bool(self._hosts)
+
+    def add_host(self, host: TaskGroup) -> None:
+        """Let a task group hold its tasks."""
+        self._hosts.append(host)
+
+    def drop_host(self, host: TaskGroup) -> None:
+        """Let it hold them no more. If others still do, the next call connects anew."""
+        self._hosts.remove(host)
+
+    async def listed(self) -> Mapping[str, Listed]:
+        """The tools that the server has now, by their names there.
+
+        Raises:
+            ToolUnavailable: it cannot be reached.
+        """
+        async with self._lock:
+            live = await self._usable(tries=1)
+            if live.stale:
+                await self._list(live)
+            return live.listed
+
+    async def call(self, tool: Listed, args: Mapping[str, Any], progress: Progress | None = None) -> CallToolResult:
+        """Call a tool. Cancelling this tells the server to stop.
+
+        Raises:
+            ToolUnavailable: the server cannot be reached; nothing was called.
+            ToolDisconnected: it was lost in the middle of the call.
+            ToolError: it says that it cannot do it, or the tool is not what it was when it was listed.
+        """
+        for last in (False, True):
+            async with self._lock:
+                live = await self._usable(tries=_TRIES)
+                if live.stale:
+                    await self._list(live)
+            self._check(live, tool)
+            try:
+                result = await self._ask(live, tool, args, progress)
+            except _Expired:
+                live.over.set()
+                if last:
+                    raise self._unavailable("it forgets its connections at once") from None
+            else:
+                self._failures = 0
+                return result
+        raise AssertionError
+
+    # -- connecting ------------------------------------------------------------------------------------------------
+
+    async def _usable(self, *, tries: int) -> _Live:
+        if self._live is not None and self._live.usable:
+            return self._live
+        for left in reversed(range(tries)):
+            await anyio.sleep(max(0.0, self._not_before - anyio.current_time()))
+            try:
+                self._live = await self._connect()
+            except ToolUnavailable:
+                self._postpone()
+                if not left:
+                    raise
+            else:
+                return self._live
+        raise AssertionError
+
+    def _postpone(self) -> None:
+        pause = min(self._pause * 2**self._failures, _LONGEST_PAUSE)
+        self._failures = min(self._failures + 1, 20)
+        self._not_before = anyio.current_time() + pause
+
+    async def _connect(self) -> _Live:
+        if not self._hosts:
+            raise ToolUnavailable(
+                f"MCP server {self.server.name!r} is not connected: open its toolbox with `async with`, "
+                "or give it to an executor that is open"
+            )
+        live = _Live(Tail(self.server.secrets))
+        self._hosts[0].start_soon(self._hold, live)
+        try:
+            with anyio.move_on_after(self._patience):
+                await live.ready.wait()
+        finally:
+            if not live.usable:
+                live.scope.cancel()
+        if live.usable:
+            return live
+        with anyio.move_on_after(_LAST_WORDS):
+            await live.ended.wait()
+        if isinstance(live.fault, ToolUnavailable):
+            raise live.fault
+        late = f"it did not answer within {self._patience:g} s"
+        raise self._unavailable(self._words(live.fault) if live.fault is not None else late, live)
+
+    async def _hold(self, live: _Live) -> None:
+        """Holds a connection from its beginning to its end."""
+        from mcp import Client
+        from mcp.types import Implementation, ToolListChangedNotification
+
+        from orchestrator import __version__
+
+        async def hear(message: object) -> None:
+            if isinstance(message, ToolListChangedNotification):
+                live.stale = True
+
+        us = Implementation(name="graph-orchestrator", version=__version__)
+        try:
+            with live.scope:
+                async with Client(self._streams(live), client_info=us, message_handler=hear, cache=None) as client:
+                    live.listed = await listed_by(client, self.server.name)
+                    live.client = client
+                    live.ready.set()
+                    await live.over.wait()
+        except Exception as error:  # whoever called, or connects, is told
+            live.fault = error
+        finally:
+            live.over.set()
+            live.ended.set()
+            live.ready.set()
+
+    def _streams(self, live: _Live) -> AbstractAsyncContextManager[TransportStreams]:
+        if isinstance(self.server, HttpServer):
+            from orchestrator.tools.mcp.http import streamable_http
+
+            return streamable_http(self.server)
+        from orchestrator.tools.mcp.process import stdio
+
+        return stdio(self.server, live.tail, live.over)
+
+    async def _list(self, live: _Live) -> None:
+        from mcp import MCPError
+
+        assert live.client is not None
+        live.stale = False  # what changes from here on is said again
+        try:
+            with anyio.fail_after(self._patience):
+                live.listed = await listed_by(live.client, self.server.name)
+        except (MCPError, TimeoutError, ValueError) as error:
+            live.stale = True
+            raise self._unavailable(f"its tools cannot be listed: {self._words(error)}", live) from None
+
+    # -- calling ---------------------------------------------------------------------------------------------------
+
+    def _check(self, live: _Live, tool: Listed) -> None:
+        """Refuses a tool that is not what it was: nobody has looked at, or approved, what it is now."""
+        now = live.listed.get(tool.name)
+        if now is None:
+            raise ToolError(f"MCP server {self.server.name!r} has no tool {plain(tool.name)!r} any more")
+        if now.digest != tool.digest:
+            raise ToolError(
+                f"MCP server {self.server.name!r} has changed its tool {plain(tool.name)!r} since it was listed: "
+                "look at it again and open the toolbox anew"
+            )
+
+    async def _ask(
+        self, live: _Live, tool: Listed, args: Mapping[str, Any], progress: Progress | None
+    ) -> CallToolResult:
+        from mcp import MCPError
+        from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
+        from pydantic import TypeAdapter
+
+        assert live.client is not None
+        request = CallToolRequest(params=CallToolRequestParams(name=tool.name, arguments=dict(args)))
+        kinds: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
+        try:
+            # Not `call_tool`, which would check the result by the server's own schema, however long that takes.
+            result = await live.client.session.send_request(request, kinds, progress_callback=progress)
+        except MCPError as error:
+            await self._settle(live, error.code)
+            raise self._told(live, error.code, error.message) from None
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await self._settle(live, None)
+            raise self._lost(live) from None
+        except (ValueError, RecursionError) as error:  # pydantic's ValidationError is a ValueError
+            raise ToolError(f"MCP server {self.server.name!r} gave no result: {self._words(error)}") from None
+        if not isinstance(result, CallToolResult):
+            raise ToolError(f"MCP server {self.server.name!r} wants to ask its user something, which nobody here can")
+        return result
+
+    async def _settle(self, live: _Live, code: int | None) -> None:
+        """Clears a connection away that a call has found lost."""
+        from mcp.types import CONNECTION_CLOSED
+
+        if code not in (None, CONNECTION_CLOSED) or isinstance(self.server, HttpServer):
+            return
+        live.over.set()
+        with anyio.move_on_after(_LAST_WORDS):
+            await live.ended.wait()
+        self._postpone()
+
+    def _told(self, live: _Live, code: int, message: str) -> Exception:
+        from mcp.types import CONNECTION_CLOSED
+
+        from orchestrator.tools.mcp.http import EXPIRED, LOST, NOT_REACHED
+
+        if code == EXPIRED:
+            return _Expired()
+        if code in (CONNECTION_CLOSED, LOST):
+            return self._lost(live, message if code == LOST else "")
+        said = self._safe(message)
+        if code == NOT_REACHED:
+            return self._unavailable(said)
+        return ToolError(f"MCP server {self.server.name!r}: {said}")
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _lost(self, live: _Live, why: str = "") -> ToolDisconnected:
+        fault = self._safe(why) or (self._words(live.fault) if live.fault is not None else "")
+        told = f" ({fault})" if fault else ""
+        return ToolDisconnected(
+            f"MCP server {self.server.name!r} was lost in the middle of the call{told}, "
+            f"so whether it was carried out is not known{_said(live.tail)}"
+        )
+
+    def _unavailable(self, why: str, live: _Live | None = None) -> ToolUnavailable:
+        said = _said(live.tail) if live is not None else ""
+        return ToolUnavailable(f"MCP server {self.server.name!r} cannot be reached: {why}{said}")
+
+    def _words(self, error: BaseException) -> str:
+        """What an error, or the first of a group, says."""
+        from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED
+
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+            return "it ended before it answered"
+        kind = "" if isinstance(error, MCPError | OrchestratorError) else f"{type(error).__name__}: "
+        return f"{kind}{self._safe(message_of(error))}"
+
+    def _safe(self, text: str) -> str:
+        """What somebody else said, as a message can quote it."""
+        return plain(without(text, self.server.secrets)).strip()[:_TOLD]
+
+
+class _Expired(Exception):
+    """The server has forgotten the connection, and did nothing."""
+
+
+def _said(tail: Tail) -> str:
+    text = tail.text
+    return f"; the last that it said: {text}" if text else ""

@@ -1,0 +1,124 @@
+"""The HTTP client under a streamable HTTP server: what goes wrong with one request stays with that request.
+
+The client's transport lets an error of one request end the connection, and with it all calls that are under way; who
+called learns no more than that it was closed. Here such an error is made the server's answer to that one request, with
+codes that say whether the call can have happened. Answers are read up to a length only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from orchestrator.tools.mcp.lines import LONGEST
+from orchestrator.tools.mcp.process import UNREADABLE
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+    from orchestrator.tools.mcp.servers import HttpServer
+
+NOT_REACHED = -32091
+"""Code of the error that stands for a request that never reached the server."""
+LOST = -32092
+"""Code of the error that stands for an answer that did not come, or broke off."""
+EXPIRED = -32093
+"""Code of the error that stands for a connection that the server has forgotten."""
+_CONNECT = 10.0
+_READ = 300.0
+
+
+@asynccontextmanager
+async def streamable_http(server: HttpServer) -> AsyncIterator[TransportStreams]:
+    """The streams of a server at an address."""
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with (
+        _Client(headers=dict(server.headers), timeout=httpx2.Timeout(_CONNECT, read=_READ)) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=LONGEST) as streams,
+    ):
+        yield streams
+
+
+class _Client(httpx2.AsyncClient):
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **how: Any) -> httpx2.Response:
+        asked = _asked(request)
+        if asked is None:
+            return await super().send(request, stream=stream, **how)
+        try:
+            response = await super().send(request, stream=True, **how)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.ProxyError) as error:
+            return _error(request, asked, NOT_REACHED, f"it cannot be reached: {_why(error)}")
+        except httpx2.TransportError as error:
+            return _error(request, asked, LOST, f"the connection broke: {_why(error)}")
+        if response.headers.get("content-type", "").startswith("text/event-stream") and response.is_success:
+            return response  # its events are bounded by the transport
+        return await _whole(request, response, asked)
+
+
+async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapping[str, Any]) -> httpx2.Response:
+    """The response, read to its end, or an error in its place."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > LONGEST:
+                return _error(request, asked, UNREADABLE, f"it answered with more than {LONGEST:,} bytes")
+            parts.append(part)
+    except httpx2.TransportError as error:
+        return _error(request, asked, LOST, f"the connection broke: {_why(error)}")
+    except httpx2.DecodingError as error:
+        return _error(request, asked, UNREADABLE, f"its answer cannot be read: {_why(error)}")
+    finally:
+        await response.aclose()
+    content = b"".join(parts)
+    if response.status_code == 404 and "mcp-session-id" in request.headers:
+        return _error(request, asked, EXPIRED, "it has forgotten this connection")
+    if response.status_code >= 400 and asked["method"] == "tools/call" and not _is_error(content):
+        return _error(request, asked, _code(response.status_code), f"it answered with HTTP {response.status_code}")
+    headers = {
+        name: value
+        for name, value in response.headers.items()
+        if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+    }
+    found = httpx2.Response(response.status_code, headers=headers, content=content, request=request)
+    found.next_request = response.next_request
+    return found
+
+
+def _code(status: int) -> int:
+    """5xx of a gateway says nothing on whether the server did it; 4xx, and 503, that it did not."""
+    return LOST if status >= 500 and status != 503 else NOT_REACHED
+
+
+def _asked(request: httpx2.Request) -> Mapping[str, Any] | None:
+    """The JSON-RPC request that is sent; None if it is something else, such as a notification."""
+    if request.method != "POST":
+        return None
+    try:
+        sent = json.loads(request.content)
+    except (ValueError, httpx2.RequestNotRead):
+        return None
+    return sent if isinstance(sent, dict) and "id" in sent and "method" in sent else None
+
+
+def _is_error(content: bytes) -> bool:
+    try:
+        said = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and "error" in said
+
+
+def _error(request: httpx2.Request, asked: Mapping[str, Any], code: int, message: str) -> httpx2.Response:
+    said = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": code, "message": message}}
+    return httpx2.Response(200, json=said, request=request)
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,260 @@
+"""Which server, and how to reach it: a command, or an address. Read from text and from `.mcp.json` files.
+
+What a run stores of its tools is text. So no secret may be written in it: `${NAME}` stays as it is in the text, and is
+looked up in the environment when the server is connected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias, cast
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.redacting import BLANK, redact, redacted
+
+PREFIX = "mcp:"
+"""What a reference to a server begins with."""
+
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp")
+
+
+@dataclass(frozen=True)
+class StdioServer:
+    """A server that is a program: it is started, and spoken to over its standard input and output.
+
+    Args:
+        command: the program, looked for on PATH.
+        args: its arguments.
+        env: added to the few variables that a server gets anyway (PATH, HOME and the like).
+        cwd: the directory in which it is started.
+        name: what it is called in messages; by default the program's.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", Path(self.command).name or self.command)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown."""
+        return tuple(self.env.values())
+
+
+@dataclass(frozen=True)
+class HttpServer:
+    """A server at an address, spoken to by streamable HTTP.
+
+    Args:
+        url: its address, `http://` or `https://`.
+        headers: sent with each request, such as `Authorization`.
+        name: what it is called in messages; by default its host.
+    """
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            host = self.url.partition("://")[2].partition("/")[0].rpartition("@")[2]
+            object.__setattr__(self, "name", host or "http")
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown."""
+        tokens = [part for value in self.headers.values() for part in (value, value.rpartition(" ")[2])]
+        rest = self.url.partition("://")[2]
+        user = rest.partition("/")[0].rpartition("@")[0].partition(":")[2]
+        query = rest.partition("?")[2]
+        return (*tokens, *(part for part in (user, query) if part))
+
+
+Server: TypeAlias = StdioServer | HttpServer
+
+
+def hidden(server: Server) -> tuple[str, ...]:
+    """Secrets that are blanked wherever the server itself says them: headers, and variables that are named like one."""
+    if isinstance(server, HttpServer):
+        return server.secrets
+    named = (value for name, value in server.env.items() if redacted({name: value}) == {name: BLANK})
+    return tuple(named)
+
+
+def servers_of(text: str, directory: str | None = None) -> list[Server]:
+    """The servers that a text names.
+
+    Args:
+        text: `http://...` or `https://...`; the path of a JSON file such as `.mcp.json` (all of its servers), with
+            `#NAME` one of them; else a command with its arguments as a shell would split them, before which
+            `NAME=${NAME}` hands on variables of the environment. `mcp:` may stand before it.
+        directory: where paths and commands are relative to; by default the current directory.
+
+    Raises:
+        GraphUnknown: it cannot be read, a variable is not set, or the text holds a secret.
+    """
+    text = text.removeprefix(PREFIX).strip()
+    if not text:
+        raise GraphUnknown("tools 'mcp:': say which server: mcp:COMMAND ARGS, mcp:http://... or mcp:.mcp.json")
+    refuse_secrets(text)
+    if text.startswith(("http://", "https://")):
+        return [HttpServer(expanded(text, f"tools {PREFIX}{text}"))]
+    file, _, name = text.partition("#")
+    if is_file(text):
+        return servers_in(Path(directory or ".") / file, name or None)
+    return [_of_command(text, directory)]
+
+
+def is_file(text: str) -> bool:
+    """Whether a text (without `mcp:`) names a JSON file and not a command."""
+    file = text.partition("#")[0]
+    return file.endswith(".json") and (len(file.split()) == 1 or Path(file).is_file())
+
+
+def refuse_secrets(text: str) -> None:
+    """
+    Raises:
+        GraphUnknown: the text of a reference holds what looks like a secret, and references are stored.
+    """
+    if redact(_VARIABLE.sub("", text)) != _VARIABLE.sub("", text):
+        raise GraphUnknown(
+            f"tools {PREFIX}{redact(text)}: it holds a secret, and references are stored with a run: "
+            "write ${NAME} in its place, which is looked up in the environment, or use a .mcp.json file"
+        )
+
+
+def _of_command(text: str, directory: str | None) -> StdioServer:
+    place = f"tools {PREFIX}{text}"
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise GraphUnknown(f"{place}: it cannot be split into words: {error}") from None
+    env: dict[str, str] = {}
+    while words and (found := _ASSIGNMENT.fullmatch(words[0])):
+        if not _VARIABLE.fullmatch(found[2]):
+            raise GraphUnknown(
+                f"tools {PREFIX}{found[1]}=...: references are stored with a run, so values of variables are not "
+                f"written in them: write {found[1]}=${{{found[1]}}}, or use a .mcp.json file"
+            )
+        env[found[1]] = expanded(found[2], place)
+        words.pop(0)
+    if not words:
+        raise GraphUnknown(f"{place}: there is no command in it")
+    command, *args = (expanded(word, place) for word in words)
+    return StdioServer(command, tuple(args), env, directory)
+
+
+def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
+    """The servers of a `.mcp.json` file, as other clients write it: `{"mcpServers": {NAME: {...}}}`.
+
+    A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`. In all of them `${NAME}`,
+    `${NAME:-default}` and `${env:NAME}` are looked up in the environment. One with `"disabled": true` is left out.
+
+    Args:
+        name: only this one.
+
+    Raises:
+        GraphUnknown: the file or the server is not there, cannot be read, or a variable is not set.
+    """
+    where = f"tools {PREFIX}{path}"
+    try:
+        read = json.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise GraphUnknown(f"{where}: the file cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise GraphUnknown(f"{where}: the file is no JSON: {error}") from None
+    listed = read.get("mcpServers", read.get("servers")) if isinstance(read, dict) else None
+    if not isinstance(listed, dict) or not listed:
+        raise GraphUnknown(f'{where}: it lists no servers: {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')
+    servers = cast("dict[str, object]", listed)
+    if name is not None and name not in servers:
+        raise GraphUnknown(f"{where}#{name}: there is no server {name!r} in it; there are: {', '.join(servers)}")
+    wanted = [name] if name is not None else [one for one, entry in servers.items() if not _disabled(entry)]
+    if not wanted:
+        raise GraphUnknown(f"{where}: every server in it is disabled; name one with #NAME")
+    return [_of_entry(f"{where}#{one}", one, servers[one], Path(path).absolute().parent) for one in wanted]
+
+
+def _disabled(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.get("disabled") is True
+
+
+def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
+    if not isinstance(entry, dict):
+        raise GraphUnknown(f"{where}: a server is an object with 'command' or 'url'")
+    kind = entry.get("type", entry.get("transport"))
+    if kind == "sse":
+        raise GraphUnknown(f"{where}: the old SSE transport is not spoken here; use the server's streamable HTTP")
+    if "url" in entry and (kind is None or kind in _HTTP):
+        url = expanded(_text(where, entry, "url"), where)
+        if not url.startswith(("http://", "https://")):
+            raise GraphUnknown(f"{where}: its url does not begin with http:// or https://")
+        return HttpServer(url, _texts(where, entry, "headers"), name)
+    if "command" in entry and kind in (None, "stdio"):
+        args = entry.get("args", [])
+        if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
+            raise GraphUnknown(f"{where}: 'args' is no list of texts")
+        cwd = expanded(_text(where, entry, "cwd"), where) if "cwd" in entry else "."
+        return StdioServer(
+            expanded(_text(where, entry, "command"), where),
+            tuple(expanded(one, where) for one in cast("list[str]", args)),
+            _texts(where, entry, "env"),
+            str(folder / cwd),
+            name,
+        )
+    raise GraphUnknown(f"{where}: a server has 'command' (stdio) or 'url' (http), and its 'type' says no other")
+
+
+def _text(where: str, entry: Mapping[str, object], key: str) -> str:
+    value = entry[key]
+    if not isinstance(value, str) or not value:
+        raise GraphUnknown(f"{where}: {key!r} is no text")
+    return value
+
+
+def _texts(where: str, entry: Mapping[str, object], key: str) -> dict[str, str]:
+    found = entry.get(key) or {}
+    if not isinstance(found, dict) or not all(isinstance(one, str | int | float) for one in found.values()):
+        raise GraphUnknown(f"{where}: {key!r} is no object of texts")
+    return {str(name): expanded(str(value), where) for name, value in found.items()}
+
+
+def expanded(text: str, where: str) -> str:
+    """The text with `${NAME}`, `${NAME:-default}` and `${env:NAME}` looked up in the environment.
+
+    Raises:
+        GraphUnknown: a variable is not set and has no default.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name, default = found[1], found[2]
+        known = os.environ.get(name)
+        if default is not None:
+            return known or default
+        if known is None:
+            raise GraphUnknown(f"{where}: the environment has no {name}: set it, or write ${{{name}:-default}}")
+        return known
+
+    return _VARIABLE.sub(value, text)
+
+
+def absolute(ref: str) -> str:
+    """A reference for a process that runs in another directory: a file's path is made absolute."""
+    text = ref.removeprefix(PREFIX)
+    if text.startswith(("http://", "https://")) or not is_file(text):
+        return ref
+    file, mark, name = text.partition("#")
+    return f"{PREFIX}{Path(file).absolute()}{mark}{name}"

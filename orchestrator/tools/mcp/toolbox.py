@@ -1,0 +1,247 @@
+"""A server's tools as a toolbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.tools.mcp.connection import Connection, Progress
+from orchestrator.tools.mcp.listing import Listed, names_of
+from orchestrator.tools.mcp.results import as_result
+from orchestrator.tools.mcp.servers import HttpServer, Server, StdioServer, hidden, servers_in, servers_of
+from orchestrator.tools.result import RISKS, Effect, Risk, ToolFailure, ToolResult
+from orchestrator.tools.schema import Wants
+from orchestrator.tools.tool import Tool, checked
+from orchestrator.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+TIMEOUT = 300.0
+"""Seconds that a call may take, if nobody says otherwise."""
+
+
+class McpTool(Tool):
+    """A tool of a server. Renaming it, or changing its risk, leaves it the same tool there."""
+
+    _wants_ = Wants(given=())
+
+    def __init__(self, connection: Connection, listed: Listed, name: str, **given: Any) -> None:
+        self._connection, self.listed = connection, listed
+        self.name = name
+        self.description = listed.description
+        self.parameters = dict(listed.parameters)
+        for attribute, value in given.items():
+            setattr(self, attribute, value)
+        checked(self.name, self.risk, self.effect, self.timeout)
+
+    def _function(self) -> Callable[..., Any]:
+        return self._remote
+
+    def _bind(self, args: Mapping[str, object], key: str | None, ctx: object) -> Callable[[], Any]:
+        # Not by keyword: a server's argument may have any name, such as `ctx`.
+        return partial(self._remote, dict(args), ctx)
+
+    async def _remote(self, args: Mapping[str, Any], ctx: object) -> ToolResult:
+        found = await self._connection.call(self.listed, args, _progress(ctx))
+        return as_result(found, hidden(self._connection.server))
+
+    def failure(self, error: Exception) -> ToolFailure:
+        """As of every tool; a connection that was lost says so itself."""
+        found = super().failure(error)
+        if isinstance(error, ConnectionError):
+            return found.model_copy(update={"error": str(error)})
+        return found
+
+
+def _progress(ctx: object) -> Progress | None:
+    """Hands a call's progress on to who watches the step that makes it."""
+    emit = getattr(ctx, "emit", None)
+    if emit is None:
+        return None
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        await emit("progress", {"done": progress, "total": total, "message": message})
+
+    return tell
+
+
+class McpToolbox(Toolbox):
+    """The tools of an MCP server, which is connected while the toolbox is open.
+
+        async with McpToolbox.stdio("mcp-server-time", "--local-timezone", "UTC") as clock:
+            result = await clock.execute(name="get_current_time", tool_input={"timezone": "Europe/Paris"})
+
+    An executor opens the toolboxes that it is given. If the server is lost, the next call connects it again.
+
+    Every tool is `dangerous` and `irreversible` unless its user says otherwise. What the server says of its tools only
+    raises that: one that says it destroys is dangerous whatever `risk` is; one that says it only reads is no less
+    dangerous for it, unless `trust_hints` is given. `override(...)` has the last word.
+
+    Args:
+        server: which, see `StdioServer` and `HttpServer`.
+        prefix: put before the name of each tool.
+        risk, effect: of all tools, where nothing says that they are worse.
+        trust_hints: whether the server is believed when it says that a tool only reads, or may be called again.
+        timeout: seconds that a call may take; None: any time. A call whose time is over is cancelled.
+        connect_timeout: seconds that connecting may take.
+        backoff: seconds to wait before a server that failed is connected again; doubled each time.
+
+    Raises:
+        TypeError: the risk, the effect or the timeout is none.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        prefix: str = "",
+        risk: Risk = "dangerous",
+        effect: Effect = "irreversible",
+        trust_hints: bool = False,
+        timeout: float | None = TIMEOUT,
+        connect_timeout: float = 60.0,
+        backoff: float = 0.25,
+    ) -> None:
+        checked("mcp", risk, effect, timeout)
+        self._listed: dict[str, Tool] | None = None
+        super().__init__()
+        self._prefix, self._risk, self._effect, self._timeout = prefix, risk, effect, timeout
+        self._trusting = trust_hints
+        self._connection = Connection(server, patience=connect_timeout, pause=backoff)
+        self._hosting: list[tuple[int, TaskGroup]] = []
+
+    @classmethod
+    def stdio(
+        cls, command: str, *args: str, env: Mapping[str, str] | None = None, cwd: str | None = None, **options: Any
+    ) -> Self:
+        """Of a server that is a program; see `StdioServer`, and the class for the options."""
+        return cls(StdioServer(command, args, dict(env or {}), cwd), **options)
+
+    @classmethod
+    def http(cls, url: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Self:
+        """Of a server at an address; see `HttpServer`, and the class for the options."""
+        return cls(HttpServer(url, dict(headers or {})), **options)
+
+    @classmethod
+    def from_file(cls, path: str, name: str, **options: Any) -> Self:
+        """Of the server of a name in a `.mcp.json` file, as other clients write it.
+
+        Raises:
+            GraphUnknown: there is none, or it cannot be read.
+        """
+        (server,) = servers_in(path, name)
+        return cls(server, **options)
+
+    @property
+    def server(self) -> Server:
+        """Which server it is."""
+        return self._connection.server
+
+    # -- what it has -----------------------------------------------------------------------------------------------
+
+    def current(self) -> Mapping[str, Tool]:
+        """The tools as they were when it was opened; none before that."""
+        added = super().current()
+        return {**(self._listed or {}), **added} if added else (self._listed or {})
+
+    @property
+    def ready(self) -> bool:
+        """Whether its tools are known."""
+        return self._listed is not None
+
+    @property
+    def connections(self) -> tuple[Toolbox, ...]:
+        """Itself."""
+        return (self,)
+
+    def __repr__(self) -> str:
+        return f"McpToolbox({self.server.name!r}, {', '.join(self.current()) if self.ready else 'not connected'})"
+
+    async def __aenter__(self) -> Self:
+        """Connect the server, if it is not, and list its tools.
+
+        Raises:
+            ToolUnavailable: it cannot be reached; the message has the last that it said.
+        """
+        host = await anyio.create_task_group().__aenter__()
+        self._connection.add_host(host)
+        try:
+            self._take(await self._connection.listed())
+        except BaseException as error:
+            self._connection.drop_host(host)
+            host.cancel_scope.cancel()
+            try:
+                await host.__aexit__(type(error), error, error.__traceback__)
+            except ExceptionGroup:
+                raise error from None  # alone, as it was raised
+            raise
+        self._hosting.append((anyio.get_current_task().id, host))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A task group is left by the task that entered it, whoever else has the toolbox open.
+        mine = anyio.get_current_task().id
+        at = max(number for number, (task, _) in enumerate(self._hosting) if task == mine)
+        _, host = self._hosting.pop(at)
+        self._connection.drop_host(host)
+        host.cancel_scope.cancel()
+        await host.__aexit__(None, None, None)
+
+    async def refresh(self) -> Self:
+        """Take the tools as the server has them now. Until then one that it changed is refused when it is called.
+
+        Raises:
+            ToolUnavailable: it cannot be reached.
+        """
+        self._take(await self._connection.listed())
+        return self
+
+    def _take(self, listed: Mapping[str, Listed]) -> None:
+        self._listed = {
+            name: McpTool(self._connection, listed[remote], name, **self._rules(listed[remote]))
+            for remote, name in names_of(listed, self._prefix).items()
+        }
+
+    def _rules(self, listed: Listed) -> dict[str, Any]:
+        """Risk and effect of a tool: what the user says, raised by what the server says."""
+        hints, risk, effect = listed.hints, self._risk, self._effect
+        if self._trusting:
+            if hints.read_only and not hints.destructive:
+                risk, effect = "read", "read"
+            elif hints.destructive is False:
+                risk = "write"
+            if hints.idempotent and effect == "irreversible":
+                effect = "idempotent"
+        if hints.destructive:
+            risk = "dangerous"
+        elif hints.read_only is False:
+            risk = max(risk, "write", key=RISKS.index)
+        if hints.idempotent is False and not hints.read_only and effect == "idempotent":
+            effect = "irreversible"
+        return {"risk": risk, "effect": effect, "timeout": self._timeout, "group": self.server.name}
+
+
+def toolbox_of(text: str, directory: str | None = None, **options: Any) -> Toolbox:
+    """The toolbox of a reference such as `mcp:.mcp.json`; of several servers, each tool begins with its server's name.
+
+    Args:
+        text, directory: see `servers_of`.
+        options: as of `McpToolbox`.
+
+    Raises:
+        GraphUnknown: it cannot be read, or a variable that it names is not set.
+    """
+    servers = servers_of(text, directory)
+    if len(servers) == 1:
+        return McpToolbox(servers[0], **options)
+    if len({server.name for server in servers}) < len(servers):
+        raise GraphUnknown(f"tools {text!r}: two servers have one name")
+    return Toolbox(*(McpToolbox(server, prefix=f"{server.name}_", **options) for server in servers))
