@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.executor.overlay import Overlay
 from orchestrator.kernel.machine import Branch, Machine
 from orchestrator.kernel.records import Failure, StepDone, StepFailed
-from orchestrator.kernel.token import Phase
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
@@ -119,29 +118,18 @@ class Run:
     # -- drawing -------------------------------------------------------------------------------------------------
 
     def overlay(self) -> Overlay:
-        """Where it has been and where it is, for a drawing."""
-        machine = self.machine
-        visits = dict(machine.visits)
-        waiting: set[tuple[str, str]] = set()
-        running: set[tuple[str, str]] = set()
-        for frame in machine.frames():
-            for token in frame.live.values():
-                place = (frame.place, token.node)
-                if token.counted:
-                    visits[place] = visits.get(place, 1) - 1
-                if token.phase is Phase.ASKING or (token.phase is Phase.INSIDE and not machine.running):
-                    waiting.add(place)
-                elif token.phase in (Phase.RUNNING, Phase.INSIDE):
-                    running.add(place)
-        error = self.error
-        return Overlay(
-            visits={place: count for place, count in visits.items() if count > 0},
-            taken=dict(machine.taken),
-            waiting=frozenset(waiting),
-            running=frozenset(running),
-            failed=frozenset() if error is None or not error.node else frozenset({(error.path, error.node)}),
-            status=self.status,
-        )
+        """Where it has been and where it is, for a drawing. Reads the store at the first call, and blocks meanwhile."""
+        return self._overlay
+
+    @cached_property
+    def _overlay(self) -> Overlay:
+        from orchestrator.executor.trace import Trace
+
+        return Trace(self.definition, self.records()).overlay(self.status)
+
+    def records(self) -> Sequence[Record]:
+        """Its journal up to record `seq`. Reads the store, and blocks meanwhile."""
+        return self._store.read_now(self.run_id, upto=self.seq)
 
     def at(self, seq: int) -> Run:
         """The run as it was after its record `seq`. Reads the store, and blocks meanwhile."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.executor.overlay import Overlay
 from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP, Topology
-from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Look, NodeMark, times
-from orchestrator.render.overlaid import RunLike, Traces
+from orchestrator.render.drawing import NOTHING, ClusterMark, Drawing, EdgeMark, Look, NodeMark
+from orchestrator.render.overlaid import Mark, RunLike, edge_mark, node_mark, overlay_of, status_mark
 from orchestrator.render.words import plain, told
 
 if TYPE_CHECKING:
@@ -37,20 +38,20 @@ _PLAIN = {"outcomes": "done", "effect": "idempotent"}
 """What goes without saying."""
 
 
-def draw(graph: Graph, run: RunLike | None = None) -> Drawing:
+def draw(graph: Graph, run: RunLike | None = None, *, closed: bool | Collection[str] = ()) -> Drawing:
     """What to show of the graph; with a run, where it has been and where it is.
 
     Args:
         graph: Drawn whole; subgraphs are drawn open while the picture has at most `MOST_NODES` nodes.
         run: Anything with `.overlay()`, such as a `Run`, or an `Overlay`.
+        closed: The subgraph nodes that are drawn as one node, by their paths (`look`, `look/deep`), or all.
     """
-    traces = Traces.of(run)
-    return _Builder(traces).build(graph)
+    return _Builder(overlay_of(run), closed).build(graph)
 
 
 class _Builder:
-    def __init__(self, traces: Traces) -> None:
-        self.traces = traces
+    def __init__(self, run: Overlay | None, closed: bool | Collection[str]) -> None:
+        self.run, self.closed = run, closed
         self.nodes: list[NodeMark] = []
         self.edges: list[EdgeMark] = []
         self.clusters: list[ClusterMark] = []
@@ -61,18 +62,20 @@ class _Builder:
     def build(self, graph: Graph) -> Drawing:
         self.counted = len(graph.nodes)
         self._frame(graph, "", None)
-        name, status = plain(graph.name, 80), self.traces.status
+        name = plain(graph.name, 80)
+        status = NOTHING if self.run is None else status_mark(self.run)
         about = f"Graph {name}: {_count(len(graph.nodes), 'node')}, {_count(len(graph.edges), 'edge')}"
-        if self.traces.present:
-            steps = sum(count for (path, _), count in self.traces.visits.items() if not path)
-            about += f"; run {status}".rstrip() + f", {_count(steps, 'step')}"
+        if self.run is not None:
+            steps = sum(count for (path, _), count in self.run.visits.items() if not path)
+            about += f"; run {status.texts['status']}".rstrip() + f", {_count(steps, 'step')}"
         return Drawing(
             name=name,
             nodes=tuple(self.nodes),
             edges=tuple(self.edges),
             clusters=tuple(self.clusters),
-            run=self.traces.present,
+            run=self.run is not None,
             status=status,
+            planned=() if self.run is None else self.run.planned,
             about=f"{about}.",
             by_key=self.by_key,
         )
@@ -96,7 +99,9 @@ class _Builder:
 
     def _node(self, name: str, node: Node, path: str, cluster: str | None, per_item: bool) -> str:
         inner = node.subgraph
-        opened = inner is not None and self.counted + len(inner.nodes) <= MOST_NODES
+        place = f"{path}/{name}" if path else name
+        closed = self.closed is True or (self.closed is not False and place in self.closed)
+        opened = inner is not None and not closed and self.counted + len(inner.nodes) <= MOST_NODES
         label = plain(name)
         mark = NodeMark(
             key=f"n{len(self.by_key)}",
@@ -105,29 +110,26 @@ class _Builder:
             path=path,
             look=_look(node),
             kind=_kind(node),
-            tooltip="\n".join(self._told(label, node, path, name, per_item)),
+            tooltip="\n".join(self._told(label, node, per_item)),
             join=f"join {node.join}" if node.join is not None else "",
             per_item=per_item,
             cluster=cluster,
-            visits=self.traces.visits[path, name],
-            states=self.traces.states(path, name),
+            closed=inner is not None and not opened,
+            mark=NOTHING if self.run is None else node_mark(self.run, path, name),
         )
         self.by_key[mark.key] = mark
         if inner is None or not opened:
             self.nodes.append(mark)
             return mark.key
         self.counted += len(inner.nodes)
-        place, number = f"{path}/{name}" if path else name, len(self.clusters)
+        number = len(self.clusters)
         self.clusters.append(ClusterMark(mark, plain(inner.name, 80), "", ""))
         keys = self._frame(inner, place, mark.key)
         leaves = keys.get(END) or keys.get(STOP) or keys[START]
-        mark = replace(mark, states=_with_inner(mark.states, [self.by_key[key].states for key in keys.values()]))
-        self.by_key[mark.key] = mark
         self.clusters[number] = ClusterMark(mark, plain(inner.name, 80), keys[START], leaves)
         return mark.key
 
     def _terminal(self, name: str, path: str, cluster: str | None) -> str:
-        begun = name == START and bool(self.traces.visits or self.traces.running or self.traces.waiting)
         told = {START: "where a run starts", END: "where branches end", STOP: "ends the graph at once"}
         mark = NodeMark(
             key=f"n{len(self.by_key)}",
@@ -138,7 +140,6 @@ class _Builder:
             kind=name,
             tooltip=f"{name}: {told.get(name, 'any node')}",
             cluster=cluster,
-            states=("visited",) if begun and not path else (),
         )
         self.by_key[mark.key] = mark
         self.nodes.append(mark)
@@ -160,7 +161,7 @@ class _Builder:
             mapped=bool(each),
             forked=forked,
             reserved=outcome in RESERVED,
-            taken=self.traces.taken[path, index],
+            mark=NOTHING if self.run is None else edge_mark(self.run, path, index),
         )
         self.edges.append(mark)
         if mark.taken:
@@ -170,12 +171,12 @@ class _Builder:
         """Terminals have no activations: they are visited when an edge to or from them was taken."""
         for key in (edge.source, edge.target):
             mark = self.by_key[key]
-            if mark.terminal and "visited" not in mark.states:
-                reached = replace(mark, states=("visited",))
+            if mark.terminal and not mark.states:
+                reached = replace(mark, mark=Mark(("visited",)))
                 self.by_key[key] = reached
                 self.nodes[self.nodes.index(mark)] = reached
 
-    def _told(self, label: str, node: Node, path: str, name: str, per_item: bool) -> Iterator[str]:
+    def _told(self, label: str, node: Node, per_item: bool) -> Iterator[str]:
         yield f"{label} ({_kind(node)})"
         for text in (_setting(node, "prompt"), _setting(node, "description"), _doc(node)):
             if isinstance(text, str) and text.strip():
@@ -188,10 +189,6 @@ class _Builder:
             value = _words(_setting(node, field))
             if value and value != _PLAIN.get(field):
                 yield f"{field}: {told(value, 120)}"
-        for state in self.traces.states(path, name):
-            if state != "current":
-                yield f"visited {times(self.traces.visits[path, name])}" if state == "visited" else state
-        yield from self.traces.questions.get((path, name), ())
 
     def _id(self, wanted: str) -> str:
         found, number = wanted, 1
@@ -256,13 +253,6 @@ def _words(value: object) -> str:
         return ", ".join(sorted(map(str, value)) if isinstance(value, frozenset | set) else map(str, value))
     attempts = value.get("attempts") if isinstance(value, Mapping) else getattr(value, "attempts", None)
     return f"{attempts} attempts" if attempts is not None else str(value)
-
-
-def _with_inner(own: tuple[str, ...], inner: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """A subgraph works while a node in it does, and was visited once one of them was."""
-    found = {state for states in inner for state in states} - {"failed"}
-    missing = [state for state in ("visited", "running", "waiting", "current") if state in found]
-    return tuple(dict.fromkeys((*own, *missing)))
 
 
 def _prefix(path: str) -> str:

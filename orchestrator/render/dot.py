@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.render.build import draw
-from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark, short
+from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark
 from orchestrator.render.layout import Direction
 from orchestrator.render.order import backward
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
@@ -104,7 +104,7 @@ def _cluster(cluster: ClusterMark, levels: Mapping[str | None, Level]) -> graphv
     name, detail = head_texts(cluster)
     state = _state(cluster.node)
     inside.attr(
-        label=_said(f"{name}{_times(cluster.node.visits)}", f"{detail}{_words(cluster.node)}"),
+        label=_said(f"{name}{_times(cluster.node.count)}", f"{detail}{_words(cluster.node)}"),
         id=_said(cluster.node.id),
         tooltip=_said(cluster.node.tooltip),
         labeljust="l",
@@ -137,7 +137,7 @@ def _node(dot: graphviz.Digraph, node: NodeMark) -> None:
         looks |= state
         if node.look == "human":
             looks["style"] = state.get("style", "filled").replace("rounded,", "")
-        label = _said(f"{node_name(node)}{_times(node.visits)}", f"{node_detail(node)}{_words(node)}")
+        label = _said(f"{node_name(node)}{_times(node.count)}", f"{node_detail(node)}{_words(node)}")
     dot.node(node.key, label=label, id=_said(node.id), tooltip=_said(node.tooltip), **looks)
 
 
@@ -152,7 +152,7 @@ def _edge(dot: graphviz.Digraph, edge: EdgeMark, back: bool, clusters: Mapping[s
         looks |= {"dir": "both", "arrowtail": "dot"}
     if edge.reserved:
         looks["style"] = "dashed"
-    label = f"{edge_label(edge)}{_times(edge.taken)}".strip()
+    label = f"{edge_label(edge)}{_times(edge.times)}".strip()
     if label:
         looks["label"] = _said(f" {label} ")
     source, target = edge.source, edge.target
@@ -184,5 +184,5 @@ def _words(node: NodeMark) -> str:
     return "".join(f" · {word}" for word in said)
 
 
-def _times(count: int) -> str:
-    return f" ×{short(count)}" if count > 1 else ""
+def _times(count: str) -> str:
+    return f" {count}" if count else ""

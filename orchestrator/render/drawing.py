@@ -5,14 +5,17 @@ All texts are clean already (`words`), yet they are data: each format still esca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
+
+from orchestrator.executor.overlay import Planned
+from orchestrator.render.overlaid import Mark
 
 Look: TypeAlias = Literal["start", "end", "stop", "any", "code", "model", "tool", "human", "graph", "custom"]
 """What a node is drawn as. `any` stands for the sources of the `*` edges."""
 
-STATES = ("visited", "running", "waiting", "failed")
-"""The classes that a run gives to nodes; `current` comes with the middle two. Edges get `taken`."""
+NOTHING = Mark()
 
 _DOES: dict[Look, str] = {
     "human": "asks a person",
@@ -43,8 +46,34 @@ class NodeMark:
     per_item: bool = False
     """Runs once per item of a map."""
     cluster: str | None = None
-    visits: int = 0
-    states: tuple[str, ...] = ()
+    closed: bool = False
+    """A subgraph that is drawn as one node."""
+    mark: Mark = NOTHING
+    """What a run adds."""
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The classes that the run adds."""
+        return self.mark.classes
+
+    @property
+    def count(self) -> str:
+        """How often it was visited, or how many items it has done; empty for once or never."""
+        return self.mark.texts.get("count", "")
+
+    @property
+    def told(self) -> str:
+        """The tooltip, with what the run adds."""
+        texts, counted = self.mark.texts, self.count
+        said = [self.tooltip]
+        if counted:
+            said.append(f"visited {counted.removeprefix('×')} times" if counted[0] == "×" else f"{counted} items done")
+        elif "visited" in self.states and not self.terminal:
+            said.append("visited once")
+        said += [state for state in self.states if state in ("running", "waiting", "failed", "queued", "interrupted")]
+        if "took" in texts:
+            said.append(f"took {texts['took']}")
+        return "\n".join(filter(None, (*said, texts.get("told", ""))))
 
     @property
     def terminal(self) -> bool:
@@ -98,13 +127,25 @@ class EdgeMark:
     """One of several edges that the same outcome takes."""
     reserved: bool = False
     """Takes an error, a time-out or a spent limit."""
-    taken: int = 0
+    mark: Mark = NOTHING
+
+    @property
+    def taken(self) -> bool:
+        """Whether the run took it."""
+        return "taken" in self.mark.classes
+
+    @property
+    def times(self) -> str:
+        """How often, as `×3`; empty for once or never."""
+        return self.mark.texts.get("times", "")
 
     @property
     def tooltip(self) -> str:
         """The edge as arrow text, and how often it was taken."""
         text = f"{self.names[0]} -> {self.names[1]}{f' : {self.label}' if self.label else ''}"
-        return f"{text}\ntaken {times(self.taken)}" if self.taken else text
+        if not self.taken:
+            return text
+        return f"{text}\ntaken {self.times.removeprefix('×')} times" if self.times else f"{text}\ntaken once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +158,10 @@ class Drawing:
     clusters: tuple[ClusterMark, ...] = ()
     run: bool = False
     """Whether a run is laid over it."""
-    status: str = ""
+    status: Mark = NOTHING
     """The run's status."""
+    planned: Sequence[Planned] = ()
+    """What the run planned itself."""
     about: str = ""
     """One sentence for those who cannot see the picture."""
     by_key: dict[str, NodeMark] = field(default_factory=dict, repr=False, compare=False)
@@ -144,16 +187,3 @@ class Level(NamedTuple):
     nodes: list[NodeMark]
     clusters: list[ClusterMark]
     edges: list[EdgeMark]
-
-
-def times(count: int) -> str:
-    """`once`, `2 times`."""
-    return "once" if count == 1 else f"{count:,} times"
-
-
-def short(count: int) -> str:
-    """A count in at most four characters: `7`, `950`, `12k`, `3M`."""
-    for unit, size in (("M", 1_000_000), ("k", 1_000)):
-        if count >= size * 10 or (unit == "M" and count >= size):
-            return f"{count // size}{unit}"
-    return str(count)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.render.build import draw
-from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark, short
+from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.layout import Direction
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
 
@@ -81,7 +81,7 @@ def _level(levels: Mapping[str | None, Level], cluster: str | None, indent: str)
 def _label(node: NodeMark) -> str:
     if node.terminal:
         return _said(node_name(node))
-    name = f"{node_name(node)} ×{short(node.visits)}" if node.visits > 1 else node_name(node)
+    name = f"{node_name(node)} {node.count}".rstrip()
     return f"{_said(name)}{_BREAK}{_said(node_detail(node) + _state(node))}"
 
 
@@ -93,8 +93,8 @@ def _state(node: NodeMark) -> str:
 
 def _arrow(edge: EdgeMark) -> str:
     arrow = "==>" if edge.mapped else "-.->" if edge.reserved else "-->"
-    label = f"{edge_label(edge)} ×{short(edge.taken)}" if edge.taken > 1 else edge_label(edge)
-    return f'{arrow}|"{_said(label.strip())}"|' if label else arrow
+    label = f"{edge_label(edge)} {edge.times}".strip()
+    return f'{arrow}|"{_said(label)}"|' if label else arrow
 
 
 def _classes(mark: NodeMark) -> tuple[str, ...]:

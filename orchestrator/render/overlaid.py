@@ -1,19 +1,41 @@
-"""What a run did, added up for a drawing: all frames of one subgraph node count as one."""
+"""What a run gives to the parts of a picture: classes and texts, and nothing else.
+
+Every part has an id that depends on the graph alone. `Mark` is what a run adds to it, at one moment; a picture at
+that moment, one that is shown live and one that is replayed all get it from the functions below.
+
+    part                id                       classes                                          texts
+    node, terminal      node-look.find           visited running waiting failed queued            count, took, told
+                                                 interrupted current many timed
+    edge                edge-look.find--judge    taken, and w2 to w5 the more often it was         times
+    step of a plan      plan-1.E2                visited running waiting failed skipped           (none)
+    its need            plan-1.E1--E2            taken                                            (none)
+    plan                plan-1                   shown                                            times
+    run                 run-status               the status, if it is one of ours                 status
+
+`current` comes with running, waiting and queued; `many` shows `count`, `timed` shows `took`. Each text stands in the
+element within the part that has `data-slot` of that name; `told` is added to the part's `<title>`.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from orchestrator.executor.overlay import Overlay
+from orchestrator.executor.overlay import Overlay, Planned, PlannedStep
 from orchestrator.render.words import told
 
 if TYPE_CHECKING:
     from orchestrator.kernel.question import Question
 
+NODE_STATES = ("visited", "running", "waiting", "failed", "queued", "interrupted")
+"""The states of a node. Several may hold."""
+CLASSES = (*NODE_STATES, "current", "many", "timed", "taken", "w2", "w3", "w4", "w5", "skipped", "shown")
+"""Every class that a run gives to parts, but for `run-status`."""
+STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
+_WEIGHTS = ((100, "w5"), (30, "w4"), (10, "w3"), (3, "w2"))
 _SHOWN_QUESTIONS = 3
 
 
@@ -30,73 +52,172 @@ RunLike: TypeAlias = "HasOverlay | Overlay"
 
 
 @dataclass(frozen=True, slots=True)
-class Traces:
-    """Counts by (path of names, node), and by (path of names, edge number)."""
+class Mark:
+    """What a run adds to a part of a picture."""
 
-    visits: Counter[tuple[str, str]] = field(default_factory=Counter)
-    taken: Counter[tuple[str, int]] = field(default_factory=Counter)
-    waiting: AbstractSet[tuple[str, str]] = frozenset()
-    running: AbstractSet[tuple[str, str]] = frozenset()
-    failed: AbstractSet[tuple[str, str]] = frozenset()
-    questions: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    status: str = ""
-    present: bool = False
+    classes: tuple[str, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Slot -> text; a slot that is missing is empty."""
 
-    @classmethod
-    def of(cls, run: RunLike | None) -> Traces:
-        """What to draw of a run; nothing for none."""
-        if run is None:
-            return cls()
-        overlay = run if isinstance(run, Overlay) else run.overlay()
-        visits: Counter[tuple[str, str]] = Counter()
-        for (frame, node), count in overlay.visits.items():
-            visits[place(frame), node] += count
-        taken: Counter[tuple[str, int]] = Counter()
-        for (frame, index), count in overlay.taken.items():
-            taken[place(frame), index] += count
-        return cls(
-            visits=visits,
-            taken=taken,
-            waiting=_places(overlay.waiting),
-            running=_places(overlay.running),
-            failed=_places(overlay.failed),
-            questions=_questions(getattr(run, "waiting", ())),
-            status=told(overlay.status, 40),
-            present=True,
-        )
 
-    def states(self, path: str, node: str) -> tuple[str, ...]:
-        """The classes of a node."""
-        at = (path, node)
-        found = [
-            name
-            for name, held in (
-                ("visited", self.visits[at] > 0),
-                ("running", at in self.running),
-                ("waiting", at in self.waiting),
-                ("failed", at in self.failed),
-            )
-            if held
-        ]
-        if "running" in found or "waiting" in found:
-            found.append("current")
-        return tuple(found)
+def overlay_of(run: RunLike | None) -> Overlay | None:
+    """The overlay of a run with the frames of one subgraph node added up, and its questions told."""
+    if run is None:
+        return None
+    found = run if isinstance(run, Overlay) else run.overlay()
+    visits, taken, seconds = Counter[tuple[str, str]](), Counter[tuple[str, int]](), Counter[tuple[str, str]]()
+    for (frame, node), count in found.visits.items():
+        visits[place(frame), node] += count
+    for (frame, index), count in found.taken.items():
+        taken[place(frame), index] += count
+    for (frame, node), spent in found.seconds.items():
+        seconds[place(frame), node] += spent  # type: ignore[assignment]  # a Counter adds up anything
+    items: dict[tuple[str, str], tuple[int, int]] = {}
+    for (frame, node), (done, known) in found.items.items():
+        before = items.get((place(frame), node), (0, 0))
+        items[place(frame), node] = (before[0] + done, before[1] + known)
+    said = {(place(frame), node): tuple(lines) for (frame, node), lines in found.told.items()}
+    for at, lines in _questions(getattr(run, "waiting", ())).items():
+        said.setdefault(at, tuple(lines))
+    entered = _places(found.entered)
+    for path, _ in visits:
+        entered.update(_around(path))
+    return Overlay(
+        visits=visits,
+        taken=taken,
+        waiting=_places(found.waiting, around=True),
+        running=_places(found.running, around=True),
+        failed=_places(found.failed),
+        status=found.status,
+        seconds=seconds,
+        items=items,
+        queued=_places(found.queued, around=True),
+        entered=entered,
+        told=said,
+        planned=found.planned,
+    )
+
+
+def node_mark(run: Overlay, path: str, node: str) -> Mark:
+    """What a run adds to a node. `path` holds the names of the subgraph nodes around it."""
+    at = (path, node)
+    visits = run.visits.get(at, 0)
+    gone = run.status == "interrupted"
+    running = at in run.running
+    states = (
+        visits > 0 or at in run.entered,
+        running and not gone,
+        at in run.waiting,
+        at in run.failed,
+        at in run.queued,
+        running and gone,
+    )
+    classes = [name for name, held in zip(NODE_STATES, states, strict=True) if held]
+    if running or at in run.waiting or at in run.queued:
+        classes.append("current")
+    texts: dict[str, str] = {}
+    if at in run.items:
+        texts["count"] = "/".join(map(short, run.items[at]))
+    elif visits > 1:
+        texts["count"] = f"×{short(visits)}"
+    took = lasting(run.seconds.get(at, 0.0))
+    if took:
+        texts["took"] = took
+    if at in run.told:
+        texts["told"] = "\n".join(told(line, 200) for line in run.told[at])
+    classes += [name for name, slot in (("many", "count"), ("timed", "took")) if slot in texts]
+    return Mark(tuple(classes), texts)
+
+
+def edge_mark(run: Overlay, path: str, index: int) -> Mark:
+    """What a run adds to an edge: the number in its graph's `edges` says which."""
+    taken = run.taken.get((path, index), 0)
+    if not taken:
+        return Mark()
+    weight = next((name for least, name in _WEIGHTS if taken >= least), None)
+    return Mark(("taken", weight) if weight else ("taken",), {"times": f"×{short(taken)}"} if taken > 1 else {})
+
+
+def status_mark(run: Overlay) -> Mark:
+    """What stands at the top."""
+    status = told(run.status, 40)
+    # The name of a status may be anybody's; as a class it is one of ours, or nothing.
+    return Mark((status,) if status in STATUSES else (), {"status": status})
+
+
+def plan_marks(number: int, plan: Planned) -> dict[str, Mark]:
+    """What a run adds to the parts of its plan of that number, from 1 on, by their ids."""
+    done = {step.id for step in plan.steps if step.state == "visited"}
+    begun = sum(step.state != "planned" for step in plan.steps)
+    marks = {f"plan-{number}": Mark(("shown",), {"times": f"{len(done)}/{len(plan.steps)}"} if begun else {})}
+    for step in plan.steps:
+        marks[step_id(number, step)] = Mark() if step.state == "planned" else Mark((step.state,))
+        for need in step.needs:
+            marks[need_id(number, need, step)] = Mark(("taken",)) if need in done else Mark()
+    return marks
+
+
+def step_id(number: int, step: PlannedStep) -> str:
+    """The id of a step's part."""
+    return f"plan-{number}.{told(step.id, 60)}"
+
+
+def need_id(number: int, need: str, step: PlannedStep) -> str:
+    """The id of the part that shows what a step needs."""
+    return f"plan-{number}.{told(need, 60)}--{told(step.id, 60)}"
 
 
 def place(frame: str) -> str:
     """The names in a frame's path: its other segments say in which branch (`fork.0`) the frame runs."""
+    if "." not in frame:
+        return frame
     return "/".join(segment for segment in frame.split("/") if segment.replace("-", "_").isidentifier())
 
 
-def _places(found: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    return frozenset((place(frame), node) for frame, node in found)
+def short(count: int) -> str:
+    """A count in at most four characters: `7`, `950`, `12k`, `3M`."""
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if count >= size * 10 or (unit == "M" and count >= size):
+            return f"{count // size}{unit}"
+    return str(count)
+
+
+def lasting(seconds: float) -> str:
+    """A time in at most seven characters: `3 ms`, `1.2 s`, `2m05`, `3h07`; nothing under half a millisecond."""
+    if seconds < 0.0005:
+        return ""
+    if seconds < 0.9995:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{round(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02}"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}" if hours < 100 else f"{hours // 24} days"
+
+
+def _places(found: Iterable[tuple[str, str]], *, around: bool = False) -> set[tuple[str, str]]:
+    places: set[tuple[str, str]] = set()
+    for frame, node in found:
+        path = place(frame)
+        places.add((path, node))
+        if around:
+            places.update(_around(path))
+    return places
+
+
+def _around(path: str) -> Iterable[tuple[str, str]]:
+    while path:
+        path, _, name = path.rpartition("/")
+        yield path, name
 
 
 def _questions(waiting: object) -> dict[tuple[str, str], list[str]]:
-    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    found: dict[tuple[str, str], list[str]] = {}
     questions: Iterable[Question] = waiting if isinstance(waiting, list | tuple) else ()
     for question in questions:
-        at = (place(question.path), question.node)
-        if len(found[at]) < _SHOWN_QUESTIONS:
-            found[at].append(told(f"{question.kind}: {question.prompt}".rstrip(": "), 200))
-    return dict(found)
+        lines = found.setdefault((place(question.path), question.node), [])
+        if len(lines) < _SHOWN_QUESTIONS:
+            lines.append(f"{question.kind}: {question.prompt}".rstrip(": "))
+    return found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT
 from orchestrator.render.build import draw
-from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, NodeMark, short
+from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, NodeMark
 from orchestrator.render.layers import midway
 from orchestrator.render.layout import Box, Curve, Direction, Engine, Layout, Point, lay_out
 from orchestrator.render.style import BADGES, ICONS, stylesheet
@@ -59,7 +59,8 @@ def to_svg(
 
 
 def _svg(drawing: Drawing, layout: Layout, theme: Theme) -> Iterator[str]:
-    status = sizes.text_width(drawing.status, 10.5) + 22 if drawing.status else 0.0
+    said = drawing.status.texts.get("status", "")
+    status = sizes.text_width(said, 10.5) + 22 if said else 0.0
     title = sizes.text_width(drawing.name, 13)
     width = max(layout.width, title + status + 24) + 2 * _MARGIN
     height = layout.height + _HEAD + _MARGIN
@@ -74,12 +75,11 @@ def _svg(drawing: Drawing, layout: Layout, theme: Theme) -> Iterator[str]:
         f'<text class="title" x="{_n(_MARGIN)}" y="28">{escape(drawing.name)}</text>'
     )
     if drawing.run:
-        # The name of a status may be anybody's; as a class it is one of ours, or nothing.
-        known = drawing.status if drawing.status.isascii() and drawing.status.isalpha() else ""
+        known = " ".join(drawing.status.classes)
         x = width - _MARGIN - status
         yield (
             f'<g class="status {known}"><rect x="{_n(x)}" y="14.5" width="{_n(status)}" height="19" rx="9.5"'
-            f' fill-opacity=".14"/><text x="{_n(x + status / 2)}" y="27.8">{escape(drawing.status)}</text></g>'
+            f' fill-opacity=".14"/><text x="{_n(x + status / 2)}" y="27.8">{escape(said)}</text></g>'
         )
     yield f'<g transform="translate({_n((width - layout.width) / 2)} {_n(_HEAD)})">'
     for cluster in drawing.clusters:
@@ -114,12 +114,10 @@ def _node(node: NodeMark, at: Point) -> str:
 
 def _open(node: NodeMark, at: Point, kind: str) -> str:
     classes = [kind, f"look-{node.look}", *node.states]
-    if node.visits > 1:
-        classes.append("many")
     return (
         f'<g id="{escape(node.id)}" class="{" ".join(classes)}" data-path="{escape(node.path)}"'
         f' data-node="{escape(node.name)}" transform="translate({_n(at.x)} {_n(at.y)})">'
-        f"<title>{escape(node.tooltip)}</title>"
+        f"<title>{escape(node.told)}</title>"
     )
 
 
@@ -179,7 +177,7 @@ def _marks(node: NodeMark, x: float, y: float) -> str:
         for kind, drawn in BADGES.items()
     )
     left = x - _BADGE - _COUNT_WIDTH - 3
-    count = f"×{short(node.visits)}" if node.visits > 1 else ""
+    count = node.count
     return (
         f'{badges}<g class="count"><rect x="{_n(left)}" y="{_n(y - 7.5)}" width="{_n(_COUNT_WIDTH)}" height="15"'
         f' rx="7.5"/><text x="{_n(left + _COUNT_WIDTH / 2)}" y="{_n(y + 3.6)}">{count}</text></g>'
@@ -209,9 +207,8 @@ def _edge(edge: EdgeMark, curve: Curve, drawing: Drawing) -> str:
         ("reserved", edge.reserved),
         ("any", drawing.by_key[edge.source].look == "any"),
         ("in-cluster", bool(edge.path)),
-        ("taken", edge.taken > 0),
     )
-    classes += [name for name, held in flags if held]
+    classes += [*(name for name, held in flags if held), *edge.mark.classes]
     way = _way(curve)
     core = f'<path class="core" d="{way}"/>' if edge.mapped else ""
     tail = _tail(curve) if edge.forked else ""
@@ -225,7 +222,7 @@ def _edge(edge: EdgeMark, curve: Curve, drawing: Drawing) -> str:
 
 def _label(edge: EdgeMark, curve: Curve) -> str:
     at = curve.label if curve.label is not None and edge.label else midway(curve.points)
-    times = f"×{short(edge.taken)}" if edge.taken > 1 else ""
+    times = edge.times
     gap = " " if edge.label and times else ""
     return (
         f'<text class="label" x="{_n(at.x)}" y="{_n(at.y + 3.8)}">{escape(sizes.edge_label(edge))}{gap}'

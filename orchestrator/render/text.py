@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.render.build import draw
-from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark, short
+from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.order import backward, dominators
 from orchestrator.render.sizes import head_texts, node_name
 
@@ -38,7 +38,8 @@ def to_text(graph: Graph, run: RunLike | None = None, *, ascii: bool = False) ->
     """
     drawing = draw(graph, run)
     levels = drawing.levels()
-    title = f"{drawing.name}  [{drawing.status}]" if drawing.status else drawing.name
+    status = drawing.status.texts.get("status", "")
+    title = f"{drawing.name}  [{status}]" if status else drawing.name
     text = "\n".join(line.rstrip() for line in (title, *_Tree(drawing, levels, None).lines())) + "\n"
     return text.translate(_ASCII) if ascii else text
 
@@ -136,13 +137,12 @@ class _Tree:
 
 def _state(node: NodeMark) -> str:
     said = next((words for name, words in _STATES.items() if name in node.states), "")
-    return f"{said} ×{short(node.visits)}" if node.visits > 1 else said
+    return " ".join(filter(None, (said, node.count, node.mark.texts.get("took", ""))))
 
 
 def _arrow(edges: list[EdgeMark], way: str) -> str:
     label = ", ".join(edge.label for edge in edges if edge.label)
-    taken = sum(edge.taken for edge in edges)
-    words = " ".join(filter(None, (label, f"×{short(taken)}" if taken > 1 else "")))
+    words = " ".join(filter(None, (label, *(edge.times for edge in edges))))
     if way == "down":
         return f"{_pick(edges, '⇊', '⇣', '↓')} {words}"
     return f"{f' {words} ' if words else ''}{_pick(edges, '⇉', '⇢', '→')}"

@@ -1,0 +1,466 @@
+"""From a journal to overlays, record by record: what a record changes is told, so a moment costs what it touches."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from orchestrator.executor.overlay import Overlay, Place, Planned, PlannedStep, StepState, Way
+from orchestrator.graph.topology import START
+from orchestrator.kernel import records as r
+from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.needs import wants_order
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.token import Phase
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.kernel.frame import Frame
+    from orchestrator.kernel.question import Question
+    from orchestrator.kernel.token import Activation, Cell, Group
+    from orchestrator.kernel.version import Path
+
+_STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a record may have changed of an overlay; all else is as it was."""
+
+    places: set[Place] = field(default_factory=set)
+    edges: set[Way] = field(default_factory=set)
+    plans: set[int] = field(default_factory=set)
+    """Numbers of plans in `Overlay.planned`."""
+
+
+class _Told(Machine):
+    """A machine that also tells which edges were taken and which tokens dropped."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.took_now: list[tuple[Frame, int]] = []
+        self.gone: list[Activation] = []
+
+    def took(self, frame: Frame, index: int) -> None:
+        super().took(frame, index)
+        self.took_now.append((frame, index))
+
+    def dropped(self, activation: Activation) -> None:
+        super().dropped(activation)
+        self.gone.append(activation)
+
+
+class _Doing(NamedTuple):
+    """What a token does: `running` or `waiting`, at its node and so at the subgraph nodes around it."""
+
+    state: str
+    places: list[Place]
+    token: Activation
+
+
+class _Plan:
+    """The steps of one map over items that need each other."""
+
+    __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
+
+    def __init__(self, path: str, edge: int, items: Sequence[object], group: Group) -> None:
+        self.path, self.edge, self.group = path, edge, group
+        self.steps = [_step(number, item) for number, item in enumerate(items)]
+        self.busy: Counter[tuple[int, str]] = Counter()
+        """(number of a step, `running` or `waiting`) -> tokens."""
+        self.ended: dict[int, StepState] = {}
+
+    def look(self, number: int) -> None:
+        """Bring a step up to date."""
+        step = self.steps[number]
+        state: StepState = self.ended.get(number, "planned")
+        if self.busy[number, "waiting"]:
+            state = "waiting"
+        elif self.busy[number, "running"]:
+            state = "running"
+        if state != step.state:
+            self.steps[number] = replace(step, state=state)
+
+    def settle(self, cell: Cell) -> None:
+        """A step's tokens all reached a join, or ended; then those may be over that need it and never began."""
+        if not cell.done or cell.index in self.ended:
+            return
+        self.ended[cell.index] = "visited" if cell.versions or cell.ended else "skipped"
+        self.look(cell.index)
+        for index in self.group.dependents.get(cell.index, ()):
+            self.settle(self.group.cells[index])
+
+
+class Trace:
+    """Folds a run's records and keeps its overlay.
+
+    Args:
+        graph: The run's graph; its code is not needed.
+        records: Folded in at once.
+
+    Attributes:
+        machine: The run as folded; only to be read.
+    """
+
+    def __init__(self, graph: Graph, records: Iterable[r.Record] = ()) -> None:
+        self.machine = _Told(Plan.of(graph))
+        self._visits: Counter[Place] = Counter()
+        self._taken: Counter[Way] = Counter()
+        self._busy: dict[str, Counter[Place]] = {"running": Counter(), "waiting": Counter()}
+        self._failed: dict[Place, None] = {}
+        self._seconds: dict[Place, float] = {}
+        self._items: dict[Place, tuple[int, int]] = {}
+        self._done: dict[Place, set[Path]] = {}
+        self._queued: dict[Place, None] = {}
+        self._entered: dict[Place, None] = {}
+        self._told: dict[Place, Sequence[str]] = {}
+        self._plans: list[_Plan] = []
+        self._numbers: dict[int, int] = {}
+        self._doing: dict[str, _Doing] = {}
+        self._asked: dict[str, tuple[Activation, Place, float]] = {}
+        self._questions: dict[Place, dict[str, Question]] = {}
+        self._failures: dict[Place, str] = {}
+        self._waits: dict[str, list[tuple[float, float]]] = {}
+        self._gaps: list[tuple[float, float]] = []
+        self._awake = True
+        for record in records:
+            self.apply(record)
+
+    def apply(self, record: r.Record) -> Changed:
+        """Fold one record in.
+
+        Raises:
+            StoreCorrupt: the record does not follow the ones before it; nothing was changed.
+        """
+        machine, changed = self.machine, Changed()
+        machine.took_now.clear()
+        machine.gone.clear()
+        activation = machine.running.get(getattr(record, "activation", None) or "")
+        opened = self._opens(record, activation)
+        before = machine.updated
+        delta = machine.apply(record)
+        if before and (not self._awake or record.type == "resumed") and record.ts > before:
+            self._gaps.append((before, record.ts))
+        self._edges(changed)
+        self._asks(record, activation, changed)
+        for gone in (*machine.gone, *delta.cancelled):
+            doing = self._doing.get(gone.key)
+            if doing is not None and doing.state == "waiting":
+                for question in [key for key, (asker, _, _) in self._asked.items() if asker is gone]:
+                    self._withdraws(question, changed)
+            self._moves(gone, None, changed)
+            self._waits.pop(gone.key, None)
+        if activation is not None:
+            now = activation.key in machine.running
+            self._moves(activation, ("running" if now else self._asking(activation)), changed)
+            self._lands(record, activation, changed)
+        for begun in delta.started:
+            if begun.key in machine.running:
+                self._moves(begun, "running", changed)
+        for path, plan, edge, items in opened:
+            self._maps(path, plan, edge, items, changed)
+        if activation is not None:
+            self._settles(activation, changed)
+        for gone in machine.gone:
+            self._settles(gone, changed)
+        if isinstance(record, r.Ended):
+            self._ends(record, changed)
+        self._awake = bool(machine.running)
+        self._stills(changed)
+        return changed
+
+    def overlay(self, status: str | None = None) -> Overlay:
+        """The overlay as it stands, which later records do not change."""
+        live = self.live
+        return Overlay(
+            visits=dict(live.visits),
+            taken=dict(live.taken),
+            waiting=frozenset(live.waiting),
+            running=frozenset(live.running),
+            failed=frozenset(live.failed),
+            status=self.machine.status if status is None else status,
+            seconds=dict(live.seconds),
+            items=dict(live.items),
+            queued=frozenset(live.queued),
+            entered=frozenset(live.entered),
+            told=dict(live.told),
+            planned=tuple(self.planned(number) for number in range(len(self._plans))),
+        )
+
+    @property
+    def live(self) -> Overlay:
+        """The same as a view: it changes with each record. Without `planned`, which `planned()` tells."""
+        return Overlay(
+            visits=self._visits,
+            taken=self._taken,
+            waiting=self._busy["waiting"].keys(),
+            running=self._busy["running"].keys(),
+            failed=self._failed.keys(),
+            status=self.machine.status,
+            seconds=self._seconds,
+            items=self._items,
+            queued=self._queued.keys(),
+            entered=self._entered.keys(),
+            told=self._told,
+        )
+
+    @property
+    def plans(self) -> int:
+        """How many plans there are."""
+        return len(self._plans)
+
+    def planned(self, number: int) -> Planned:
+        """A plan as it stands."""
+        plan = self._plans[number]
+        return Planned(plan.path, plan.edge, tuple(plan.steps))
+
+    # -- what a record did --------------------------------------------------------------------------------------
+
+    def _edges(self, changed: Changed) -> None:
+        for frame, index in self.machine.took_now:
+            if frame.plan.edges[index].each is None:
+                self._taken[frame.place, index] += 1
+            changed.edges.add((frame.place, index))
+
+    def _moves(self, token: Activation, to: str | None, changed: Changed) -> None:
+        """A token begins to run, or to wait for an answer, or does neither any more."""
+        was = self._doing.pop(token.key, None)
+        places = was.places if was is not None else around(token.frame.place, token.node)
+        if to is not None:
+            self._doing[token.key] = _Doing(to, places, token)
+        for step, state in ((-1, was.state if was else None), (1, to)):
+            if state is None or (was is not None and was.state == to):
+                continue
+            for place in places:
+                self._busy[state][place] += step
+                if not self._busy[state][place]:
+                    del self._busy[state][place]
+                changed.places.add(place)
+            for number, cell in self._cells(token):
+                self._plans[number].busy[cell.index, state] += step
+                self._plans[number].look(cell.index)
+                changed.plans.add(number)
+
+    def _asking(self, activation: Activation) -> str | None:
+        return "waiting" if activation.phase is Phase.ASKING else None
+
+    def _asks(self, record: r.Record, activation: Activation | None, changed: Changed) -> None:
+        if isinstance(record, r.Asked) and activation is not None:
+            place = (activation.frame.place, activation.node)
+            self._asked[record.question.id] = (activation, place, record.ts)
+            self._questions.setdefault(place, {})[record.question.id] = record.question
+            self._tells(place, changed)
+        elif isinstance(record, r.Answered) and record.question in self._asked:
+            asker, _, since = self._asked[record.question]
+            self._waits.setdefault(asker.key, []).append((since, record.ts))
+            self._withdraws(record.question, changed)
+            if asker.key not in self.machine.running:
+                self._moves(asker, None, changed)
+
+    def _withdraws(self, question: str, changed: Changed) -> None:
+        _, place, _ = self._asked.pop(question)
+        asked = self._questions.get(place, {})
+        asked.pop(question, None)
+        if not asked:
+            self._questions.pop(place, None)
+        self._tells(place, changed)
+
+    def _tells(self, place: Place, changed: Changed) -> None:
+        """What a node asks at present, and why it failed."""
+        asked = self._questions.get(place, {})
+        told = [f"{question.kind}: {question.prompt}".rstrip(": ") for question in islice(asked.values(), _TOLD)]
+        if len(asked) > _TOLD:
+            told.append(f"{len(asked) - _TOLD} more questions")
+        if place in self._failures:
+            told.append(self._failures[place])
+        if told:
+            self._told[place] = tuple(told)
+        else:
+            self._told.pop(place, None)
+        changed.places.add(place)
+
+    def _lands(self, record: r.Record, activation: Activation, changed: Changed) -> None:
+        place = (activation.frame.place, activation.node)
+        if isinstance(record, r.GraphOpened):
+            self._entered[place] = None
+            changed.places.add(place)
+        if not isinstance(record, r.StepDone | r.StepFailed):
+            return
+        waited = self._waits.pop(activation.key, [])
+        took = self._worked(record.started, record.ended, waited)
+        self._seconds[place] = self._seconds.get(place, 0.0) + took
+        changed.places.add(place)
+        if isinstance(record, r.StepFailed):
+            self._fails(place, record.error, changed)
+            for number, cell in self._cells(activation):
+                self._plans[number].ended[cell.index] = "failed"
+                self._plans[number].look(cell.index)
+            return
+        self._visits[place] += 1
+        if self._failed.pop(place, "") is None:
+            self._failures.pop(place, None)
+            self._tells(place, changed)
+        if place in self._items:
+            branch = _branch(activation)
+            done = self._done.setdefault(place, set())
+            if branch is not None and branch not in done:
+                done.add(branch)
+                self._items[place] = (len(done), self._items[place][1])
+
+    def _fails(self, place: Place, error: r.Failure, changed: Changed) -> None:
+        self._failed[place] = None
+        self._failures[place] = f"failed: {error}"
+        self._tells(place, changed)
+
+    def _ends(self, record: r.Ended, changed: Changed) -> None:
+        if record.error is not None and record.error.node and not self._failed:
+            self._fails((_names(record.error.path), record.error.node), record.error, changed)
+
+    def _worked(self, started: float, ended: float, waited: Sequence[tuple[float, float]]) -> float:
+        """Seconds from start to end, less those in which it waited, or the run stood still."""
+        gaps = self._gaps
+        first = bisect_left(gaps, started, key=lambda gap: gap[1])
+        lost = sorted((*waited, *gaps[first:]))
+        reached = started
+        total = max(0.0, ended - started)
+        for begin, end in lost:
+            begin, end = max(begin, reached), min(end, ended)
+            if end > begin:
+                total -= end - begin
+                reached = end
+        return max(0.0, total)
+
+    # -- maps -----------------------------------------------------------------------------------------------------
+
+    def _opens(self, record: r.Record, activation: Activation | None) -> list[tuple[str, Plan, int, Sequence[object]]]:
+        """The maps that a record opens: (frame path, plan, number of the edge, items)."""
+        values: Mapping[str, object]
+        if isinstance(record, r.RunStarted):
+            plan, path, node, outcome, values = self.machine.plan, "", START, "done", record.values
+        elif activation is None:
+            return []
+        elif isinstance(record, r.GraphOpened):
+            sub = activation.frame.plan.sub.get(activation.node)
+            if sub is None:
+                return []
+            plan, path, node, outcome, values = sub, around_path(activation), START, "done", record.values
+        elif isinstance(record, r.StepDone):
+            frame = activation.frame
+            plan, path, node, outcome, values = frame.plan, frame.place, record.node, record.outcome, {}
+        else:
+            return []
+        routes = [(route.index, route.each) for route in plan.topology.routes(node, outcome) if route.each is not None]
+        if routes and isinstance(record, r.StepDone):
+            assert activation is not None
+            version = activation.frame.stepped(activation, record.update, record.ops, record.reduced)
+            values = plan.schema.dump({name: version.values[name] for _, name in routes if name in version.values})
+        found: list[tuple[str, Plan, int, Sequence[object]]] = []
+        for index, name in routes:
+            items = values.get(name)
+            found.append((path, plan, index, items if isinstance(items, list | tuple) else ()))
+        return found
+
+    def _maps(self, path: str, plan: Plan, edge: int, items: Sequence[object], changed: Changed) -> None:
+        target = (path, plan.edges[edge].target)
+        self._taken[path, edge] += len(items)
+        if items and target[1] in plan.nodes:
+            done, known = self._items.get(target, (0, 0))
+            self._items[target] = (done, known + len(items))
+            changed.places.add(target)
+        changed.edges.add((path, edge))
+        if wants_order(items):
+            group = self._new_group(path, plan.edges[edge].target, len(items))
+            if group is not None:
+                self._numbers[id(group)] = len(self._plans)
+                self._plans.append(_Plan(path, edge, items, group))
+                changed.plans.add(len(self._plans) - 1)
+                for doing in self._doing.values():
+                    for cell in doing.token.cells:
+                        if cell.group is group:
+                            self._plans[-1].busy[cell.index, doing.state] += 1
+                            self._plans[-1].look(cell.index)
+
+    def _new_group(self, path: str, target: str, size: int) -> Group | None:
+        """The group of a map that was opened just now."""
+        for frame in self.machine.frames():
+            if frame.place != path:
+                continue
+            for token in reversed(frame.live.values()):
+                for cell in token.cells:
+                    group = cell.group
+                    if len(group.cells) == size and id(group) not in self._numbers and token.node == target:
+                        return group
+        return None
+
+    def _cells(self, token: Activation) -> list[tuple[int, Cell]]:
+        """The steps of plans that a token belongs to."""
+        return [(self._numbers[id(cell.group)], cell) for cell in token.cells if id(cell.group) in self._numbers]
+
+    def _settles(self, activation: Activation, changed: Changed) -> None:
+        for number, cell in self._cells(activation):
+            self._plans[number].settle(cell)
+            changed.plans.add(number)
+
+    # -- when nothing works -----------------------------------------------------------------------------------------
+
+    def _stills(self, changed: Changed) -> None:
+        found: dict[Place, None] = {}
+        if not self._awake and self.machine.ended is None:
+            for frame in self.machine.frames():
+                for token in frame.live.values():
+                    if token.phase in _STILL:
+                        found.update(dict.fromkeys(around(frame.place, token.node)))
+        if found or self._queued:
+            changed.places.update(found.keys() ^ self._queued.keys())
+            self._queued.clear()
+            self._queued.update(found)
+
+
+_TOLD = 3
+"""Questions of one node that are told."""
+
+
+def around(path: str, node: str) -> list[Place]:
+    """A node and the subgraph nodes around it; `path` holds their names."""
+    found = [(path, node)]
+    while path:
+        path, _, name = path.rpartition("/")
+        found.append((path, name))
+    return found
+
+
+def around_path(activation: Activation) -> str:
+    """The path of the graph inside a subgraph's activation."""
+    place = activation.frame.place
+    return f"{place}/{activation.node}" if place else activation.node
+
+
+def _names(path: str) -> str:
+    """The names in a branch's path."""
+    return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())
+
+
+def _step(number: int, item: object) -> PlannedStep:
+    if not isinstance(item, Mapping):
+        return PlannedStep(str(number), (), item)
+    needs = item.get("needs")
+    listed = needs if isinstance(needs, list | tuple) else () if needs is None else (needs,)
+    return PlannedStep(str(item.get("id", number)), tuple(map(str, listed)), item)
+
+
+def _branch(token: Activation) -> Path | None:
+    """Where the branch of the innermost item of a map began."""
+    if not token.stack:
+        return None
+    vertex = token.stack[-1][0]
+    entry = next((entry for entry in token.forks if entry.fork == vertex), None)
+    step = token.place
+    while entry is not None and step.parent is not None:
+        if step.parent is entry.path:
+            return step
+        step = step.parent
+    return None

@@ -1,0 +1,141 @@
+"""A run as one drawing and what changes in it, moment by moment: what a page needs to replay it, or to show it live.
+
+    replayed = replay(run.definition, run.records())
+    svg = to_svg(run.definition, replayed.last, ...)      # laid out once, with all that the run will ever plan
+    replayed.start                                        # id -> Mark, of every part, before the first record
+    replayed.moments                                      # for each record that changed the picture: id -> new Mark
+
+A `Mark` is all that a run adds to a part (see `overlaid`), so that a moment is shown by putting, for each id, the
+latest mark up to it: `part.className = own classes + mark.classes`, and its texts into the elements with that
+`data-slot`. Moments are deltas: a long run costs what its records changed. Going back is putting the marks that
+`earlier` finds, or those of the nearest of some full pictures that the page kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from orchestrator.executor.overlay import Overlay
+from orchestrator.executor.trace import Changed, Trace
+from orchestrator.render.build import draw
+from orchestrator.render.overlaid import Mark, edge_mark, node_mark, plan_marks, status_mark
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.kernel.records import Record
+    from orchestrator.render.drawing import Drawing
+
+RUN = "run-status"
+"""The id of the part that tells the run's status."""
+_NOTHING = Mark()
+_VISITED = Mark(("visited",))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What one record changed in the picture."""
+
+    seq: int
+    ts: float
+    changes: Mapping[str, Mark]
+    """Id -> the part's whole new mark."""
+
+    def to_json(self) -> list[object]:
+        """`[seq, {id: [classes, {slot: text}]}]`; texts are left out where there are none."""
+        return [self.seq, {part: mark_json(mark) for part, mark in self.changes.items()}]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A run's picture at every moment."""
+
+    drawing: Drawing
+    """The graph's, with no run laid over it."""
+    moments: tuple[Moment, ...]
+    last: Overlay
+    """The end: a picture of it has every part that a moment names."""
+    start: Mapping[str, Mark] = field(default_factory=lambda: MappingProxyType({}))
+    """Marks of parts before the first record; those that are missing are empty."""
+
+    def at(self, seq: int) -> dict[str, Mark]:
+        """Id -> mark after record `seq`, of all parts that were ever marked till then."""
+        found = dict(self.start)
+        for moment in self.moments:
+            if moment.seq > seq:
+                break
+            found.update(moment.changes)
+        return found
+
+
+def replay(graph: Graph, records: Iterable[Record]) -> Replay:
+    """What each record of a run changes in its picture.
+
+    Args:
+        graph: The run's graph (`run.definition`); its code is not needed.
+        records: The run's journal from its first record on (`run.records()`).
+    """
+    live = Live(graph)
+    moments = [moment for moment in map(live.apply, records) if moment.changes]
+    return Replay(live.drawing, tuple(moments), live.trace.overlay())
+
+
+class Live:
+    """The same for a run whose records come one by one.
+
+    Attributes:
+        drawing: The graph's.
+        trace: The run so far; `trace.overlay()` can be drawn.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.drawing, self.trace = draw(graph), Trace(graph)
+        self._nodes: dict[tuple[str, str], str] = {}
+        self._ends: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._edges: dict[tuple[str, int], str] = {}
+        self._marks: dict[str, Mark] = {}
+        self._fill(graph)
+
+    def _fill(self, graph: Graph) -> None:
+        drawing = self.drawing
+        for mark in drawing.by_key.values():
+            if not mark.terminal:
+                self._nodes[mark.path, mark.name] = mark.id
+        for edge in drawing.edges:
+            self._edges[edge.path, edge.index] = edge.id
+            ends = (drawing.by_key[edge.source], drawing.by_key[edge.target])
+            self._ends[edge.path, edge.index] = tuple(mark.id for mark in ends if mark.terminal)
+
+    def apply(self, record: Record) -> Moment:
+        """Fold a record in and say what it changes.
+
+        Raises:
+            StoreCorrupt: the record does not follow the ones before it; nothing was changed.
+        """
+        found = self._marks_of(self.trace.apply(record))
+        changes = {part: mark for part, mark in found.items() if self._marks.get(part, _NOTHING) != mark}
+        self._marks.update(changes)
+        return Moment(record.seq, record.ts, changes)
+
+    def _marks_of(self, changed: Changed) -> dict[str, Mark]:
+        trace, run = self.trace, self.trace.live
+        found: dict[str, Mark] = {RUN: status_mark(run)}
+        for place in changed.places:
+            if place in self._nodes:
+                found[self._nodes[place]] = node_mark(run, *place)
+        for way in changed.edges:
+            if way in self._edges:
+                mark = found[self._edges[way]] = edge_mark(run, *way)
+                if mark.classes:
+                    found.update(dict.fromkeys(self._ends[way], _VISITED))
+        for number in changed.plans:
+            found.update(plan_marks(number + 1, trace.planned(number)))
+        return found
+
+
+def mark_json(mark: Mark) -> list[object]:
+    """`[classes, {slot: text}]`, the texts left out where there are none."""
+    classes = " ".join(mark.classes)
+    return [classes, dict(mark.texts)] if mark.texts else [classes]
