@@ -57,6 +57,10 @@ def is_file_ref(ref: str) -> bool:
 def absolute(ref: str) -> str:
     """The same reference for a process that runs in another directory."""
     file, colon, attribute = ref.partition(":")
+    if file == "mcp":
+        from orchestrator.tools.mcp.servers import absolute as absolute_server
+
+        return absolute_server(ref)
     return f"{Path(file).absolute()}{colon}{attribute}" if file.endswith((*DATA, ".py")) else ref
 
 

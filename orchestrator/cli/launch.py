@@ -52,7 +52,7 @@ class Launch:
             UsageError: a module cannot be imported.
         """
         import_from(self.directory)
-        code = Code(graph_from_ref(self.graph), load_tools(self.tools), load_model(self.model))
+        code = Code(graph_from_ref(self.graph), load_tools(self.tools, self.directory), load_model(self.model))
         if self.by_default:
             warn(f"model: {self.model}, which only does arithmetic; --model or ORCHESTRATOR_MODEL name another")
         return code
@@ -153,7 +153,7 @@ def _hint(refs: Mapping[str, object]) -> str:
     return f". It says of itself, check it before you use it:\n  {words.visible(said)}"
 
 
-def load_tools(refs: Sequence[str]) -> Toolbox:
+def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
     """The tools of all references, in order.
 
     Raises:
@@ -165,7 +165,7 @@ def load_tools(refs: Sequence[str]) -> Toolbox:
     found: list[Toolbox] = []
     for ref in dict.fromkeys(refs):
         with importing(f"tools {ref}"):
-            found.append(tools_from_ref(ref))
+            found.append(tools_from_ref(ref, directory))
     try:
         return Toolbox(*found)
     except ValueError as error:

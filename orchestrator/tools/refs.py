@@ -1,4 +1,4 @@
-"""Tools named by text: a shipped group, `module`, `module:attr` or `file.py:attr`."""
+"""Tools named by text: a shipped group, `module`, `module:attr`, `file.py:attr`, or `mcp:` and a server."""
 
 from __future__ import annotations
 
@@ -21,17 +21,24 @@ def builtin_groups() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(builtin.__path__)))
 
 
-def tools_from_ref(ref: str) -> Toolbox:
+def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     """The tools that a reference names; imports the module that they are in.
 
     Args:
         ref: a shipped group (`arithmetic`), a module (every tool in it), `module:attr` or `file.py:attr`, where
             the attribute is a tool, a function, a toolbox or a list of them; `file.py` alone is every tool in it.
+            `mcp:COMMAND ARGS`, `mcp:http://...`, `mcp:.mcp.json` and `mcp:.mcp.json#SERVER` are servers, whose
+            tools are known while the toolbox is open.
+        directory: where a server's command and file are looked for; by default the current directory.
 
     Raises:
         GraphUnknown: there is no such thing, or it is no tool.
     """
     place, _, name = ref.partition(":")
+    if place == "mcp" and name:
+        from orchestrator.tools.mcp import toolbox_of
+
+        return toolbox_of(ref, directory)
     if not name and place in builtin_groups():
         return _tools_in(importlib.import_module(f"orchestrator.tools.builtin.{place}"), ref)
     if place.endswith(".py"):

@@ -6,6 +6,7 @@ Calls go through it from any task.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -160,6 +161,8 @@ class Connection:
                 f"MCP server {self.server.name!r} is not connected: open its toolbox with `async with`, "
                 "or give it to an executor that is open"
             )
+        if importlib.util.find_spec("mcp") is None:
+            raise ToolUnavailable("MCP servers need a further package: pip install 'graph-orchestrator[mcp]'")
         live = _Live(Tail(self.server.secrets))
         self._hosts[0].start_soon(self._hold, live)
         try:

@@ -45,10 +45,10 @@ class McpTool(Tool):
 
     def _bind(self, args: Mapping[str, object], key: str | None, ctx: object) -> Callable[[], Any]:
         # Not by keyword: a server's argument may have any name, such as `ctx`.
-        return partial(self._remote, dict(args), ctx)
+        return partial(self._remote, dict(args), key or "", ctx)
 
-    async def _remote(self, args: Mapping[str, Any], ctx: object) -> ToolResult:
-        found = await self._connection.call(self.listed, args, _progress(ctx))
+    async def _remote(self, args: Mapping[str, Any], key: str, ctx: object) -> ToolResult:
+        found = await self._connection.call(self.listed, args, _progress(ctx, key))
         return as_result(found, hidden(self._connection.server))
 
     def failure(self, error: Exception) -> ToolFailure:
@@ -59,14 +59,14 @@ class McpTool(Tool):
         return found
 
 
-def _progress(ctx: object) -> Progress | None:
-    """Hands a call's progress on to who watches the step that makes it."""
-    emit = getattr(ctx, "emit", None)
-    if emit is None:
+def _progress(ctx: object, key: str) -> Progress | None:
+    """Hands a call's progress on to who watches the run that makes it."""
+    told = getattr(ctx, "progress", None)
+    if told is None:
         return None
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
-        await emit("progress", {"done": progress, "total": total, "message": message})
+        await told(message or "", done=progress, total=total, key=key)
 
     return tell
 
