@@ -68,6 +68,8 @@ class StateSchema:
         self.fields: Mapping[str, StateField] = {
             field.name: StateField(field.name, field.reducer, field.local, field.portable) for field in fields.values()
         }
+        self.coded = tuple(field.name for field in fields.values() if not field.portable)
+        """Fields that only code can fold."""
         self._copied: tuple[tuple[str, Callable[[Any], Any]], ...] = tuple(
             (field.name, field.codec.isolate) for field in fields.values() if field.codec.isolate is not None
         )

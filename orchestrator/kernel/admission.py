@@ -103,36 +103,35 @@ class Admission:
         return most is not None and frame.active >= most
 
     def _admit_one(self, frame: Frame, activation: Activation) -> bool:
-        chain = self._chain(activation)
-        for outer in chain:
+        for outer in frame.line:
             if outer.exhausting is not None or outer.result is not None or self._full(outer):
                 return False
-        if not activation.counted and not self._reserve(frame, activation, chain):
+        if not activation.counted and not self._reserve(frame, activation):
             return False
         frame.queue.popleft()
         activation.phase = Phase.RUNNING
-        for outer in chain:
+        for outer in frame.line:
             outer.active += 1
         self.running[activation.key] = activation
         self._delta.started.append(activation)
         return True
 
-    def _reserve(self, frame: Frame, activation: Activation, chain: list[Frame]) -> bool:
+    def _reserve(self, frame: Frame, activation: Activation) -> bool:
         """Take a step, and a visit, from the limits; false when one is spent."""
         node = activation.node
         if frame.after:
             if node in frame.once:
                 return self._exhaust(frame, "visits")
             frame.once.add(node)
-        else:
+        elif frame.limits.visits:
             most = frame.limits.visits.get(node)
             if most is not None and frame.visits.get(node, 0) >= most:
                 return self._exhaust(frame, "visits")
-        for outer in chain:
+        for outer in frame.line:
             most = outer.limits.steps
-            if not outer.after and most is not None and outer.steps >= most:
+            if most is not None and outer.steps >= most and not outer.after:
                 return self._exhaust(outer, "steps")
-        for outer in chain:
+        for outer in frame.line:
             if not outer.after:
                 outer.steps += 1
         if not frame.after and frame.limits.visits:
@@ -150,7 +149,7 @@ class Admission:
     def _stop(self, activation: Activation) -> None:
         """It no longer runs: give its place back."""
         if self.running.pop(activation.key, None) is not None:
-            for frame in self._chain(activation):
+            for frame in activation.frame.line:
                 frame.active -= 1
 
     # -- what frames tell ---------------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ class Admission:
             return
         parent.child = frame.result
         parent.phase = Phase.RUNNING
-        for outer in self._chain(parent):
+        for outer in parent.frame.line:
             outer.active += 1
         self.running[parent.key] = parent
         self._delta.started.append(parent)
@@ -198,19 +197,9 @@ class Admission:
             yield self.root
         yield from list(self._inner.values())
 
-    def _chain(self, activation: Activation) -> list[Frame]:
+    def _chain_of(self, key: str) -> tuple[Frame, ...]:
         """The graphs around an activation, its own first."""
-        frame = activation.frame
-        if frame.parent is None:
-            return [frame]
-        chain = [frame]
-        while frame.parent is not None:
-            frame = frame.parent.frame
-            chain.append(frame)
-        return chain
-
-    def _chain_of(self, key: str) -> list[Frame]:
         activation = self.running.get(key)
         if activation is not None:
-            return self._chain(activation)
-        return [self.root] if self.root is not None else []
+            return activation.frame.line
+        return (self.root,) if self.root is not None else ()

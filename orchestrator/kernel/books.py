@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.token import Activation, Cell, OpenFork, Phase
@@ -69,6 +69,7 @@ class Books:
         "key",
         "lasting",
         "limits",
+        "line",
         "live",
         "once",
         "parent",
@@ -93,12 +94,15 @@ class Books:
         self.plan, self.key, self.hooks, self.parent = plan, key, hooks, parent
         self.limits = plan.limits
         self.root = Version(values, key=key)
+        self.line: tuple[Frame, ...] = (cast("Frame", self),)
+        """This graph and those around it, the outermost last."""
         self.path: str = ""
         """The path of the subgraph's activation and its node; empty at the top."""
         self.place: str = ""
         """Names of the subgraph nodes around it, joined by `/`: the same for all activations."""
         if parent is not None:
             outer = parent.frame
+            self.line += outer.line
             self.path = f"{parent.path}/{parent.node}" if parent.path else parent.node
             self.place = f"{outer.place}/{parent.node}" if outer.place else parent.node
         self.live: dict[str, Activation] = {}

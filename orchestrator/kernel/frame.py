@@ -45,7 +45,9 @@ class Frame(Joins):
         """An activation ended: make its version, take its edges."""
         version = activation.version
         if update or reduced:
-            version = self.stepped(activation, update, ops, reduced)
+            # Nobody will ever merge what is alone with anything: its past can be forgotten at once.
+            alone = len(self.live) == 1 and not activation.forks and not self.ended_versions
+            version = self.stepped(activation, update, ops, reduced, alone=alone)
         self._remove(activation)
         if outcome == "exhausted" and not self.plan.topology.has_route(activation.node, outcome):
             self._park(activation, version)
@@ -60,8 +62,10 @@ class Frame(Joins):
         update: Mapping[str, object],
         ops: Mapping[str, str],
         reduced: Mapping[str, object] | None = None,
+        *,
+        alone: bool = False,
     ) -> Version:
-        """The version that an update of this activation makes."""
+        """The version that an update of this activation makes; `alone`: without where it comes from."""
         schema = self.plan.schema
         if reduced:
             # What the journal says that a reducer made holds, also if its code is another one by now.
@@ -69,6 +73,8 @@ class Frame(Joins):
             values = {**schema.apply(activation.version.values, rest, ops), **schema.decode(reduced)}
         else:
             values = schema.apply(activation.version.values, update, ops)
+        if alone:
+            return Version(values, key=activation.key)
         return Version(
             values,
             parents=(activation.version,),
@@ -275,6 +281,8 @@ class Frame(Joins):
 
     def _squash(self) -> None:
         (token,) = self.live.values()
+        if not token.version.parents and not self.ended_versions:
+            return
         if any(not causes(version, token.version) for version in self.ended_versions):
             # What ended on its own never becomes a cause of what is live: do not look again.
             self.squashable = False

@@ -76,9 +76,9 @@ class Inquiry(Admission):
                 activation,
                 f"{activation.node} returned outcome {outcome!r}, which {why}; it has {', '.join(map(repr, declared))}",
             )
-        fields = [route.each for route in routes if route.each is not None]
-        if fields:
-            values = frame.stepped(activation, update, ops).values if update else activation.values
+        if activation.node in topology.fans:
+            fields = [route.each for route in routes if route.each is not None]
+            values = frame.stepped(activation, update, ops).values if update and fields else activation.values
             for name in fields:
                 items = values.get(name)
                 if not isinstance(items, (list, tuple)):
@@ -96,18 +96,14 @@ class Inquiry(Admission):
     def reduced_for(self, activation: Activation, update: JsonObject, ops: Mapping[str, str]) -> JsonObject | None:
         """`StepDone.reduced` for an update: what a fold without the reducers' code could not compute."""
         schema = activation.frame.plan.schema
-        names = [
-            name
-            for name, entry in schema.fields.items()
-            if not entry.portable and (activation.merged or name in update)
-        ]
+        names = [name for name in schema.coded if activation.merged or name in update] if schema.coded else ()
         if not names:
             return None
         return schema.reduced(activation.frame.stepped(activation, update, ops).values, names)
 
     def refuse(self, activation: Activation) -> tuple[str, str] | None:
         """The limit (name, path of its graph) that forbids this activation a further call, if any does."""
-        for frame in self._chain(activation):
+        for frame in activation.frame.line:
             if frame.after:
                 continue
             limits = frame.limits
@@ -127,7 +123,7 @@ class Inquiry(Admission):
             if most is not None:
                 left[name] = min(left.get(name, most), max(0, most - spent))
 
-        for frame in self._chain(activation):
+        for frame in activation.frame.line:
             limits: Limits = frame.limits
             note("steps", limits.steps, frame.steps)
             note("seconds", limits.seconds, self.seconds - frame.began)

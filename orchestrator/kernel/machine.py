@@ -224,7 +224,7 @@ class Machine(Inquiry):
 
     def _limit_spent(self, record: r.LimitSpent) -> None:
         refused = self.running.get(record.activation) if record.activation is not None else None
-        frames = self._chain(refused) if refused is not None else self.frames()
+        frames = refused.frame.line if refused is not None else self.frames()
         frame = next((f for f in frames if f.path == record.frame), None)
         if frame is None or frame.result is not None:
             return
@@ -232,7 +232,7 @@ class Machine(Inquiry):
             self._set_aside(refused)
         elif record.limit == "seconds":
             # Time is up now, not when the slowest step pleases to end.
-            for activation in [a for a in self.running.values() if frame in self._chain(a)]:
+            for activation in [a for a in self.running.values() if frame in a.frame.line]:
                 self._set_aside(activation)
                 self._delta.cancelled.append(activation)
         frame.exhaust(record.limit)

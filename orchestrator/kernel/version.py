@@ -85,10 +85,7 @@ class Version:
         self.values, self.parents = values, parents
         self.key, self.node, self.path = key, node, path
         self.update, self.ops = update, ops
-        self.generation: int = 0
-        for parent in parents:
-            if parent.generation >= self.generation:
-                self.generation = parent.generation + 1
+        self.generation: int = 1 + max([parent.generation for parent in parents]) if parents else 0
 
     def __deepcopy__(self, memo: object) -> Version:
         return self
