@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Iterable
 from types import ModuleType
@@ -25,11 +26,13 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     """The tools that a reference names; imports the module that they are in.
 
     Args:
-        ref: a shipped group (`arithmetic`), a module (every tool in it), `module:attr` or `file.py:attr`, where
-            the attribute is a tool, a function, a toolbox or a list of them; `file.py` alone is every tool in it.
+        ref: a shipped group (`arithmetic`, `files:DIRECTORY`), a module (every tool in it), `module:attr` or
+            `file.py:attr`, where the attribute is a tool, a function, a toolbox or a list of them; `file.py` alone is
+            every tool in it.
             `mcp:COMMAND ARGS`, `mcp:http://...`, `mcp:.mcp.json` and `mcp:.mcp.json#SERVER` are servers, whose
             tools are known while the toolbox is open.
-        directory: where a server's command and file are looked for; by default the current directory.
+        directory: where a server's command and file, and the directory of files, are looked for; by default the
+            current directory.
 
     Raises:
         GraphUnknown: there is no such thing, or it is no tool.
@@ -39,8 +42,12 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
         from orchestrator.tools.mcp import toolbox_of
 
         return toolbox_of(ref, directory)
-    if not name and place in builtin_groups():
-        return _tools_in(importlib.import_module(f"orchestrator.tools.builtin.{place}"), ref)
+    if place in builtin_groups():
+        module = importlib.import_module(f"orchestrator.tools.builtin.{place}")
+        if hasattr(module, "at"):
+            return _tools_at(module, ref, name, directory)
+        if not name:
+            return _tools_in(module, ref)
     if place.endswith(".py"):
         module = _module_of_file(place, ref)
     elif name:
@@ -53,6 +60,14 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     if thing is None:
         raise GraphUnknown(f"tools {ref!r}: {place} has no {name!r}; {_there(module)}")
     return _tools(thing, ref)
+
+
+def _tools_at(module: ModuleType, ref: str, place: str, directory: str | None) -> Toolbox:
+    """The tools of a group that works in a directory, which its `at` is told."""
+    try:
+        return cast(Toolbox, module.at(os.path.join(directory or "", place) or "."))
+    except OSError as error:
+        raise GraphUnknown(f"tools {ref!r}: {error}") from None
 
 
 def _tools(thing: object, ref: str) -> Toolbox:

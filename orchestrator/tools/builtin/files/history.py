@@ -1,0 +1,176 @@
+"""What was in files before they were edited, kept in the root: for undoing, and to find out whether an edit happened.
+
+Each edit is a file of its own, `.orchestrator/undo/SEQ.PATH.KEY`: a line of JSON, and behind it what the edited file
+held. It is on the disk before the edit is made, so after a crash a comparison with the file tells whether it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, TypeAlias
+
+from orchestrator.errors import ToolError
+from orchestrator.tools.builtin.files.directory import DESCRIPTORS, Directory, walked
+from orchestrator.tools.builtin.files.names import OWN
+
+Kind: TypeAlias = Literal["create", "replace", "insert", "undo"]
+_LOCK = "lock"
+_DEPTH = 20
+"""Edits of a file whose earlier content is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edit of one file."""
+
+    path: str
+    kind: Kind
+    key: str | None
+    """Digest of the call's idempotency key."""
+    before: str | None
+    """Digest of what the file held; None: there was no file."""
+    after: str | None
+    """Digest of what it holds now."""
+    mode: int | None
+    """The file's permissions before."""
+    said: str
+    """What the call gave."""
+    undoes: int | None = None
+    """Number of the edit that this one takes back."""
+    number: int = 0
+
+
+def digest_of(data: bytes | None) -> str | None:
+    """Digest of a file's content, None of no file."""
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+def key_of(key: str | None) -> str | None:
+    """What is kept of an idempotency key."""
+    return None if key is None else hashlib.sha256(key.encode()).hexdigest()
+
+
+class History:
+    """The edits of a root, while its lock is held."""
+
+    def __init__(self, place: Directory) -> None:
+        self._place = place
+
+    def _names(self) -> list[str]:
+        return [name for name in self._place.names() if name.count(".") == 2 and name.partition(".")[0].isdigit()]
+
+    def _load(self, name: str) -> tuple[Edit, bytes] | None:
+        """A record; None if a crash cut it off, so that its edit was never made."""
+        data, _ = self._place.read(name, 1 << 40)
+        head, end, body = data.partition(b"\n")
+        try:
+            return (Edit(**json.loads(head)), body) if end else None
+        except (ValueError, TypeError):
+            return None
+
+    def of_path(self, path: str) -> list[Edit]:
+        """The edits of a file, the newest first."""
+        part = f".{_short(path)}."
+        found = [self._load(name) for name in reversed(self._names()) if part in name]
+        return [edit for edit, _ in filter(None, found) if edit.path == path]
+
+    def of_key(self, key: str) -> Edit | None:
+        """The edit that a call made, or was about to make."""
+        part = f".{key[:16]}"
+        for name in reversed(self._names()):
+            found = self._load(name) if name.endswith(part) else None
+            if found and found[0].key == key:
+                return found[0]
+        return None
+
+    def content(self, edit: Edit) -> bytes | None:
+        """What a file held before an edit.
+
+        Raises:
+            ToolError: that is kept no longer.
+        """
+        if edit.before is None:
+            return None
+        found = self._load(_name(edit))
+        if found is None or digest_of(found[1]) != edit.before:
+            raise ToolError(f"what {edit.path!r} held before that is no longer kept: only its last {_DEPTH} edits are")
+        return found[1]
+
+    def settle(self, path: str, now: str | None) -> None:
+        """Forget the newest edit of a file if it was never made: a crash came first, or the disk refused."""
+        newest = next(iter(self.of_path(path)), None)
+        if newest is not None and newest.before == now != newest.after:
+            self.forget(newest)
+
+    def note(self, edit: Edit, before: bytes | None) -> Edit:
+        """Keep an edit that is about to be made."""
+        last = max((int(name.partition(".")[0]) for name in self._names()), default=0)
+        edit = replace(edit, number=last + 1)
+        self._place.create(_name(edit), json.dumps(asdict(edit)).encode() + b"\n" + (before or b""), mode=0o600)
+        self._place.sync()
+        return edit
+
+    def forget(self, edit: Edit) -> None:
+        """Take an edit out of the list."""
+        self._place.remove(_name(edit))
+
+    def shorten(self, path: str) -> None:
+        """Let go of what a file held long ago. That its edits were made stays known."""
+        for edit in self.of_path(path)[_DEPTH:]:
+            found = self._load(_name(edit))
+            if found is None or not found[1]:
+                continue
+            self._place.remove("short")
+            self._place.create("short", json.dumps(asdict(edit)).encode() + b"\n", mode=0o600)
+            self._place.rename("short", _name(edit))
+
+    def to_undo(self, path: str) -> Edit | None:
+        """The newest edit of a file that was not taken back; None if there is none."""
+        gone: set[int] = set()
+        for edit in self.of_path(path):
+            if edit.undoes is not None:
+                gone.add(edit.undoes)
+            elif edit.number not in gone:
+                return edit
+        return None
+
+
+@contextmanager
+def history(root: str, lock: threading.Lock, *, descriptors: bool = DESCRIPTORS) -> Iterator[History]:
+    """The edits of a root. Nobody else edits meanwhile: no thread, and, where the system has `flock`, no process.
+
+    Raises:
+        ToolError: there is a link where they are kept.
+        OSError: they cannot be kept.
+    """
+    with lock, walked(root, (OWN, "undo"), make=0o700, descriptors=descriptors) as place, _locked(place):
+        yield History(place)
+
+
+@contextmanager
+def _locked(place: Directory) -> Iterator[None]:
+    handle = place.open_lock(_LOCK)
+    try:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+    finally:
+        os.close(handle)
+
+
+def _name(edit: Edit) -> str:
+    return f"{edit.number:010}.{_short(edit.path)}.{(edit.key or 'none')[:16]}"
+
+
+def _short(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:16]

@@ -1,0 +1,75 @@
+"""Paths as a model writes them: what they may be, before anything is looked up."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from orchestrator.errors import ToolError
+
+OWN = ".orchestrator"
+"""How names begin that are this library's, such as the directory of runs and edits. Never shown, never opened."""
+HIDDEN = (".git", ".env", ".env.*")
+"""Names that are hidden unless said otherwise: what is in them is secret, or is carried out by other programs."""
+_DEEP = 40
+_LONG = 255
+_OF_WINDOWS = re.compile(r'[<>:"|?*]|[. ]$|~\d|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)
+
+
+def parts_of(path: str, hidden: Sequence[str] = HIDDEN, *, windows: bool = os.name == "nt") -> tuple[str, ...]:
+    """The names that a path goes through, none for the root itself.
+
+    Args:
+        path: relative, with `/`.
+        hidden: patterns of names that are refused wherever they stand.
+        windows: also refuse what Windows reads as something else.
+
+    Raises:
+        ToolError: it is absolute, has `..`, or a name that is hidden or cannot be a file's.
+    """
+    said = shown(path)
+    if unicodedata.normalize("NFKC", path)[:1] in ("/", "\\", "~") or re.match(r"[A-Za-z]:", path):
+        raise ToolError(f"{said} is not relative: paths start at the root, such as 'docs/notes.md'; '.' is the root")
+    if "\\" in path:
+        raise ToolError(f"{said} has a backslash: folders are parted by '/'")
+    found = tuple(part for part in path.split("/") if part not in ("", "."))
+    if len(found) > _DEEP:
+        raise ToolError(f"{said} has more than {_DEEP} folders")
+    for part in found:
+        if part == "..":
+            raise ToolError(f"{said} has '..': name the file from the root, without it")
+        fault = _fault(part, windows)
+        if fault:
+            raise ToolError(f"{said}: {shown(part)} {fault}")
+        if is_hidden(part, hidden):
+            raise ToolError(f"{said}: {shown(part)} is hidden here, and is neither shown nor changed")
+    return found
+
+
+def is_hidden(name: str, hidden: Sequence[str]) -> bool:
+    """Whether a name is hidden, in whatever case it is written, and as a system may read it."""
+    plain = unicodedata.normalize("NFKC", name).casefold().rstrip(" .")
+    return plain.startswith(OWN) or any(fnmatchcase(plain, pattern.casefold()) for pattern in hidden)
+
+
+def shown(path: str) -> str:
+    """A path as it stands in a message: short, and with nothing that a terminal would act on."""
+    return ascii(path if len(path) <= 200 else path[:200] + "...") if not path.isprintable() else repr(path[:200])
+
+
+def _fault(name: str, windows: bool) -> str:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "is no text that a file could be named"
+    if size > _LONG:
+        return f"is longer than {_LONG} bytes"
+    # Format characters are not seen, and some systems leave them out: '.g\u200dit' is '.git' there.
+    if any(unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") for letter in name):
+        return "has characters that are not seen"
+    if windows and _OF_WINDOWS.search(name):
+        return "means something else to Windows"
+    return ""
