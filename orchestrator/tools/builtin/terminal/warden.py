@@ -74,7 +74,8 @@ def _become(command: list[str], status: int, prctl: Callable[..., object] | None
         for one in (*_IGNORED, signal.SIGPIPE, signal.SIGCHLD):
             signal.signal(one, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.dup2(status, STATUS, inheritable=True)
+        os.dup2(status, STATUS)
+        os.set_inheritable(STATUS, True)  # also where it had that number already
         os.execve(command[0], command, os.environ)
     except BaseException as error:
         os.write(status, f"{command[0]}: {error}\n".encode())
