@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate
-from orchestrator.executor.effect import Effect, plain, said_around
+from orchestrator.executor.effect import Effect, own_tools, plain, said_around
 from orchestrator.executor.unknown import uncertain
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
@@ -34,7 +34,12 @@ def tools_for(context: StepContext) -> Toolbox:
     """
     tools = context.live.given.tools
     names = said_around(context.activation, "tools")
-    return LedgeredToolbox(context, tools if names is None else tools.subset(names))
+    if names is None:
+        return LedgeredToolbox(context, tools)
+    # Where the node, or a subgraph around it, has a tool of its own, that is what the name means.
+    own = own_tools(context.activation)
+    others = tools.subset(name for name in names if name not in own)
+    return LedgeredToolbox(context, (own.get(name) or others.current()[name] for name in names) if own else others)
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------

@@ -172,7 +172,9 @@ async def _tell_holder(host: Host, run_id: str, question: str, given: Answer, by
     """Leave an answer for who drives the run and wait until it is journaled. False: nobody drives it any more."""
     run = await load(host, run_id)
     try:
-        checked = check_answer(run.machine, question, given, digest, host.given.tool_map)
+        checked = check_answer(
+            run.machine, question, given, digest, host.given.tools_for_answers(run.machine.plan.graph)
+        )
     except QuestionUnknown:
         raise stale_or_unknown(run.machine, question, await host.store.read(run_id)) from None
     body: dict[str, object] = {

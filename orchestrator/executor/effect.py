@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectClass, EffectKind
     from orchestrator.kernel.token import Activation
+    from orchestrator.tools.tool import Tool
 
 T = TypeVar("T")
 
@@ -131,6 +132,19 @@ def said_around(activation: Activation, attribute: str) -> Any:
             return found
         at = at.frame.parent
     return None
+
+
+def own_tools(activation: Activation) -> dict[str, Tool]:
+    """The tools that the node, and the subgraph nodes around it, have for themselves; the nearest of each name."""
+    found: dict[str, Tool] = {}
+    at: Activation | None = activation
+    while at is not None:
+        graph = at.frame.plan.graph
+        for one in (() if graph is None else graph.nodes[at.node].toolset) or ():
+            if not isinstance(one, str):
+                found.setdefault(one.name, one)
+        at = at.frame.parent
+    return found
 
 
 def plain(what: str, value: Any) -> Any:

@@ -33,7 +33,9 @@ def answer_run(
     Raises:
         QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit; nothing was changed.
     """
-    checked = check_answer(live.machine, question, answer, digest, live.given.tool_map)
+    checked = check_answer(
+        live.machine, question, answer, digest, live.given.tools_for_answers(live.machine.plan.graph)
+    )
     record = Answered(
         seq=live.machine.head + 1, ts=time.time(), question=question, answer=checked, by=by, message=message
     )

@@ -44,6 +44,14 @@ class Given:
         """The tools by name, as they are now."""
         return self.tools.current()
 
+    def tools_for_answers(self, graph: Graph | None) -> Mapping[str, Tool]:
+        """The tools that arguments in an answer are checked by: those whose names mean the same at every node.
+
+        A call of a tool that is a node's own is checked by the node when the answer has come.
+        """
+        own = frozenset().union(*(names for _, _, names in _nodes(graph))) if graph is not None else frozenset[str]()
+        return {name: tool for name, tool in self.tool_map.items() if name not in own} if own else self.tool_map
+
     def graph(self, name: str, run_id: str, content: str = "") -> Graph:
         """The graph of a name; of several that had this name, the one of this content.
 
@@ -77,14 +85,18 @@ class Given:
             GraphUnknown: names all of them.
         """
         faults: list[str] = []
-        for path, node in _nodes(graph):
+        for path, node, own in _nodes(graph):
             if isinstance(node, UnresolvedNode):
                 faults.append(f"the code of node {path!r} is not loaded: give the graph itself, not its data")
             if node.model is not None and node.model not in self.models:
                 faults.append(str(self.no_model(path, node.model)))
             for tool in node.tools or ():
-                if tool not in self.tool_map:
-                    known = ", ".join(self.tool_map) or "none"
+                if tool in own or tool in self.tool_map:
+                    continue
+                known = ", ".join(self.tool_map) or "none"
+                if ":" in tool:
+                    faults.append(f"the code of tool {tool!r} of node {path!r} is not loaded: give the graph itself")
+                else:
                     faults.append(
                         f"node {path!r} uses tool {tool!r}, and tools= has {known}: add it, Executor(tools=[...])"
                     )
@@ -107,8 +119,12 @@ def _limits_cost(graph: Graph, limits: Limits | None) -> bool:
     return any(_limits_cost(one, None) for one in inner if one is not None)
 
 
-def _nodes(graph: Graph, path: str = "") -> Iterator[tuple[str, Node]]:
+def _nodes(
+    graph: Graph, path: str = "", around: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, Node, frozenset[str]]]:
+    """Every node, its path, and the names of tools that it, or a subgraph node around it, has for itself."""
     for name, node in graph.nodes.items():
-        yield f"{path}{name}", node
+        own = around | {one.name for one in node.toolset or () if not isinstance(one, str)}
+        yield f"{path}{name}", node, own
         if node.subgraph is not None:
-            yield from _nodes(node.subgraph, f"{path}{name}/")
+            yield from _nodes(node.subgraph, f"{path}{name}/", own)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.token import Activation
     from orchestrator.models.base import Model
+    from orchestrator.tools.leases import Holder
     from orchestrator.tools.result import ToolResult
     from orchestrator.tools.toolbox import Toolbox
 
@@ -102,6 +103,11 @@ class StepContext(Context[Any]):
     @property
     def deps(self) -> Any:
         return self.live.given.deps
+
+    @property
+    def holder(self) -> Holder:
+        """The run, as who holds instances of the pools of tools."""
+        return self.live.holdings.of(self.live.run_id)
 
     @property
     def ledger(self) -> Ledger:
@@ -185,7 +191,7 @@ class StepContext(Context[Any]):
             raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices are texts")
         choices = [storable(choice) for choice in choices]
         schema = None if schema is None else plain("the schema of an answer", dict(schema))
-        tool = self.live.given.tool_map.get(str(shown_with["tool"])) if "tool" in shown_with else None
+        tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
         # In the node's own task the order of questions says which is which, whatever the prompts are by now. Tasks
         # that it starts run in any order, so that only what is asked tells their questions apart.
         beside = () if at_home() else (digest([kind, prompt, shown_with, choices, schema]),)

@@ -16,7 +16,7 @@ from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
 from orchestrator.graph.codec import explain
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode
-from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data
+from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data, tools_data
 from orchestrator.graph.refs import find
 from orchestrator.graph.refs import resolve as resolve_ref
 from orchestrator.graph.state import StateSchema
@@ -193,6 +193,12 @@ def _state_form(graph: Graph) -> Any:
 
 
 def _node_form(name: str, node: Node) -> Any:
+    for tool in tools_data(node) or ():
+        if tool.startswith((":", "__main__:")):
+            raise NotSerialisable(
+                f"node {name!r} has a tool of its own that no file can name ({tool.rpartition(':')[2]}): move its "
+                "function to the top of a module, or give the tool to the executor and the node its name"
+            )
     if isinstance(node, FunctionNode):
         return _function_form(name, node)
     data = dict(node_data(node))
@@ -230,4 +236,6 @@ def _function_form(name: str, node: FunctionNode) -> Any:
     if node.outcomes != plain.outcomes:
         form["outcomes"] = list(node.outcomes)
     dumped = node.model_dump(mode="json", include=set(changed))
+    if node.tools is not None:
+        dumped["tools"] = tools_data(node)
     return {**form, **{key: dumped[key] for key in changed}}

@@ -20,16 +20,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationInfo, field_serializer, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PositiveFloat,
+    PrivateAttr,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.topology import Join
+from orchestrator.graph.verbs import tools_of_a_node
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
+    from orchestrator.tools.tool import Tool
 
 Effect: TypeAlias = Literal["pure", "idempotent", "irreversible"]
 ITEM = "$item"
@@ -78,7 +90,35 @@ class Node(BaseModel):
     model: str | None = None
     """Name of one of the executor's models; None: its default one."""
     tools: tuple[str, ...] | None = None
-    """Names of the only tools that the node gets; None: all."""
+    """Names of the only tools that the node gets; None: all. It may be given tools, functions and toolboxes, too:
+    those are its own, and no other node can call them."""
+
+    _own_tools: dict[str, Any] = PrivateAttr(default_factory=dict)
+    """Name -> what it was given as, and the tool."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _take_tools(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        things = data.get("tools") if isinstance(data, dict) else None
+        if things is None or isinstance(things, str) or _all_texts(things):
+            return handler(data)
+        try:
+            found = tools_of_a_node(things)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+        node = handler({**data, "tools": tuple(found)})
+        node._own_tools = {name: given for name, given in found.items() if given is not None}
+        return node
+
+    @property
+    def toolset(self) -> tuple[str | Tool, ...] | None:
+        """The only tools that the node gets: its own ones, and the names of others; None: all."""
+        return None if self.tools is None else tuple(self._own_tools.get(name, (None, name))[1] for name in self.tools)
+
+    @property
+    def tools_as_given(self) -> tuple[object, ...] | None:
+        """The same as it was given: names, functions and tools."""
+        return None if self.tools is None else tuple(self._own_tools.get(name, (name, None))[0] for name in self.tools)
 
     def __init_subclass__(cls, kind: str | None = None, outcomes: tuple[str, ...] | None = None, **kw: Any) -> None:
         super().__init_subclass__(**kw)
@@ -128,6 +168,8 @@ class Node(BaseModel):
             pydantic.ValidationError: a change does not fit.
         """
         kept = {name: getattr(self, name) for name in self.model_fields_set}
+        if self._own_tools:
+            kept["tools"] = self.tools_as_given
         return type(self)(**{**kept, **changes})
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -174,6 +216,10 @@ class Node(BaseModel):
     @field_serializer("reads", "writes")
     def _sort_names(self, names: frozenset[str] | None) -> list[str] | None:
         return None if names is None else sorted(names)
+
+
+def _all_texts(things: object) -> bool:
+    return isinstance(things, list | tuple | set | frozenset) and all(isinstance(one, str) for one in things)
 
 
 def _shipped(cls: type[Node]) -> bool:

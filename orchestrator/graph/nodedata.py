@@ -16,7 +16,7 @@ from orchestrator.graph.codec import explain
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.outcome import DONE
-from orchestrator.graph.refs import ref_of
+from orchestrator.graph.refs import find, ref_of
 from orchestrator.graph.refs import resolve as resolve_ref
 from orchestrator.jsontypes import JsonObject
 
@@ -50,8 +50,42 @@ def node_data(node: Node) -> JsonObject:
         raise NotSerialisable(f"node of kind {node.kind!r} cannot be written as data: {error}") from None
     for name in (*type(node).model_fields,):
         if name in fields:
-            data[name] = fields[name]
+            data[name] = tools_data(node) if name == "tools" else fields[name]
     return data
+
+
+def tools_data(node: Node) -> list[str] | None:
+    """The tools that a node gets, as text: names, and `module:attr` for those that are its own.
+
+    One of its own that no reference leads to (a closure, a renamed tool) is its name behind a colon.
+    """
+    if node.tools is None or node.tools_as_given is None:
+        return None
+    given = zip(node.tools, node.tools_as_given, strict=True)
+    return [one if isinstance(one, str) else _tool_ref(one) or f":{name}" for name, one in given]
+
+
+def _tool_ref(given: object) -> str | None:
+    """`module:attr` of a tool or function that just this leads to."""
+    ref = ref_of(getattr(given, "function", given))
+    return ref if ref is not None and find(ref) is given else None
+
+
+def _resolved(data: JsonObject) -> Any:
+    """The tools of a node's data, references followed.
+
+    Raises:
+        GraphUnknown: one leads nowhere, or there was none to write.
+    """
+    names = data.get("tools")
+    if not isinstance(names, list | tuple):
+        return names
+    found: list[object] = []
+    for name in names:
+        if isinstance(name, str) and name.startswith(":"):
+            raise GraphUnknown(f"tool {name[1:]!r} has no reference: it was a closure, or changed where it was given")
+        found.append(resolve_ref(name) if isinstance(name, str) and ":" in name else name)
+    return found
 
 
 def node_from_data(data: JsonObject, *, resolve: bool = False, strict: bool = False) -> Node:
@@ -78,6 +112,8 @@ def node_from_data(data: JsonObject, *, resolve: bool = False, strict: bool = Fa
 def _of_kind(cls: type[Node], data: JsonObject, resolve: bool, strict: bool) -> Node:
     about = {"kind", "class", "outcomes"} - set(cls.model_fields)
     fields: dict[str, Any] = {key: value for key, value in data.items() if key not in about}
+    if resolve and "tools" in fields:
+        fields["tools"] = _resolved(data)
     graph = fields.get("graph")
     if "graph" in cls.model_fields:
         from orchestrator.graph.graph import Graph
@@ -109,6 +145,8 @@ def _function(data: JsonObject, ref: object) -> Node:
     if not callable(found):
         raise GraphError(f"{ref!r} is {found!r}, which is no function")
     options: dict[str, Any] = {key: data[key] for key in _COMMON if key in data}
+    if "tools" in options:
+        options["tools"] = _resolved(data)
     outcomes = data.get("outcomes")
     declared = None if outcomes is None else tuple(str(name) for name in cast(list[object], outcomes))
     try:

@@ -1,7 +1,7 @@
-"""What a graph can do: run, be drawn, be a tool.
+"""What a graph can do: run, be drawn, be a tool; and tools that a node has for itself.
 
-These verbs live above `graph` (in `executor` and `render`), and `graph` knows nothing of them. They are on the
-graph because that is where people look for them. This module is the one upward reference, and follows it only
+These verbs live above `graph` (in `executor`, `render` and `tools`), and `graph` knows nothing of them. They are on
+the graph because that is where people look for them. This module is the one upward reference, and follows it only
 when a verb is used.
 """
 
@@ -17,7 +17,33 @@ if TYPE_CHECKING:
     from orchestrator.executor.graph_tool import GraphTool
     from orchestrator.graph.graph import Graph
     from orchestrator.models import Model
-    from orchestrator.tools import ToolsLike
+    from orchestrator.tools import Tool, ToolsLike
+
+
+def tools_of_a_node(things: Any) -> dict[str, tuple[object, Tool] | None]:
+    """What a node was given as `tools=`, by name: what each of its own tools was given as, and the tool.
+
+    Raises:
+        ValueError: two have one name.
+        TypeError: something can be no tool, or comes from a server, to which a node cannot connect.
+    """
+    from orchestrator.tools import Toolbox
+
+    found: dict[str, tuple[object, Tool] | None] = {}
+    several = isinstance(things, list | tuple | set | frozenset)
+    for thing in things if several else (things,):
+        if isinstance(thing, str):
+            if found.setdefault(thing, None) is not None:
+                raise ValueError(f"two tools are named {thing!r}: one is the node's own, so leave out the name")
+            continue
+        box = thing if isinstance(thing, Toolbox) else Toolbox(thing)
+        if box.connections:
+            raise TypeError("tools of a server cannot be a node's own: give them to the executor, and the node names")
+        for tool in box:
+            if tool.name in found:
+                raise ValueError(f"two tools are named {tool.name!r}: rename one with tool(it, name=...)")
+            found[tool.name] = (tool if thing is box else thing, tool)
+    return found
 
 
 class Verbs:

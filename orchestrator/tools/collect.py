@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
+from pydantic import BaseModel
+
 from orchestrator.tools.refs import tools_from_ref
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
@@ -30,7 +32,7 @@ def toolbox_of(things: ToolsLike) -> Toolbox:
 def _flat(thing: Any) -> Iterator[Tool | Callable[..., Any] | Toolbox]:
     if isinstance(thing, str):
         yield tools_from_ref(thing)
-    elif isinstance(thing, Iterable) and not isinstance(thing, Tool | Toolbox):
+    elif isinstance(thing, Iterable) and not isinstance(thing, Tool | Toolbox | BaseModel):
         for one in thing:
             yield from _flat(one)
     else:

@@ -28,6 +28,7 @@ class Register(Protocol):
 
     def __call__(self, function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
         """Register it and give the tool."""
+        ...
 
 
 class Registry:
