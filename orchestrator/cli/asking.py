@@ -30,21 +30,50 @@ def askable(questions: Iterable[Question]) -> list[Question]:
     return [question for question in questions if question.kind in ASKABLE]
 
 
-async def ask(question: Question) -> Answer:
-    """Show a question with all that it is about, and read the answer.
+class Asker:
+    """Puts questions to the person, and remembers how they changed the arguments of a call that is not approved yet."""
 
-    Of an approval, anything but `y` or `yes` is no.
+    def __init__(self) -> None:
+        self._changed: dict[str, dict[str, object]] = {}
 
-    Raises:
-        NoAnswer: the input ended.
-    """
-    from orchestrator.kernel.question import Approve, Deny
+    async def ask(self, question: Question) -> Answer:
+        """Show a question with all that it is about, and read the answer.
 
-    warn(question_text(question))
-    if question.kind != "approval":
+        Of an approval, `y` or `yes` is yes, `e` changes a call's arguments first, and anything else is no; what stands
+        behind `n` is the reason.
+
+        Raises:
+            NoAnswer: the input ended.
+        """
+        warn(question_text(question))
+        if question.kind == "approval":
+            return await self._approval(question)
         return value_of(question, await _line("> "))
-    said = await _line("Approve? [y/n] ")
-    return Approve() if said.strip().lower() in ("y", "yes") else Deny()
+
+    async def _approval(self, question: Question) -> Answer:
+        from orchestrator.cli.editing import edited
+        from orchestrator.kernel.question import Approve
+
+        args = question.payload.get("args")
+        call = isinstance(args, dict) and "tool" in question.payload
+        while True:
+            said = (await _line("Approve? [y/n/e] " if call else "Approve? [y/n] ")).strip()
+            if said.lower() in ("y", "yes"):
+                return Approve(args=self._changed.get(question.id))
+            if not call or said.lower() not in ("e", "edit"):
+                return denial_of(said)
+            assert isinstance(args, dict)
+            found = await edited(self._changed.get(question.id, args), _line)
+            if found is not None:
+                self._changed[question.id] = found
+
+
+def denial_of(said: str) -> Answer:
+    """What a person typed instead of a yes: `n` or `no`, and behind it the reason."""
+    from orchestrator.kernel.question import Deny
+
+    word, _, reason = said.partition(" ")
+    return Deny(reason=reason.strip() if word.lower().rstrip(",:") in ("n", "no") else "")
 
 
 def value_of(question: Question, text: str) -> Answer:

@@ -45,6 +45,7 @@ class Drive:
         self._executor, self._run_id, self._sink = executor, run_id, sink
         self._seen = seen
         self._left = False
+        self._asker = asking.Asker()
 
     async def go(self, first: Callable[[], Awaitable[Run]], again: Callable[[], Awaitable[Run]]) -> Run:
         """Await `first`, then, as long as the person at the terminal answers, `again`."""
@@ -85,7 +86,7 @@ class Drive:
         for question in asking.askable(run.waiting):
             while True:
                 try:
-                    answer = await asking.ask(question)
+                    answer = await self._asker.ask(question)
                     await self._executor.answer(
                         self._run_id, question.id, answer, by=user_name(), digest=question.digest, resume=False
                     )

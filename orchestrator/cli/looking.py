@@ -195,24 +195,29 @@ def events(
 ) -> int:
     """Print the events of a run.
 
-    They are lines of JSON, the last one its result; on a terminal, and without --json, lines of text.
+    They are lines of JSON, the last one its result; on a terminal, and without --json, lines of text, or with
+    --follow a tree that is drawn anew as the run goes on.
 
     Example: orchestrator events 3f2a9c1d --json
     """
     import sys
 
     from orchestrator.cli.output import out, out_line
-    from orchestrator.cli.progress import JsonLines, Plain
+    from orchestrator.cli.progress import JsonLines, Plain, Tree
     from orchestrator.cli.reading import one_run
     from orchestrator.cli.report import document
     from orchestrator.cli.storage import store_url
 
     as_text = sys.stdout.isatty() and not json
-    sink: Sink = Plain(out) if as_text else JsonLines()
+    sink: Sink = JsonLines() if not as_text else Tree(out, sys.stdout) if follow else Plain(out)
 
     async def look(executor: Executor) -> Run:
-        async for event in executor.events(run, after=after, follow=follow):
-            sink.show(event)
+        await sink.meet(executor, run, after)
+        try:
+            async for event in executor.events(run, after=after, follow=follow):
+                sink.show(event)
+        finally:
+            sink.hold()
         return await executor.load(run)
 
     found = one_run(store_url(store), run, look)

@@ -13,7 +13,7 @@ from tests.cli.shell import Done, Shell
 
 COMMANDS = (
     "run", "resume", "recover", "pause", "cancel", "answer", "approve", "deny",
-    "runs", "show", "events", "check", "render", "graphs", "tools",
+    "runs", "show", "events", "watch", "check", "render", "graphs", "tools",
 )  # fmt: skip
 
 ALL = """

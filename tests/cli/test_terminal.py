@@ -11,11 +11,11 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 def test_each_question_is_asked_with_all_that_it_is_about(shell: Shell) -> None:
     with shell.terminal("run", "tool_user", "What is 20+(2*4)?", env={"NO_COLOR": "1"}) as terminal:
-        asked = terminal.wait_for("Approve? [y/n] ")
+        asked = terminal.wait_for("Approve? [y/n/e] ")
         assert "Call multiply?" in asked
         assert 'args  {"a": 2, "b": 4}' in asked
         terminal.type("y\r")
-        assert 'args  {"a": 20, "b": 8}' in terminal.wait_for("Approve? [y/n] ")
+        assert 'args  {"a": 20, "b": 8}' in terminal.wait_for("Approve? [y/n/e] ")
         terminal.type("YES\r")
         assert terminal.end() == 0
     assert terminal.shown.rstrip().endswith("28")
@@ -24,7 +24,7 @@ def test_each_question_is_asked_with_all_that_it_is_about(shell: Shell) -> None:
 
 def test_anything_but_yes_is_no(shell: Shell) -> None:
     with shell.terminal("run", "tool_user", "What is 1+1?", env={"TERM": "dumb"}) as terminal:
-        terminal.wait_for("Approve? [y/n] ")
+        terminal.wait_for("Approve? [y/n/e] ")
         terminal.type("yeah\r")
         assert terminal.end() == 1
     assert "UserDenied" in terminal.shown
@@ -51,7 +51,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again(shell: Shell) -> None:
 
 def test_no_text_commands_the_terminal(shell: Shell) -> None:
     with shell.terminal("run", "trial:writer", "x", "--tools", "trial") as terminal:
-        terminal.wait_for("Approve? [y/n] ")
+        terminal.wait_for("Approve? [y/n/e] ")
         terminal.type("y\r")
         assert terminal.end() == 0
     for sign in ("\x1b]0;", "\x1b[31m", "\u202e", "\x9b", "\x07"):

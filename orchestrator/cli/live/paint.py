@@ -35,6 +35,8 @@ class Line:
     parts: tuple[Part, ...]
     going_on: bool = False
     """Whether it is about something that is not over, or that stands around it."""
+    tail: bool = False
+    """Whether its end is what counts, where it is too long."""
 
     @property
     def text(self) -> str:
@@ -44,6 +46,28 @@ class Line:
     def inside(self) -> Line:
         """The same, one step further in."""
         return replace(self, parts=(("│ ", "dim"), *self.parts))
+
+    def fitted(self, width: int) -> Line:
+        """The same in at most so many columns of a terminal."""
+        from rich.cells import cell_len, set_cell_size
+
+        over = cell_len(self.text) - width
+        if over <= 0:
+            return self
+        if self.tail:
+            (*before, (text, style), last) = self.parts
+            room = max(0, cell_len(text) - over - 1)
+            while cell_len(text) > room:
+                text = text[1:]
+            return replace(self, parts=(*before, (f"…{text}", style), last))
+        kept: list[Part] = []
+        room = max(1, width - 1)
+        for text, style in self.parts:
+            kept.append((text if cell_len(text) <= room else set_cell_size(text, room), style))
+            room -= cell_len(kept[-1][0])
+            if room <= 0:
+                break
+        return replace(self, parts=(*kept, ("…", "dim")))
 
 
 def left_behind(model: Model, step: Step, standing: Standing, now: float) -> list[Line]:
@@ -65,10 +89,9 @@ def _fitted(lines: list[Line], most: int) -> list[Line]:
     """As many lines as there is room for: first those about what goes on, then the last of the others."""
     if len(lines) <= most:
         return lines
-    at = sorted(
-        range(len(lines)), key=lambda number: (not lines[number].going_on, 0 if lines[number].going_on else -number)
-    )
-    kept = sorted(at[: most - 1])
+    now = [number for number, line in enumerate(lines) if line.going_on]
+    then = [number for number, line in enumerate(lines) if not line.going_on]
+    kept = sorted([*now, *reversed(then)][: most - 1])
     return [*(lines[number] for number in kept), _note(f"… {len(lines) - len(kept)} lines more")]
 
 
@@ -192,7 +215,7 @@ def _calls(step: Step, now: float, whole: bool) -> Iterator[Line]:
     for one in shown:
         yield _call(one, now, step.over)
     if step.text:
-        yield Line((("“", "dim"), (brief.tail(step.text, 240), ""), ("”", "dim")), going_on=True)
+        yield Line((("“", "dim"), (brief.tail(step.text, 240), ""), ("”", "dim")), going_on=True, tail=True)
 
 
 def _call(one: Call, now: float, over: bool) -> Line:

@@ -43,6 +43,7 @@ class Screen:
         self._live: Live | None = None
         self._lock = threading.RLock()
         self._looked = 0.0
+        self._held = True
 
     def past(self, event: Event) -> None:
         """An event that happened before: nothing that was over by then is shown."""
@@ -57,6 +58,7 @@ class Screen:
 
     def show(self, event: Event) -> None:
         """One event, in order."""
+        self._held = False
         with self._lock:
             self._model.apply(event)
         if event.seq is not None and time.monotonic() - self._looked > _SETTLE:
@@ -69,6 +71,9 @@ class Screen:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+        if self._held:
+            return
+        self._held = True
         self._settle()
         model = self._model
         if model.machine.root is not None:
@@ -130,8 +135,7 @@ class Screen:
     def _text(self, line: paint.Line) -> Text:
         from rich.text import Text
 
-        made = Text(no_wrap=True, overflow="ellipsis", end="")
-        for text, style in line.parts:
+        made = Text()
+        for text, style in line.fitted(max(10, self._console.width - 1)).parts:
             made.append(text.translate(paint.ASCII) if self._ascii else text, style)
-        made.truncate(max(10, self._console.width - 1), overflow="ellipsis")
         return made

@@ -1,0 +1,142 @@
+"""Watching a run that others may drive: its events as they come, its questions when nothing else goes on in it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.cli import asking
+from orchestrator.cli.output import out, warn
+from orchestrator.cli.progress import JsonLines, Sink, Tree
+from orchestrator.errors import InvalidAnswer, StaleAnswer
+from orchestrator.executor.ownership import is_held
+from orchestrator.kernel.records import FINAL
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Event, Executor, Run
+    from orchestrator.kernel.question import Answer, Question
+
+_QUIET = 0.5
+"""Seconds without an event after which it is looked whether the run waits, or was left."""
+
+
+class Watch:
+    """One run that is looked at.
+
+    Args:
+        by: who answers what is asked here.
+        asks: whether anything is asked here.
+    """
+
+    def __init__(self, run_id: str, by: str, *, json: bool, asks: bool) -> None:
+        self.asks, self.seen = asks, 0
+        self._run_id, self._by = run_id, by
+        self._sink: Sink = JsonLines() if json else Tree(out, sys.stdout)
+        self._asker = asking.Asker()
+        self._left = ""
+        """Said already of how the run stands still."""
+
+    async def until_it_ends_or_can_go_on(self, executor: Executor) -> Run:
+        """Show what happens until the run is over, or was answered here and is driven by nobody."""
+        await self._sink.meet(executor, self._run_id, self.seen)
+        events = executor.events(self._run_id, after=self.seen, follow=True)
+        try:
+            while True:
+                event: Event | None = None
+                with anyio.move_on_after(_QUIET):
+                    event = await anext(events, None)
+                    if event is None:
+                        break
+                if event is not None:
+                    self.seen = event.seq or self.seen
+                    self._sink.show(event)
+                elif await self._stands_still(executor):
+                    break
+        finally:
+            self._sink.hold()
+        return await executor.load(self._run_id)
+
+    async def _stands_still(self, executor: Executor) -> bool:
+        """Nothing happens. Whether that is because the run was answered here, and nobody goes on with it."""
+        info = await executor.store.info(self._run_id)
+        if info.status in FINAL or info.head > self.seen:
+            return False  # what is left of its events is there already
+        if info.status == "running" and is_held(await executor.store.lease(self._run_id)):
+            return False
+        run = await executor.load(self._run_id)
+        if run.status == "paused":
+            questions = asking.askable(run.waiting) if self.asks else []
+            if questions:
+                return await self._ask(executor, questions)
+        self._say(run)
+        return False
+
+    def _say(self, run: Run) -> None:
+        from orchestrator.cli import report
+
+        said = f"{run.status} {run.seq}"
+        if said != self._left and run.status in ("paused", "interrupted"):
+            self._left = said
+            self._sink.hold()
+            report.tell_status(run, report.GoOn())
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, executor: Executor, questions: list[Question]) -> bool:
+        """Put the questions; whether any was answered, and nobody else goes on with the run."""
+        self._sink.hold()
+        answered = False
+        for question in questions:
+            while True:
+                try:
+                    answer = await self._answer_to(executor, question)
+                    if answer is None:
+                        warn("\nit was answered meanwhile")
+                        break
+                    await executor.answer(
+                        self._run_id, question.id, answer, by=self._by, digest=question.digest, resume=False
+                    )
+                except InvalidAnswer as error:
+                    warn(f"error: {error}")
+                    continue
+                except StaleAnswer as error:
+                    warn(f"error: {error}")  # somebody else was faster
+                except asking.NoAnswer:
+                    self.asks = False  # from here on the person only looks
+                    return answered
+                else:
+                    answered = True
+                break
+        return answered and not is_held(await executor.store.lease(self._run_id))
+
+    async def _answer_to(self, executor: Executor, question: Question) -> Answer | None:
+        """The person's answer; None if the question was closed meanwhile.
+
+        Raises:
+            NoAnswer: the person closed the input.
+        """
+        given: list[Answer] = []
+        left = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._until_closed, executor, question, tasks.cancel_scope)
+            try:
+                given.append(await self._asker.ask(question))
+            except asking.NoAnswer:
+                left = True
+            tasks.cancel_scope.cancel()
+        if left:
+            raise asking.NoAnswer
+        return given[0] if given else None
+
+    async def _until_closed(self, executor: Executor, question: Question, scope: anyio.CancelScope) -> None:
+        """Call off the asking as soon as the run waits for this no more."""
+        head = 0
+        while not scope.cancel_called:
+            found = (await executor.store.info(self._run_id)).head
+            if found != head:
+                head = found
+                if all(one.id != question.id for one in (await executor.load(self._run_id)).waiting):
+                    scope.cancel()
+            await anyio.sleep(_QUIET)

@@ -1,0 +1,92 @@
+"""The command that looks at a run while it goes on, and asks what it waits for: watch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, CONFLICT, INTERRUPTED, UsageError
+from orchestrator.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from orchestrator.cli.watcher import Watch
+    from orchestrator.executor import Run
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(guarded(watch))
+
+
+def watch(
+    run: options.Run,
+    no_ask: Annotated[bool, typer.Option("--no-ask", help="Only look: ask nothing of what the run waits for.")] = False,
+    by: options.By = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Watch a run until it ends, whoever drives it.
+
+    On a terminal it is a tree that is drawn anew as the run goes on. What the run waits for is asked there, and if
+    nobody else drives it, it goes on here. Elsewhere it is lines of text; with --json, of JSON, as of events --follow.
+
+    Example: orchestrator watch 3f2a9c1d
+    """
+    from orchestrator.cli import words
+    from orchestrator.cli.environment import on_terminal, user_name
+    from orchestrator.cli.output import out, out_line
+    from orchestrator.cli.reading import one_run
+    from orchestrator.cli.redaction import redacted
+    from orchestrator.cli.report import GoOn, document, tell_status
+    from orchestrator.cli.storage import store_url
+    from orchestrator.cli.watcher import Watch
+    from orchestrator.kernel.records import FINAL
+
+    url = store_url(store)
+    asks = on_terminal() and not no_ask and not json
+    watching = Watch(run, by if by is not None else user_name(), json=json, asks=asks)
+    found = one_run(url, run, watching.until_it_ends_or_can_go_on)
+    while found.status not in FINAL:
+        if found.status == "interrupted" and watching.asks:
+            code = _go_on(found, url, store, watching)
+            if code is not None:
+                return code
+        found = one_run(url, run, watching.until_it_ends_or_can_go_on)
+    if json:
+        out_line(document(found, output=False))
+        return COMPLETED
+    if found.status in ("completed", "exhausted"):
+        out(str(redacted(words.plain(found.output))))
+    tell_status(found, GoOn(store))
+    return COMPLETED
+
+
+def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None:
+    """Drive an answered run here; the exit code, or None if it is driven elsewhere, or cannot be driven here."""
+    from functools import partial
+
+    from orchestrator.cli.driver import Drive, Manner, drive
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.output import warn
+    from orchestrator.cli.taking import take
+    from orchestrator.errors import GraphUnknown, RunConflict
+    from orchestrator.executor import Executor
+
+    try:
+        taken = take(run.run_id, store, Given(), json=False, seen=run)
+    except (UsageError, GraphUnknown) as error:
+        warn(f"the answer is recorded, and whoever has the run's code can go on with it: {error}")
+        watching.asks = False
+        return None
+
+    async def begin(executor: Executor, manner: Manner) -> Run:
+        again = partial(executor.resume, run.run_id)
+        return await Drive(executor, run.run_id, manner.sink(), seen=watching.seen).go(again, again)
+
+    try:
+        code = drive(url, taken.code, run.run_id, begin, taken.manner)
+    except RunConflict:  # somebody else was quicker
+        return None
+    return code if code in (INTERRUPTED, CONFLICT) else COMPLETED
