@@ -31,17 +31,18 @@ def alive(word: str) -> list[str]:
 
 def wait_for(word: str, count: int) -> None:
     """Wait until at least so many are there."""
-    _until(lambda: len(alive(word)) >= count, f"{count} processes with {word}")
+    until(lambda: len(alive(word)) >= count, f"{count} processes with {word}")
 
 
 def wait_until_gone(word: str) -> None:
     """Wait until none is left."""
-    _until(lambda: not alive(word), f"no process with {word}: {alive(word)}")
+    until(lambda: not alive(word), f"no process with {word}: {alive(word)}")
 
 
-def _until(true: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
+def until(true: Callable[[], bool], what: str) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
         if true():
             return
         time.sleep(0.02)

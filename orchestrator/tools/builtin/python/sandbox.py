@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -77,7 +78,7 @@ class Sandbox:
                         "max_recursion_depth": limits.depth,
                         "max_total_sleep_secs": limits.seconds,
                     },
-                    os_policy={"sleep_system_max": limits.seconds},
+                    os_policy={"sleep_system_max": math.inf},
                 )
             )
             self._pid = self._session.worker_pid
