@@ -6,6 +6,7 @@
     │   ├── ArrowSyntaxError      a statement of the arrow text cannot be read
     │   ├── GraphUnknown          code of a graph, tool or model is needed and was not given
     │   ├── GraphChanged          a run sits on structure that is no longer there
+    │   │   └── ToolsChanged      tools that a run may still call are missing or take other arguments
     │   └── NotSerialisable       a part of a graph has no data form
     ├── RunError                  a run cannot do what was asked
     │   ├── RunUnknown
@@ -97,6 +98,10 @@ class GraphUnknown(GraphError):
 
 class GraphChanged(GraphError):
     """Raised when the structure on or ahead of a run's live tokens is not what it was started with."""
+
+
+class ToolsChanged(GraphChanged):
+    """Raised when tools that a run was started with, and may still call, are missing or take other arguments."""
 
 
 class NotSerialisable(GraphError):
@@ -209,6 +214,10 @@ class ToolError(OrchestratorError):
     def __init__(self, message: str) -> None:
         self.message = message
         super().__init__(message)
+
+
+class PoolTimeout(ToolError):
+    """Raised when no instance of a pool was released in time: the call did not begin."""
 
 
 class ToolUnavailable(ToolError):

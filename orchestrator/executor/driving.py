@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from orchestrator.executor.events import Watcher
+    from orchestrator.executor.holding import Holdings
     from orchestrator.executor.journal import Journal
     from orchestrator.executor.ownership import Hold
     from orchestrator.executor.resolve import Given
@@ -55,14 +56,19 @@ LAST_FLUSH = 10.0
 class LiveRun:
     """One run that this process holds the lease of."""
 
-    def __init__(self, given: Given, machine: Machine, journal: Journal, hold: Hold, *, kept: int = 0) -> None:
+    def __init__(
+        self, given: Given, machine: Machine, journal: Journal, hold: Hold, holdings: Holdings, *, kept: int = 0
+    ) -> None:
         self.given, self.machine, self.journal, self.hold = given, machine, journal, hold
+        self.holdings = holdings
         self.run_id: str = machine.run_id
         self.watchers: set[Watcher] = set()
         self.seen: set[int] = set()
         """Inbox messages that were handled; they are in the inbox until their records are stored."""
         self.changes: tuple[str, ...] | None = None
-        """How its graph's content changed since it was last driven; None: it did not."""
+        """How its graph's content, or its tools, changed since it was last driven; None: they did not."""
+        self.tools: dict[str, str] | None = None
+        """Its tools as they are now, if they changed."""
         self.fault: BaseException | None = None
         """Why the drive was given up."""
         self.closing = False
@@ -169,13 +175,16 @@ class LiveRun:
             GraphUnknown: the executor lacks code, a model or a tool that the run needs.
             ReplayMismatch: changed code would leave an irreversible effect behind.
         """
+        pauses = False
         try:
             await self._drive(look)
+            pauses = self.fault is None and self.machine.status == "paused"
         except BaseExceptionGroup as group:
             raise found_in(group, (KeyboardInterrupt, SystemExit)) or alone(group) from None
         finally:
             self.closing = True
             with anyio.CancelScope(shield=True):
+                await (self.holdings.rest if pauses else self.holdings.release)(self.run_id)
                 await self.let_go()
         if self.fault is not None:
             raise self.fault

@@ -119,6 +119,8 @@ class Executor:
                 tasks.cancel_scope.cancel()
                 await tasks.__aexit__(None, None, None)
         finally:
+            with anyio.CancelScope(shield=True):
+                await self._host.holdings.close()
             try:
                 await self._host.given.tools.__aexit__(kind, error, None)
             finally:
@@ -251,7 +253,7 @@ class Executor:
 
         Args:
             approve: a new policy for questions about tools, see `start`.
-            accept_changes: go on although the graph's content changed and the executor is `strict`.
+            accept_changes: go on although tools changed, or the graph's content did and the executor is `strict`.
             wait: seconds to wait for a holder that may be alive.
 
         Raises:
@@ -260,6 +262,7 @@ class Executor:
             RunConflict: somebody else drives it.
             GraphUnknown: its graph was not given, or lacks a model or tool.
             GraphChanged: its graph changed where it still has to go.
+            ToolsChanged: tools that it may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
         return await control.resume(self._host, run_id, approve=approve, accept=accept_changes, wait=wait)

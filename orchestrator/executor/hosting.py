@@ -13,8 +13,10 @@ import anyio
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
 from orchestrator.executor import ownership
 from orchestrator.executor.driving import LAST_FLUSH, LiveRun
+from orchestrator.executor.holding import Holdings
 from orchestrator.executor.inbox import POLL, handle, look
 from orchestrator.executor.journal import Journal
+from orchestrator.executor.offered import compare_offered, last_offered, offered
 from orchestrator.executor.run import Run
 from orchestrator.executor.snapshots import Near, Snapshots
 from orchestrator.executor.versions import content_changes, graph_to_go_on_in
@@ -51,6 +53,7 @@ class Host:
         """Why runs that nobody awaits were given up."""
         self.dozing: dict[str, set[Seen]] = {}
         """Who follows runs that nobody drives here."""
+        self.holdings = Holdings()
         self.tasks: TaskGroup | None = None
         self.fatal: SystemExit | None = None
         """What a run that nobody awaits wants the process to end with."""
@@ -135,6 +138,7 @@ class Host:
             labels=dict(labels),
             approve=approve,
             refs=dict(refs),
+            tools=offered(graph, self.given.tools),
             holder=str(self.owner),
         )
         machine = Machine(Plan.of(graph))
@@ -159,6 +163,7 @@ class Host:
 
         Raises:
             RunUnknown, RunEnded, GraphUnknown, GraphChanged
+            ToolsChanged: tools that it may still call are missing, or take other arguments.
             RunConflict: somebody else holds it.
         """
         info = await self.store.info(run_id)
@@ -177,11 +182,18 @@ class Host:
             machine = near.machine
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
+            before = last_offered(records)
+            lines = compare_offered(
+                machine, graph, before, self.given.tools, strict=self.strict and not accept, accept=accept
+            )
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
         live = self._add(self._live(machine, hold, near.kept))
         live.changes = changes
+        if lines:
+            live.changes = (*(changes or ()), *lines)
+            live.tools = offered(graph, self.given.tools)
         return live
 
     async def borrow(self, run_id: str) -> LiveRun:
@@ -233,7 +245,7 @@ class Host:
 
     def _live(self, machine: Machine, hold: ownership.Hold, kept: int = 0) -> LiveRun:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
-        return LiveRun(self.given, machine, journal, hold, kept=kept)
+        return LiveRun(self.given, machine, journal, hold, self.holdings, kept=kept)
 
     async def stored_graph(self, info: RunInfo) -> Graph:
         """The graph of a run as it was stored, without code; with code if the executor has just this one."""
@@ -308,11 +320,12 @@ class Host:
                     holder=str(self.owner),
                     content=graph.content if live.changes is not None and graph is not None else None,
                     changes=live.changes or (),
+                    tools=live.tools,
                     approve=approve if changed else None,
                     unpause=unpause,
                 )
             )
-            live.changes = None
+            live.changes = live.tools = None
 
     async def drive(self, live: LiveRun) -> Run:
         """Drive a run in the calling task until it ends or pauses.
@@ -339,6 +352,8 @@ class Host:
         live.closing = True
         if self.live.get(live.run_id) is live:
             del self.live[live.run_id]
+        if live.machine.ended is not None:
+            await self.holdings.release(live.run_id)
         await live.let_go()
 
     async def drive_alone(self, live: LiveRun) -> None:

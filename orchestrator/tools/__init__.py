@@ -3,6 +3,7 @@
 from orchestrator.tools.collect import ToolLike, ToolsLike, toolbox_of
 from orchestrator.tools.content import Blob
 from orchestrator.tools.function import tool
+from orchestrator.tools.pool import Pool, PoolStatistics
 from orchestrator.tools.refs import tools_from_ref
 from orchestrator.tools.registry import Registry
 from orchestrator.tools.result import Effect, Risk, ToolFailure, ToolResult, risk_at_most
@@ -14,6 +15,8 @@ __all__ = [
     "Blob",
     "Effect",
     "IdempotencyKey",
+    "Pool",
+    "PoolStatistics",
     "Registry",
     "Risk",
     "Tool",

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, overload
 
 from orchestrator.graph.limits import Retry
+from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
 from orchestrator.tools.tool import Tool, checked
@@ -46,7 +47,7 @@ class FunctionTool(Tool):
         for attribute, value in given.items():
             setattr(self, attribute, value)
         checked(self.name, self.risk, self.effect, self.timeout)
-        self._wants_ = wants_of(self.function, self.name, bound=self._method)
+        self._wants_ = wants_of(self.function, self.name, bound=self._method, pooled=self.pool is not None)
 
     def __get__(self, instance: object | None, owner: type | None = None) -> FunctionTool:
         """As an attribute of a class: the tool, bound to the instance that it is taken from."""
@@ -104,6 +105,7 @@ def tool(
     ends: bool | None = None,
     group: str | None = None,
     reconcile: Reconcile | None = None,
+    pool: Pool[Any] | None = None,
 ) -> _Decorator: ...
 def tool(
     function: Callable[..., Any] | Tool | None = None,
@@ -118,6 +120,7 @@ def tool(
     ends: bool | None = None,
     group: str | None = None,
     reconcile: Reconcile | None = None,
+    pool: Pool[Any] | None = None,
 ) -> Tool | _Decorator:
     """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
 
@@ -132,6 +135,7 @@ def tool(
         group: the group that it belongs to.
         reconcile: told the key of a call whose end a crash left unknown, finds out whether it happened: what it
             returned, or None if it did not happen.
+        pool: gives each call the instance of its run, or of the `id` that it is called with, as `env`.
 
     Given a tool it makes a copy with these changes: `tool(add, name="plus")`.
 
@@ -142,7 +146,7 @@ def tool(
         key: value
         for key, value in {
             "name": name, "description": description, "risk": risk, "effect": effect, "timeout": timeout,
-            "retry": retry, "ends": ends, "group": group, "reconcile": reconcile,
+            "retry": retry, "ends": ends, "group": group, "reconcile": reconcile, "pool": pool,
         }.items()
         if value is not None
     }  # fmt: skip

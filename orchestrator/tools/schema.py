@@ -42,6 +42,8 @@ class Wants:
     """Whether it takes any further keyword (`**kwargs`)."""
     positional: tuple[str, ...] = ()
     """Those that can be given by position only."""
+    env: tuple[str, ...] = ()
+    """Those that get the instance of the tool's pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +58,22 @@ class Spec:
     """Of parameters whose default is written as `Field(default=...)`."""
 
 
-def wants_of(function: Callable[..., object], name: str, *, bound: bool) -> Wants:
-    """Sort a function's parameters. `bound`: leave out the first, which is its `self`.
+def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled: bool = False) -> Wants:
+    """Sort a function's parameters.
+
+    Args:
+        bound: leave out the first, which is its `self`.
+        pooled: the tool has a pool: the parameter `env` gets an instance of it.
 
     Raises:
-        TypeError: it takes `*args`, which has no name that a model could use.
+        TypeError: it takes `*args`, which has no name that a model could use; or it has a pool and no `env`, or an
+            `id`, which says whose instance a call uses.
     """
     parameters = list(inspect.signature(function).parameters.values())
     given: list[inspect.Parameter] = []
     key: list[str] = []
     ctx: list[str] = []
+    env: list[str] = []
     is_open = False
     for parameter in parameters[1:] if bound else parameters:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -79,10 +87,17 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool) -> Want
             key.append(parameter.name)
         elif parameter.name == "ctx" or is_context(parameter.annotation):
             ctx.append(parameter.name)
+        elif pooled and parameter.name == "env":
+            env.append(parameter.name)
         else:
             given.append(parameter)
+    if pooled and not env:
+        raise TypeError(f"tool {name!r} has a pool, and takes nothing of it: give it a parameter env")
+    if pooled and any(parameter.name == "id" for parameter in given):
+        raise TypeError(f"tool {name!r} has a pool: id= says whose instance a call uses, so rename its parameter id")
     only = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
-    return Wants(tuple(given), tuple(key), tuple(ctx), is_open, tuple(only[1:] if bound and only else only))
+    positional = tuple(only[1:] if bound and only else only)
+    return Wants(tuple(given), tuple(key), tuple(ctx), is_open, positional, tuple(env))
 
 
 def _is_key(annotation: Any) -> bool:

@@ -14,18 +14,21 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import anyio
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from orchestrator.errors import AgentError, SecretInState, ToolError, message_of
 from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
+from orchestrator.graph.signatures import is_async
 from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.tools.leases import Lease, in_thread
+from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.running import collected, run_function
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
@@ -95,6 +98,9 @@ class Tool:
     """Whether a call of it says that the agent has finished."""
     group: str | None = None
     """The group that it belongs to."""
+    pool: Pool[Any] | None = None
+    """Where its parameter `env`, which is no part of the schema, comes from. A call in a run gets the run's own
+    instance; any other that of the `id` it is called with, `await it(..., id="a")`, or one for this call alone."""
 
     passes: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that are no result of a call, and are raised to who makes it."""
@@ -139,7 +145,7 @@ class Tool:
     @property
     def _wants(self) -> Wants:
         if self._wants_ is None:
-            self._wants_ = wants_of(self._function(), self.name, bound=False)
+            self._wants_ = wants_of(self._function(), self.name, bound=False, pooled=self.pool is not None)
         return self._wants_
 
     @property
@@ -260,7 +266,9 @@ class Tool:
         Raises:
             TimeoutError: the call took longer than the tool's `timeout`.
         """
-        return result_of(await self._call(args, key, ctx))
+        told: dict[str, JsonValue] = {}
+        result = result_of(await self._call(args, key, ctx, told=told))
+        return result.model_copy(update={"metadata": {**told, **result.metadata}}) if told else result
 
     async def invoke(self, args: Mapping[str, object], *, key: str | None = None, ctx: object = None) -> ToolResult:
         """As `perform`, but whatever goes wrong in the tool is a `ToolFailure`."""
@@ -280,14 +288,21 @@ class Tool:
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the tool like a function: arguments are validated, its value is returned and its errors are raised.
 
+        One with a pool takes `id=`, whose instance it is to use.
+
         Raises:
             AgentError: the arguments do not fit.
         """
         wants = self._wants
+        whose = kwargs.pop("id", None) if self.pool is not None else None
         given = self._by_name(args, kwargs)
         key = next((given.pop(name) for name in wants.key if name in given), None)
         ctx = next((given.pop(name) for name in wants.ctx if name in given), None)
-        return await self._call(self.validate(given), key, ctx)
+        return await self._call(self.validate(given), key, ctx, whose)
+
+    async def release(self, *, id: Hashable) -> bool:  # noqa: A002  the name of the contract
+        """Give up the instance that an id holds in the tool's pool. False: it holds none."""
+        return self.pool is not None and await self.pool.release(id)
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         names = [parameter.name for parameter in self._wants.given]
@@ -301,13 +316,36 @@ class Tool:
             raise AgentError(f"tool {self.name!r}: {twice[0]!r} is given twice, by position and by name")
         return {**given, **kwargs}
 
-    async def _call(self, args: Mapping[str, object], key: str | None, ctx: object) -> object:
-        call = self._bind(args, key, ctx)
+    async def _call(
+        self,
+        args: Mapping[str, object],
+        key: str | None,
+        ctx: object,
+        whose: Hashable = None,
+        told: dict[str, JsonValue] | None = None,
+    ) -> object:
+        if self.pool is None:
+            return await self._in_time(self._bind(args, key, ctx), key, ctx)
+        holder = getattr(ctx, "holder", None) if whose is None else whose
+        async with self.pool.lease(holder) as lease:
+            if told is not None:
+                told |= lease.told()
+            bound: Callable[..., Any] = self._bind(args, key, ctx)
+            call: Callable[[], Any] = partial(bound, env=lease.value)
+            if not is_async(call):
+                call = in_thread(lease, call)
+            return await self._in_time(call, key, ctx, lease)
+
+    async def _in_time(
+        self, call: Callable[[], Any], key: str | None, ctx: object, lease: Lease[Any] | None = None
+    ) -> object:
         if self.timeout is None:
             return await self._run(call, key, ctx)
         with anyio.move_on_after(self.timeout) as scope:
             return await self._run(call, key, ctx)
         assert scope.cancelled_caught
+        if lease is not None:
+            lease.broken = True
         raise TimeoutError(f"tool {self.name!r} took longer than {self.timeout:g} s")
 
     async def _run(self, call: Callable[[], Any], key: str | None, ctx: object) -> object:

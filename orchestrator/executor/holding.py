@@ -1,0 +1,52 @@
+"""What runs hold of the pools of their tools, and when they give it up.
+
+    the run ends, fails, is cancelled or interrupted    released
+    it pauses                                           kept, until another one waits for an instance
+    the executor is closed                              all released, and instances that nobody holds closed
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.tools.leases import Holder
+
+if TYPE_CHECKING:
+    from orchestrator.tools.pool import Pool
+
+
+class Holdings:
+    """What the runs of one executor hold."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, Holder] = {}
+        self._pools: dict[Pool[Any], None] = {}
+
+    def of(self, run_id: str) -> Holder:
+        """The run as who holds instances. It works now."""
+        holder = self._holders.get(run_id)
+        if holder is None:
+            holder = self._holders[run_id] = Holder(run_id)
+        holder.rests = False
+        return holder
+
+    async def rest(self, run_id: str) -> None:
+        """The run pauses."""
+        holder = self._holders.get(run_id)
+        if holder is not None:
+            await holder.rest()
+
+    async def release(self, run_id: str) -> None:
+        """The run is over, or somebody else may go on with it."""
+        holder = self._holders.pop(run_id, None)
+        if holder is not None:
+            self._pools.update(holder.pools)
+            await holder.release()
+
+    async def close(self) -> None:
+        """The executor is closed."""
+        for run_id in list(self._holders):
+            await self.release(run_id)
+        for pool in self._pools:
+            await pool.aclose()
+        self._pools.clear()

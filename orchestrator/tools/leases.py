@@ -1,0 +1,111 @@
+"""Who holds instances of pools, and for how long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import anyio
+from pydantic import JsonValue
+
+from orchestrator.tools.instances import Instance
+
+if TYPE_CHECKING:
+    from orchestrator.tools.pool import Pool
+
+T = TypeVar("T")
+
+
+class Holder:
+    """Somebody who holds instances of pools for as long as it lasts, such as a run. It is the id."""
+
+    __slots__ = ("name", "pools", "rests")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pools: dict[Pool[Any], None] = {}
+        self.rests = False
+        """Whether it keeps its instances only until somebody else wants one."""
+
+    def __repr__(self) -> str:
+        return f"Holder({self.name!r})"
+
+    async def rest(self) -> None:
+        """It may need its instances again, and does not now."""
+        self.rests = True
+        for pool in self.pools:
+            await pool.reclaim()
+
+    async def release(self) -> None:
+        """It is over."""
+        for pool in list(self.pools):
+            await pool.release(self)
+        self.pools.clear()
+
+
+class Lease(Generic[T]):
+    """The hold of one id on one instance."""
+
+    __slots__ = ("broken", "inside", "instance", "key", "lock", "new", "users", "waited")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.instance: Instance[T] | None = None
+        self.lock = anyio.Lock()
+        self.users = 0
+        """Calls that use it or wait for their turn."""
+        self.broken = False
+        """Whether a call was stopped in the middle, so that nobody knows what state the instance is in."""
+        self.new = False
+        """Whether the call that uses it is the first one."""
+        self.waited = 0.0
+        """Seconds that this call waited for the instance."""
+        self.inside: _Thread | None = None
+        """The thread that uses it."""
+
+    def told(self) -> dict[str, JsonValue]:
+        """What the result of a call says of its instance."""
+        found: dict[str, JsonValue] = {"new_instance": True} if self.new else {}
+        return found | ({"waited": round(self.waited, 3)} if self.waited >= 0.001 else {})
+
+    @property
+    def value(self) -> T:
+        assert self.instance is not None
+        return self.instance.value
+
+
+class _Thread:
+    """A thread that works with an instance. Nobody can stop it: who is cancelled leaves the instance to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._over = False
+        self._then: Callable[[], None] | None = None
+
+    def ends(self) -> None:
+        with self._lock:
+            self._over = True
+        if self._then is not None:
+            self._then()
+
+    def leave(self, then: Callable[[], None]) -> bool:
+        """Have `then` called in the thread when it is done. False: it is done already."""
+        with self._lock:
+            if self._over:
+                return False
+            self._then = then
+            return True
+
+
+def in_thread(lease: Lease[Any], call: Callable[[], Any]) -> Callable[[], Any]:
+    """A sync function that works with the lease's instance, so that the pool knows when it is done."""
+    inside = lease.inside = _Thread()
+
+    def run() -> Any:
+        try:
+            return call()
+        finally:
+            inside.ends()
+
+    return run

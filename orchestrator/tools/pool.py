@@ -1,0 +1,347 @@
+"""Instances of something that keeps a state between calls: a shell, an interpreter, a browser.
+
+A pool has at most `size` of them. Each id has one of its own, from its first call until it is released. Calls of one
+id take turns; a new id waits until an instance is there, first come first served.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from orchestrator.errors import PoolTimeout
+from orchestrator.tools.instances import Factory, Instance, whole
+from orchestrator.tools.leases import Holder, Lease
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """What a pool does now, and what it did so far."""
+
+    size: int
+    """How many instances there may be."""
+    held: int
+    """Instances that ids hold, those included that are just being made, reset or closed."""
+    free: int
+    """Instances that were reset and wait for the next id."""
+    waiting: int
+    """Calls that wait for an instance."""
+    made: int
+    """Instances that were made so far."""
+    closed: int
+    """Those of them that were closed again."""
+    waited: float
+    """Seconds that calls waited for an instance, all together."""
+    longest_wait: float
+    """Seconds that the longest wait took."""
+
+
+class _Waiter:
+    __slots__ = ("event", "granted")
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.granted = False
+
+
+class Pool(Generic[T]):
+    """At most `size` instances, one per id. `@tool(pool=Pool(Env, 16))` has them given to a tool, as `env`.
+
+    A pool is used in one event loop at a time. Instances are made when they are needed.
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        size: int = 1,
+        *,
+        reset: Callable[[T], Awaitable[object] | object] | None = None,
+        check: Callable[[T], Awaitable[bool] | bool] | None = None,
+        acquire_timeout: float | None = None,
+    ) -> None:
+        """
+        Args:
+            factory: gives an instance: a class or function, sync (then it runs in a thread) or async. What it gives
+                can be a context manager, sync or async: it is entered, and left when the instance is closed. Else
+                `aclose` or `close` is called, if it has one.
+            size: how many instances there may be at the same time.
+            reset: makes an instance as new again when it is released, so that another id can have it. Without it,
+                or if it raises, the instance is closed and the next id gets a new one.
+            check: whether an instance still works; asked before each call but the first. One that does not is
+                closed, and the call gets a new one.
+            acquire_timeout: seconds that a new id waits for an instance; None: until there is one.
+
+        Raises:
+            ValueError: the size or the time is not positive.
+        """
+        if size < 1:
+            raise ValueError(f"size={size}: a pool has at least one instance")
+        if acquire_timeout is not None and acquire_timeout <= 0:
+            raise ValueError(f"acquire_timeout={acquire_timeout}: say a positive number of seconds, or None")
+        self.size = size
+        self.acquire_timeout = acquire_timeout
+        self._factory, self._reset, self._check = factory, reset, check
+        self._name = str(getattr(factory, "__name__", type(factory).__name__))
+        self._loop: anyio.lowlevel.EventLoopToken | None = None
+        self._held: dict[Hashable, Lease[T]] = {}
+        self._free: list[Instance[T]] = []
+        self._taken = 0
+        self._waiting: deque[_Waiter] = deque()
+        self._made = self._closed = 0
+        self._waited = self._longest = 0.0
+
+    def __repr__(self) -> str:
+        return f"Pool({self._name}, {self.size})"
+
+    def statistics(self) -> PoolStatistics:
+        """What it does now, and what it did so far."""
+        return PoolStatistics(
+            size=self.size,
+            held=self._taken,
+            free=len(self._free),
+            waiting=len(self._waiting),
+            made=self._made,
+            closed=self._closed,
+            waited=self._waited,
+            longest_wait=self._longest,
+        )
+
+    # -- using -----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def use(self, id: Hashable = None) -> AsyncIterator[T]:  # noqa: A002  the name of the contract
+        """The instance of an id, for one call. It stays the id's until `release`.
+
+        A call that is cancelled in here closes the instance: nobody knows what state it is in.
+
+        Args:
+            id: whose it is. None: nobody's; it is released at the end of the block.
+
+        Raises:
+            PoolTimeout: nobody released one in time.
+        """
+        async with self.lease(id) as lease:
+            yield lease.value
+
+    @asynccontextmanager
+    async def lease(self, key: Hashable = None) -> AsyncIterator[Lease[T]]:
+        """As `use`, for who says what became of the call."""
+        own = object() if key is None else key
+        async with self._turn(own) as lease:
+            await self._equip(lease)
+            try:
+                yield lease
+            except Exception:
+                raise
+            except BaseException:
+                lease.broken = True
+                raise
+            finally:
+                lease.new, lease.waited = False, 0.0
+                if lease.broken or key is None:
+                    await self._put_back(lease)
+
+    async def release(self, id: Hashable) -> bool:  # noqa: A002  the name of the contract
+        """Give up what an id holds, when the calls of it that came before are done. False: it holds nothing."""
+        if id not in self._held:
+            return False
+        async with self._turn(id) as lease:
+            found = lease.instance is not None
+            await self._put_back(lease)
+            return found
+
+    async def aclose(self) -> None:
+        """Close all instances that nobody holds. The pool can be used on."""
+        while self._free:
+            await self._discard(self._free.pop())
+
+    async def __aenter__(self) -> Pool[T]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Release all ids, and close all instances."""
+        for key in list(self._held):
+            await self.release(key)
+        await self.aclose()
+
+    async def reclaim(self) -> None:
+        """Take back what resting holders hold, as far as somebody waits."""
+        for lease in list(self._held.values()):
+            if not self._waiting:
+                return
+            key = lease.key
+            if isinstance(key, Holder) and key.rests and not lease.users and lease.instance is not None:
+                async with self._turn(key):
+                    if key.rests:
+                        await self._put_back(lease)
+
+    # -- turns -----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _turn(self, key: Hashable) -> AsyncIterator[Lease[T]]:
+        self._settle_in()
+        lease = self._held.get(key)
+        if lease is None:
+            lease = self._held[key] = Lease(key)
+            if isinstance(key, Holder):
+                key.pools[self] = None
+        lease.users += 1
+        try:
+            async with lease.lock:
+                yield lease
+        finally:
+            lease.users -= 1
+            if not lease.users and lease.instance is None and self._held.get(key) is lease:
+                del self._held[key]
+
+    def _settle_in(self) -> None:
+        """The pool is used in this event loop.
+
+        Raises:
+            RuntimeError: it is in use in another one.
+        """
+        here = anyio.lowlevel.current_token()
+        if self._loop is None or self._loop == here:
+            self._loop = here
+            return
+        if (self._held or self._taken) and _goes_on(self._loop):
+            raise RuntimeError(f"{self!r} is in use in another event loop: give each loop a pool of its own")
+        # That loop is over, and what belonged to it can only be closed if that takes no loop.
+        for instance in (*self._free, *(lease.instance for lease in self._held.values() if lease.instance)):
+            instance.close_here()
+            self._closed += 1
+        self._free.clear()
+        self._held.clear()
+        self._waiting.clear()
+        self._taken, self._loop = 0, here
+
+    # -- instances -------------------------------------------------------------------------------------------------
+
+    async def _equip(self, lease: Lease[T]) -> None:
+        """See that a lease has an instance that works."""
+        if lease.instance is not None and await self._works(lease.instance):
+            return
+        if lease.instance is not None:
+            gone, lease.instance = lease.instance, None
+            try:
+                await self._discard(gone)
+            except BaseException:
+                self._give()
+                raise
+        else:
+            lease.waited = await self._permission()
+        try:
+            lease.instance = await self._instance()
+            lease.new = True
+        except BaseException:
+            self._give()
+            raise
+
+    async def _permission(self) -> float:
+        """Wait until there may be one more; the seconds that it took."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        if self._taken < self.size and not self._waiting:
+            self._taken += 1
+            return 0.0
+        waiter = _Waiter()
+        self._waiting.append(waiter)
+        began = anyio.current_time()
+        try:
+            await self.reclaim()
+            with anyio.move_on_after(self.acquire_timeout):
+                await waiter.event.wait()
+        except BaseException:
+            if waiter.granted:
+                self._give()
+            raise
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(waiter)
+            waited = anyio.current_time() - began
+            self._waited += waited
+            self._longest = max(self._longest, waited)
+        if not waiter.granted:
+            all_ = "the only instance is" if self.size == 1 else f"all {self.size} instances are"
+            raise PoolTimeout(
+                f"{self!r}: {all_} taken, and none was released within {self.acquire_timeout:g} s: "
+                "release one, make the pool larger, or wait longer (acquire_timeout=)"
+            )
+        return waited
+
+    def _give(self) -> None:
+        """There may be one more: let the first who waits have it."""
+        if self._waiting:
+            waiter = self._waiting.popleft()
+            waiter.granted = True
+            waiter.event.set()
+        else:
+            self._taken -= 1
+
+    async def _instance(self) -> Instance[T]:
+        while self._free:
+            found = self._free.pop()
+            if await self._works(found):
+                return found
+            await self._discard(found)
+        made: Instance[T] = await Instance.made(self._factory)
+        self._made += 1
+        return made
+
+    async def _works(self, instance: Instance[T]) -> bool:
+        if self._check is None:
+            return True
+        try:
+            return bool(await whole(partial(self._check, instance.value), abandon=True))
+        except Exception:
+            return False
+
+    async def _discard(self, instance: Instance[T]) -> None:
+        self._closed += 1
+        await instance.close()
+
+    async def _put_back(self, lease: Lease[T]) -> None:
+        instance, lease.instance = lease.instance, None
+        broken, lease.broken = lease.broken, False
+        if instance is None:
+            return
+        if broken and lease.inside is not None and lease.inside.leave(partial(self._ends_in_thread, instance)):
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                if not broken and self._reset is not None and await instance.renewed(self._reset):
+                    self._free.append(instance)
+                else:
+                    await self._discard(instance)
+        finally:
+            self._give()
+
+    def _ends_in_thread(self, instance: Instance[T]) -> None:
+        """A thread that was left behind is done with an instance; this runs in it."""
+        instance.close_here()
+        self._closed += 1
+        loop: Any = None if self._loop is None else self._loop.native_token
+        soon = getattr(loop, "call_soon_threadsafe", None) or getattr(loop, "run_sync_soon", None)
+        with suppress(RuntimeError):  # the loop is over, and nobody waits any more
+            if soon is not None:
+                soon(self._give)
+
+
+def _goes_on(loop: anyio.lowlevel.EventLoopToken) -> bool:
+    """Whether an event loop is not over yet."""
+    native: Any = loop.native_token
+    if hasattr(native, "is_closed"):
+        return not native.is_closed()
+    try:
+        native.run_sync_soon(lambda: None)
+    except RuntimeError:
+        return False
+    return True
