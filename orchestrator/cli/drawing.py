@@ -25,6 +25,8 @@ SUFFIXES = {
     ".mmd": "mermaid",
     ".mermaid": "mermaid",
     ".txt": "text",
+    ".html": "html",
+    ".htm": "html",
     ".yaml": "yaml",
     ".yml": "yaml",
 }
@@ -86,6 +88,10 @@ def _indented(text: str) -> str:
 
 def render(
     what: Annotated[str, typer.Argument(metavar="GRAPH|RUN", help="A graph, or the id of a run.", show_default=False)],
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN2", help="A second run, to compare with in one html page.", show_default=False),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead of stdout.")
     ] = None,
@@ -95,12 +101,14 @@ def render(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="svg, png, dot, mermaid, text or yaml. Default: by the file's suffix, else text.",
+            help="svg, png, dot, mermaid, text, html or yaml. Default: by the file's suffix, else text.",
         ),
     ] = None,
     store: options.Store = None,
 ) -> int:
     """Draw a graph, or a run over its graph.
+
+    html is one file that works offline: the picture, a replay of the run, its steps, states, prompts and calls.
 
     A run needs no code, only its store. A name that is both a run's and a module's is the run; a shipped graph's
     name, and anything with a colon or a file's suffix, is a graph.
@@ -111,8 +119,14 @@ def render(
     from orchestrator.cli.output import out, warn
 
     form = _format(format, output)
+    if other is not None and form != "html":
+        raise UsageError("two runs go into a page only: give --format html, or -o FILE.html")
     try:
-        made = drawings.render(_subject(what, at, store), form)
+        if other is None:
+            made = drawings.render(_subject(what, at, store), form)
+        else:
+            one, two = (_a_run(name, at, store) for name in (what, other))
+            made = one.to_html(two)
     except drawings.RenderError as error:
         raise UsageError(str(error)) from None
     if output is not None:
@@ -123,6 +137,13 @@ def render(
     else:
         out(made.rstrip("\n"), exact=True)
     return COMPLETED
+
+
+def _a_run(name: str, at: int | None, store: str | None) -> Run:
+    from orchestrator.cli.reading import load
+    from orchestrator.cli.storage import store_url
+
+    return load(store_url(store), name, at)
 
 
 def _bytes(made: bytes) -> int:

@@ -152,6 +152,12 @@ class Run:
 
         return to_mermaid(self.definition, self if at is None else self.at(at))
 
+    def to_html(self, other: Run | None = None) -> str:
+        """A page of the run that needs nothing else: replay, steps, states, prompts, calls. With `other` of both."""
+        from orchestrator.render import to_html
+
+        return to_html(self.definition, self, other)
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """For notebooks."""
         return {"image/svg+xml": self.to_svg(), "text/plain": repr(self)}

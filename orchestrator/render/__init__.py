@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.render.build import draw
     from orchestrator.render.dot import to_dot
     from orchestrator.render.drawing import Drawing
+    from orchestrator.render.html import to_html
     from orchestrator.render.mermaid import to_mermaid
     from orchestrator.render.overlaid import HasOverlay, RunLike
     from orchestrator.render.png import to_png
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from orchestrator.render.words import lines, plain, told
     from orchestrator.render.yaml_ import to_yaml
 
-Format: TypeAlias = Literal["svg", "png", "dot", "mermaid", "text", "yaml"]
-FORMATS: tuple[Format, ...] = ("svg", "png", "dot", "mermaid", "text", "yaml")
+Format: TypeAlias = Literal["svg", "png", "dot", "mermaid", "text", "html", "yaml"]
+FORMATS: tuple[Format, ...] = ("svg", "png", "dot", "mermaid", "text", "html", "yaml")
 
 __all__ = [
     "FORMATS",
@@ -46,6 +47,7 @@ __all__ = [
     "render",
     "stylesheet",
     "to_dot",
+    "to_html",
     "to_mermaid",
     "to_png",
     "to_svg",
@@ -66,6 +68,7 @@ _HOMES = {
     "redact": ".redacting",
     "stylesheet": "style",
     "to_dot": "dot",
+    "to_html": "html",
     "to_mermaid": "mermaid",
     "to_png": "png",
     "to_svg": "svg",

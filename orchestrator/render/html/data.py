@@ -1,0 +1,253 @@
+"""A run as the one JSON document that a page is made from. Whatever strangers said in it is blanked and bounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.jsontypes import digest
+from orchestrator.kernel.plan import Plan
+from orchestrator.redacting import redact, redacted
+from orchestrator.render.html.states import StepState, states
+from orchestrator.render.replay import Replay, mark_json, replay
+from orchestrator.render.timeline import Asking, Call, Row, Timeline, timeline
+from orchestrator.render.why import Telling
+from orchestrator.render.words import told
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run import Run
+    from orchestrator.graph.limits import Usage
+    from orchestrator.kernel.records import Record
+
+LONGEST = 50_000
+"""Characters of one text that a page keeps."""
+_EXACT = 2**53
+"""Above it numbers lose digits in a browser."""
+
+
+def run_data(run: Run) -> tuple[dict[str, Any], Replay]:
+    """What a page shows of a run, and its pictures. Reads the run's records, and blocks meanwhile."""
+    records = run.records()
+    plan = Plan.of(run.definition)
+    rows = timeline(plan, records)
+    replayed = replay(run.definition, records)
+    return _Writer(run, records, rows, replayed).data(plan), replayed
+
+
+class _Writer:
+    def __init__(self, run: Run, records: Sequence[Record], rows: Timeline, replayed: Replay) -> None:
+        self.run, self.records, self.rows, self.replayed = run, records, rows, replayed
+        self.telling = Telling(rows)
+        self.messages: dict[str, object] = {}
+        """Digest -> message: each is told once, as in the journal."""
+        self.offers: dict[str, object] = {}
+        """Digest -> tools that a model was offered."""
+        self.kinds: dict[str, str] = {}
+        """Key of a call's record -> its name, for calls inside calls."""
+
+    def data(self, plan: Plan) -> dict[str, Any]:
+        run, rows = self.run, self.rows
+        kept = states(plan, self.records)
+        numbers = {row.activation: row.number for row in rows.rows}
+        parts = {(mark.path, mark.name): mark.id for mark in self.replayed.drawing.by_key.values()}
+        kinds = {mark.id: mark.kind for mark in self.replayed.drawing.by_key.values()}
+        steps = [self._step(row, kept.steps.get(row.activation), numbers, parts) for row in rows.rows]
+        types = list(dict.fromkeys(record.type for record in self.records))
+        return {
+            "run": told(run.run_id, 200),
+            "graph": told(run.graph, 80),
+            "status": run.status,
+            "why": self.telling.stands(run.status),
+            "head": run.seq,
+            "start": rows.start,
+            "seconds": round(run.seconds, 6),
+            "usage": _usage(run.usage),
+            "labels": clean(dict(run.labels)),
+            "output": clean(run.output),
+            "error": told(str(run.error), 2000) if run.error is not None else None,
+            "waiting": [told(f"{one.kind}: {one.prompt}", 300) for one in run.waiting],
+            "final": clean(run.values),
+            "types": types,
+            "records": [[self._at(one.ts), types.index(one.type)] for one in self.records],
+            "steps": steps,
+            "kinds": kinds,
+            "whole": [clean(state) for state in kept.whole],
+            "messages": self.messages,
+            "offers": self.offers,
+            "idle": self._idle(),
+            "picture": {
+                "start": {part: mark_json(mark) for part, mark in self.replayed.start.items()},
+                "moments": [moment.to_json() for moment in self.replayed.moments],
+            },
+        }
+
+    def _at(self, ts: float) -> int:
+        """A moment as whole milliseconds since the run's start."""
+        return round((ts - self.rows.start) * 1000)
+
+    def _step(
+        self,
+        row: Row,
+        state: StepState | None,
+        numbers: Mapping[str, int],
+        parts: Mapping[tuple[str, str], str],
+    ) -> dict[str, Any]:
+        why = self.telling.why(row)
+        step: dict[str, Any] = {
+            "node": told(row.node, 80),
+            "part": parts.get((row.place, row.node), ""),
+            "began": row.began,
+            "t": [self._at(row.started), None if row.ended is None else self._at(row.ended)],
+            "work": round(row.working(self.rows.end), 6),
+            "status": row.status,
+            "came": why.came,
+        }
+        optional = {
+            "path": told(row.path, 200),
+            "seq": row.seq,
+            "up": row.parent,
+            "depth": row.depth,
+            "outcome": told(row.outcome, 80),
+            "went": why.went,
+            "left": list(why.not_taken),
+            "attempt": row.attempt if row.attempt > 1 else None,
+            "error": told(str(row.error), 2000) if row.error is not None else None,
+            "retries": [[one.attempt, told(str(one.error), 1000)] for one in row.failures],
+            "waits": [[w.why, self._at(w.start), None if w.end is None else self._at(w.end)] for w in row.waits],
+            "asked": [self._asked(one) for one in row.asked],
+            "calls": [self._call(one) for one in row.calls],
+            "usage": _usage(row.usage),
+        }
+        if state is not None:
+            base = numbers.get(state.base) if isinstance(state.base, str) else -1 - state.base
+            optional |= {"base": base, "merged": clean_patch(state.merged), "patch": clean_patch(state.patch)}
+        return step | {
+            name: value for name, value in optional.items() if value or (name in ("up", "base") and value == 0)
+        }
+
+    def _asked(self, one: Asking) -> dict[str, Any]:
+        question = one.question
+        said: dict[str, Any] = {
+            "seq": one.seq,
+            "kind": question.kind,
+            "prompt": clean(question.prompt),
+            "payload": clean(question.payload),
+        }
+        if one.answer is not None:
+            said["answer"] = clean(one.answer.model_dump(mode="json"))
+            said |= {"by": "a rule" if one.policy else told(one.by, 80), "answered": one.answered}
+        return said
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        asked, settled = call.intended, call.settled
+        said: dict[str, Any] = {
+            "kind": asked.kind,
+            "name": told(asked.name, 120),
+            "seq": asked.seq,
+            "effect": asked.effect,
+            "t": [self._at(call.started), None if call.ended is None else self._at(call.ended)],
+        }
+        self.kinds[asked.key] = said["name"]
+        if asked.inside:
+            said["inside"] = self.kinds.get(asked.inside, "a call")
+        request = dict(asked.request)
+        if asked.kind == "model":
+            said["messages"] = [self._message(one) for one in _list(request.pop("messages", ()))]
+            offered = _list(request.pop("tools", ()))
+            if offered:
+                name = digest(offered)[:12]
+                self.offers.setdefault(name, clean(offered))
+                said["offer"] = name
+            said["options"] = clean({key: value for key, value in request.items() if value not in (None, {}, [])})
+        else:
+            said["args"] = clean(request.get("args", request))
+        if settled is not None:
+            said |= {"settled": settled.seq, "ok": settled.ok}
+            if settled.result is not None:
+                said["result"] = clean(settled.result)
+            if settled.error is not None:
+                said["error"] = told(str(settled.error), 2000)
+            if settled.tries != 1:
+                said["tries"] = settled.tries
+            if settled.unknown:
+                said["unknown"] = True
+            if settled.usage is not None:
+                said["usage"] = _usage(settled.usage)
+        return {name: value for name, value in said.items() if value not in ("", [], {}, None)}
+
+    def _message(self, message: object) -> str:
+        if not isinstance(message, Mapping):
+            return ""
+        name = str(message.get("ref") or message.get("digest") or digest(dict(message)))[:12]
+        if "ref" not in message:
+            self.messages[name] = clean({key: value for key, value in message.items() if key != "digest" and value})
+        return name
+
+    def _idle(self) -> list[list[Any]]:
+        """Times in which nothing worked, because everything that was live waited."""
+        edges: list[tuple[float, int]] = []
+        for row in self.rows.rows:
+            if row.graph:
+                continue  # the rows inside say when it works
+            at = row.started
+            end = self.rows.end if row.ended is None else row.ended
+            for wait in sorted(row.waits, key=lambda one: one.start):
+                edges += [(at, 1), (max(at, wait.start), -1)]
+                at = max(at, end if wait.end is None else wait.end)
+            edges += [(at, 1), (max(at, end), -1)]
+        found: list[list[Any]] = []
+        working, since = 0, self.rows.start
+        for at, step in sorted(edges, key=lambda edge: (edge[0], -edge[1])):
+            if not working and step > 0 and at - since > 0.001:
+                found.append([self._at(since), self._at(at)])
+            working += step
+            if not working:
+                since = at
+        if not working and self.rows.end - since > 0.001:
+            found.append([self._at(since), self._at(self.rows.end)])
+        return found
+
+
+def clean(value: object) -> Any:
+    """Plain JSON for a page: secrets blanked, texts bounded, numbers that a browser would change written out."""
+    return _plain(redacted(value, _text))
+
+
+def clean_patch(patch: Mapping[str, list[object]]) -> dict[str, Any]:
+    """The same of a patch: what a field is called counts for what is put into it."""
+    found: dict[str, Any] = {}
+    for name, (kind, value, *rest) in patch.items():
+        said = clean({name: value})
+        found[name] = [kind, said[name], *(clean(one) for one in rest)]
+    return found
+
+
+def _text(text: str) -> str:
+    if text.startswith("data:") and len(text) > 1000:
+        return f"[{told(text[:40].partition(',')[0], 40)}, {len(text):,} characters]"
+    text = redact(text)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST:,} characters more]"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not -_EXACT <= value <= _EXACT:
+        return str(value)
+    return value
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    found = {"calls": usage.calls, "in": usage.input_tokens, "out": usage.output_tokens, "cost": usage.cost}
+    if usage.estimated:
+        found["estimated"] = True
+    return {name: value for name, value in found.items() if value}
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()

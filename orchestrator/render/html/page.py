@@ -1,0 +1,174 @@
+"""From data to the text of the page: the template filled in, the policy, the pictures made ready for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any, cast
+
+from orchestrator.render.backends import RenderError
+from orchestrator.render.overlaid import CLASSES, STATUSES
+from orchestrator.render.style import stylesheet
+from orchestrator.render.svg import to_svg
+from orchestrator.render.words import plain
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run import Run
+    from orchestrator.graph.graph import Graph
+    from orchestrator.render.overlaid import RunLike
+
+_SCRIPTS = ("format.js", "run.js", "picture.js", "list.js", "detail.js", "view.js", "main.js")
+_UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+_LOOK = re.compile(r' style="[^"]*"')
+_ID = re.compile(r' id="([^"]*)"')
+
+
+def page(graph: Graph, run: RunLike | None = None, other: Run | None = None) -> str:
+    """See `orchestrator.render.html.to_html`."""
+    if run is None:
+        return _filled(plain(graph.name, 80), _still(graph), [])
+    for one in (run, other):
+        if one is not None and not hasattr(one, "records"):
+            raise RenderError("html shows a run's journal: give the run itself (executor.load(...)), not its overlay")
+    from orchestrator.render.html.data import run_data
+
+    runs = [cast("Run", one) for one in (run, other) if one is not None]
+    panes, told = [], []
+    for prefix, one in zip("ab", runs, strict=False):
+        data, replayed = run_data(one)
+        svg = to_svg(one.definition, replayed.last)
+        panes.append(_pane(prefix, data, _inside(svg, f"{prefix}-")))
+        told.append(data)
+    if len(told) == 2:
+        panes.insert(0, _comparison(told[0], told[1]))
+    title = " and ".join(f"{data['graph']} {data['run']}" for data in told)
+    return _filled(title, "".join(panes), told)
+
+
+def _filled(title: str, body: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    style, script = f"{stylesheet()}{_text('page.css')}", _script()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return Template(_text("page.html")).substitute(
+        policy=policy,
+        style=style,
+        title=escape(title),
+        count={0: "none", 1: "one"}.get(len(runs), "two"),
+        body=body,
+        data=embedded(runs),
+        script=script,
+    )
+
+
+def embedded(value: object) -> str:
+    """JSON that may stand inside a script element: nothing in it ends that, or is markup."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _still(graph: Graph) -> str:
+    edges = "\n".join(plain(str(edge), 200) for edge in graph.edges)
+    said = plain(graph.description or "", 500)
+    return Template(_text("graph.html")).substitute(
+        name=escape(plain(graph.name, 80)),
+        said=escape(said),
+        svg=_inside(to_svg(graph), "a-"),
+        edges=escape(edges),
+    )
+
+
+def _pane(prefix: str, data: Mapping[str, Any], svg: str) -> str:
+    return Template(_text("run.html")).substitute(
+        p=prefix,
+        graph=escape(data["graph"]),
+        run=escape(data["run"]),
+        status=escape(data["status"]),
+        why=escape(data["why"]),
+        head=data["head"],
+        svg=svg,
+    )
+
+
+def _inside(svg: str, prefix: str) -> str:
+    """A picture as a part of a page: its style is the page's, its ids its own. What it says is escaped, so only ours
+    can look like an attribute."""
+    return _ID.sub(lambda found: f' id="{prefix}{found[1]}"', _LOOK.sub("", _STYLE.sub("", svg, count=1)))
+
+
+def _comparison(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Two runs in a table, and the first step in which they differ."""
+    names = (("graph", "graph"), ("status", "status"), ("steps", "steps"), ("calls", "calls"), ("tokens in", "in"),
+             ("tokens out", "out"), ("cost", "cost"), ("seconds alive", "seconds"), ("output", "output"))  # fmt: skip
+    rows = []
+    for label, key in names:
+        cells = [_cell(data, key) for data in (one, other)]
+        same = "" if cells[0] != cells[1] else ' class="same"'
+        rows.append(
+            f'<tr{same}><th scope="row">{label}</th>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
+        )
+    at = first_difference(one, other)
+    if at is None:
+        said = "Both took the same steps with the same outcomes."
+    else:
+        said = (
+            f"They first differ in step {at + 1}: "
+            + " and ".join(escape(_took(data, at)) for data in (one, other))
+            + "."
+        )
+    link = "" if at is None else f' <a href="#step={at + 1}&amp;b.step={at + 1}">Look at it</a>'
+    return Template(_text("compare.html")).substitute(
+        one=escape(one["run"]), other=escape(other["run"]), rows="".join(rows), said=said, link=link
+    )
+
+
+def _cell(data: Mapping[str, Any], key: str) -> str:
+    if key == "steps":
+        return str(len(data["steps"]))
+    if key == "seconds":
+        return f"{data['seconds']:.2f}"
+    value = data[key] if key in data else data["usage"].get(key, 0)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return plain(text, 300)
+
+
+def _took(data: Mapping[str, Any], at: int) -> str:
+    if at >= len(data["steps"]):
+        return f"{data['run']} had ended"
+    step = data["steps"][at]
+    return f"{data['run']} ran {step['node']}" + (f", which gave {step['outcome']}" if "outcome" in step else "")
+
+
+def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> int | None:
+    """Number of the first step, in the order of branches and not of time, in which two runs differ."""
+    for at in range(max(len(one["steps"]), len(other["steps"]))):
+        if at >= len(one["steps"]) or at >= len(other["steps"]):
+            return at
+        a, b = one["steps"][at], other["steps"][at]
+        if any(a.get(name) != b.get(name) for name in ("path", "node", "outcome", "status")):
+            return at
+    return None
+
+
+@cache
+def _text(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+@cache
+def _script() -> str:
+    text = "\n".join(map(_text, _SCRIPTS)).replace("$MARKS", json.dumps([*CLASSES, *STATUSES]))
+    return f'(() => {{\n"use strict";\n{text}}})();\n'
+
+
+def _hash(text: str) -> str:
+    return b64encode(sha256(text.encode()).digest()).decode()

@@ -1,0 +1,142 @@
+"""The state before and after each step as deltas: what a page needs to show any of them, at the size of the updates.
+
+A step's state before is that after another step (its base), or one of a few whole states; a join's is its base and what
+the merge added. So states form a tree, and a page walks it up from the step that is looked at.
+
+    patch = {field: ["=", value] | ["+", what was added to a list or text] | ["~", {key: value}, [keys gone]]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel import records as r
+from orchestrator.kernel.why import Traced
+
+if TYPE_CHECKING:
+    from orchestrator.graph.state import StateSchema
+    from orchestrator.kernel.frame import Frame
+    from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.version import Version
+
+Patch: TypeAlias = dict[str, list[object]]
+
+
+@dataclass(slots=True)
+class StepState:
+    """How the state before and after a step follows from others."""
+
+    base: str | int
+    """The activation whose state after is this one's before, or the number of a whole state."""
+    merged: Patch = field(default_factory=dict)
+    """What a join added to the base."""
+    patch: Patch = field(default_factory=dict)
+    """What the step changed."""
+
+
+@dataclass(slots=True)
+class States:
+    """All states of a run."""
+
+    whole: list[JsonObject]
+    """States that are told whole: those that the graphs began with."""
+    steps: dict[str, StepState]
+    """Activation -> its state."""
+
+
+def states(plan: Plan, records: Iterable[r.Record]) -> States:
+    """The states of every step that ended, of a run's records from its first one."""
+    reader = _Reader(plan)
+    for record in records:
+        reader.apply(record)
+    for activation in reader.running.values():
+        reader.before(activation)
+    for branch in reader.frames():
+        for token in branch.live.values():
+            reader.before(token)
+    return States(reader.whole, reader.found)
+
+
+class _Reader(Traced):
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.whole: list[JsonObject] = []
+        self.found: dict[str, StepState] = {}
+        self._made: dict[str, str | int] = {}
+        """Key of a version -> the activation, or number of a whole state, that has it as its state."""
+        self._merges: dict[str, tuple[str | int, Patch]] = {}
+
+    def apply(self, record: r.Record) -> object:  # type: ignore[override]  # nobody wants to know what began
+        ended = self.running.get(record.activation) if isinstance(record, r.StepDone) else None
+        if ended is not None and isinstance(record, r.StepDone):
+            self._end(ended, record)
+        return super().apply(record)
+
+    def added(self, frame: Frame, token: Activation) -> None:
+        """See `Traced.added`. A merge is looked at while its parents are known."""
+        super().added(frame, token)
+        version = token.version
+        if version.key in self._made or version.key in self._merges:
+            return
+        base = next((one for one in reversed(version.parents) if one.key in self._made), None)
+        if base is not None:
+            patch = patch_of(frame.plan.schema, base.values, version.values)
+            self._merges[version.key] = self._made[base.key], patch
+        elif version.key:
+            self._made[version.key] = self._whole(frame.plan.schema, version)
+
+    def before(self, activation: Activation) -> StepState:
+        """The state that a step begins with."""
+        known = self.found.get(activation.key)
+        if known is not None:
+            return known
+        version = activation.version
+        if version.key in self._made:
+            step = StepState(self._made[version.key])
+        elif version.key in self._merges:
+            step = StepState(*self._merges[version.key])
+        else:  # put in from outside, as a fork of the run does
+            step = StepState(self._whole(activation.frame.plan.schema, version))
+        self.found[activation.key] = step
+        return step
+
+    def _end(self, activation: Activation, record: r.StepDone) -> None:
+        step = self.before(activation)
+        frame, version = activation.frame, activation.version
+        if record.update or record.reduced:
+            after = frame.stepped(activation, record.update, record.ops, record.reduced)
+            step.patch = patch_of(frame.plan.schema, version.values, after.values)
+            self._made[activation.key] = activation.key
+        else:
+            self._made[version.key] = activation.key
+
+    def _whole(self, schema: StateSchema, version: Version) -> int:
+        self.whole.append(schema.dump(version.values))
+        return len(self.whole) - 1
+
+
+def patch_of(schema: StateSchema, before: Mapping[str, object], after: Mapping[str, object]) -> Patch:
+    """What to do to one state to get the other, as plain JSON. Costs what changed, where values say so themselves."""
+    found: Patch = {}
+    for name, new in after.items():
+        old = before.get(name)
+        if new is old:
+            continue
+        if type(new) is list and type(old) is list and len(new) > len(old) and new[: len(old)] == old:
+            found[name] = ["+", schema.dump({name: new[len(old) :]})[name]]
+        elif type(new) is str and type(old) is str and old and len(new) > len(old) and new.startswith(old):
+            found[name] = ["+", new[len(old) :]]
+        elif type(new) is dict and type(old) is dict and old:
+            changed = {key: value for key, value in new.items() if key not in old or old[key] is not value}
+            gone = [key for key in old if key not in new]
+            if changed or gone:
+                found[name] = ["~", schema.dump({name: changed})[name], [str(key) for key in gone]]
+        else:
+            dumped = schema.dump({name: new})[name]
+            if name not in before or dumped != schema.dump({name: old})[name]:
+                found[name] = ["=", dumped]
+    return found
