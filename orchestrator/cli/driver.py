@@ -159,8 +159,11 @@ def _interrupted(url: str, run_id: str, manner: Manner, *, code: int = exits.INT
 
 
 @asynccontextmanager
-async def opened(url: str, code: Code) -> AsyncIterator[Executor]:
+async def opened(url: str, code: Code, *further: Code) -> AsyncIterator[Executor]:
     """An executor of a run's code. `ORCHESTRATOR_ON_CHANGE=strict` makes it refuse a graph that changed.
+
+    Args:
+        further: code with other graphs, and the same tools and model.
 
     Raises:
         UsageError: `ORCHESTRATOR_ON_CHANGE` is neither `continue` nor `strict`.
@@ -168,9 +171,10 @@ async def opened(url: str, code: Code) -> AsyncIterator[Executor]:
     from orchestrator.executor import Executor
 
     strictness = on_change()
+    graphs = [code.graph, *(one.graph for one in further)]
     try:
         async with Executor(
-            store=url, graphs=[code.graph], model=code.model, tools=code.tools, on_change=strictness
+            store=url, graphs=graphs, model=code.model, tools=code.tools, on_change=strictness
         ) as executor:
             yield executor
     finally:

@@ -1,0 +1,176 @@
+"""The command `serve-mcp`: graphs as tools of other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError
+from orchestrator.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+    from orchestrator.cli.launch import Code, Launch
+    from orchestrator.cli.mcp_server import GraphServer
+    from orchestrator.cli.report import GoOn
+    from orchestrator.executor import Executor
+
+_LOCAL = "127.0.0.1"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(guarded(serve_mcp))
+
+
+def serve_mcp(
+    graphs: Annotated[
+        list[str],
+        typer.Argument(metavar="GRAPH...", help="The graphs, each named as `run` takes it.", show_default=False),
+    ],
+    tools: options.Tools = None,
+    model: options.Model = None,
+    approve: options.Approve = None,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve http://127.0.0.1:PORT/mcp, and not stdin and stdout.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="With --http; 0: any that is free.")
+    ] = 8000,
+    store: options.Store = None,
+) -> int:
+    """Offer graphs as tools of an MCP server.
+
+    A program that speaks the Model Context Protocol starts this command and talks to it over stdin and stdout. Each
+    call of a tool is a run in the store. One that asks for an approval pauses; the answer to the client says so, with
+    the command by which a person goes on. No client can approve anything; --approve says what needs nobody.
+
+    Example: orchestrator serve-mcp react rewoo --model openai:gpt-4o-mini
+    """
+    import importlib.util
+    from functools import partial
+
+    from orchestrator.cli.environment import import_from_here
+    from orchestrator.cli.interrupts import Interrupted, run_async
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.report import GoOn
+    from orchestrator.cli.storage import store_file, store_url
+
+    if importlib.util.find_spec("mcp") is None:
+        raise UsageError("serve-mcp needs a further package: pip install 'graph-orchestrator[mcp]'")
+    risk, url = options.risk(approve), store_url(store)
+    file = store_file(url)
+    if file is None:
+        raise UsageError(f"--store {url}: runs may pause, and go on in another process: name a file")
+    import_from_here()
+    launches = [Given.of(graph, tools, model).new() for graph in graphs]
+    codes = [launch.load() for launch in launches[:1]] + [launch.quiet().load() for launch in launches[1:]]
+    served = {code.graph.name: launch for code, launch in zip(codes, launches, strict=True)}
+    if len(served) < len(codes):
+        raise UsageError(f"two of the graphs have one name: {', '.join(code.graph.name for code in codes)}")
+    url = f"sqlite:///{file}"  # the commands that go on may be given in another directory
+    serve = partial(_http, port) if http else _stdio
+    try:
+        run_async(partial(_serve, url, codes, served, GoOn(url), risk, serve))
+    except Interrupted:
+        return INTERRUPTED
+    return COMPLETED
+
+
+async def _serve(
+    url: str, codes: list[Code], served: Mapping[str, Launch], go_on: GoOn, risk: str | None, serve: Any
+) -> None:
+    from orchestrator.cli import trust
+    from orchestrator.cli.mcp_server import GraphServer
+
+    def refs(run_id: str, graph: str) -> Mapping[str, object]:
+        found = served[graph].refs()
+        seal = trust.seal(run_id, found, url)
+        return {**found, "seal": seal} if seal else found
+
+    def offered(executor: Executor) -> GraphServer:
+        graphs = [code.graph for code in codes]
+        return GraphServer(executor, graphs, go_on=go_on, approve=risk, refs=refs)
+
+    await serve(url, codes, offered)
+
+
+async def _stdio(url: str, codes: list[Code], offered: Any) -> None:
+    """Over stdin and stdout, until the client closes them. Whatever else is printed goes to stderr."""
+    import os
+
+    import anyio
+    from mcp.server.stdio import stdio_server
+
+    from orchestrator.cli.driver import opened
+
+    async with stdio_server() as (read, write):
+        try:
+            async with opened(url, *codes) as executor:
+                server: Server[Any] = offered(executor).server()
+                await server.run(read, write, server.create_initialization_options())
+        except anyio.get_cancelled_exc_class():
+            # A thread sits in a read of stdin that nothing ends. All runs have been checkpointed and given back.
+            os._exit(INTERRUPTED)
+
+
+async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
+    """Over HTTP on this machine. Requests that name another host, or come from a page of one, are refused."""
+    import socket
+
+    import anyio
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from orchestrator.cli.driver import opened
+    from orchestrator.cli.output import warn
+
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((_LOCAL, port))
+        except OSError as error:
+            raise UsageError(f"--port {port}: {error.strerror}; choose another, 0 for any that is free") from None
+        hosts = [f"{name}:{listening.getsockname()[1]}" for name in (_LOCAL, "localhost")]
+        async with opened(url, *codes) as executor:
+            app = (
+                offered(executor)
+                .server()
+                .streamable_http_app(
+                    transport_security=TransportSecuritySettings(
+                        allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
+                    )
+                )
+            )
+            server = _server(app)
+            listening.listen()
+            warn(f"serving http://{hosts[0]}/mcp; Ctrl-C ends it")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_until_cancelled, server)
+                with anyio.CancelScope(shield=True):  # it ends in good order, when it is told to
+                    await server.serve([listening])
+                tasks.cancel_scope.cancel()
+
+
+def _server(app: Any) -> Any:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # the command line has handlers of its own
+
+    return Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, lifespan="on"))
+
+
+async def _until_cancelled(server: Any) -> None:
+    import anyio
+
+    try:
+        await anyio.sleep_forever()
+    finally:
+        server.should_exit = True
