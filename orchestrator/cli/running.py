@@ -119,7 +119,8 @@ def resume(
     accept_changes: Annotated[
         bool,
         typer.Option(
-            "--accept-changes", help="Go on in a graph that changed, where ORCHESTRATOR_ON_CHANGE=strict refuses it."
+            "--accept-changes",
+            help="Go on with tools that changed; or in a graph that did, where ORCHESTRATOR_ON_CHANGE=strict refuses.",
         ),
     ] = False,
     wait: Annotated[

@@ -81,7 +81,7 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
 def _refs(given: Given, graph: Graph) -> dict[str, object]:
     return {
         "graph": graph.name,
-        "tools": [f"{tool.name}@{tool.schema_digest}" for tool in given.tools],
+        "tools": [tool.name for tool in given.tools],
         "model": None if given.model is None else given.model.name,
     }
 

@@ -16,7 +16,7 @@ from orchestrator.executor.driving import LAST_FLUSH, LiveRun
 from orchestrator.executor.holding import Holdings
 from orchestrator.executor.inbox import POLL, handle, look
 from orchestrator.executor.journal import Journal
-from orchestrator.executor.offered import compare_offered, last_offered, offered
+from orchestrator.executor.offered import compare_offered, offered
 from orchestrator.executor.run import Run
 from orchestrator.executor.snapshots import Near, Snapshots
 from orchestrator.executor.versions import content_changes, graph_to_go_on_in
@@ -182,10 +182,7 @@ class Host:
             machine = near.machine
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
-            before = last_offered(records)
-            lines = compare_offered(
-                machine, graph, before, self.given.tools, strict=self.strict and not accept, accept=accept
-            )
+            lines = compare_offered(machine, graph, self.given.tools, strict=self.strict, accept=accept)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise

@@ -42,6 +42,10 @@ class FunctionNode(Node, kind="function"):
         return is_async(self.fn)
 
     @property
+    def sees_tools(self) -> bool:
+        return any(want.gives == "ctx" for want in self.wanted)
+
+    @property
     def ref(self) -> str | None:
         """`module:attr` if the function can be imported by it, None for a lambda or a closure."""
         ref = ref_of(self.fn)

@@ -147,6 +147,11 @@ class Node(BaseModel):
         return cls.declares
 
     @property
+    def sees_tools(self) -> bool:
+        """Whether its work can call tools."""
+        return True
+
+    @property
     def sync_fn(self) -> Callable[[Any, Any], object] | None:
         """The node's work as a plain function of (state, ctx), where it is one; `run` calls it inline."""
         return None

@@ -51,6 +51,8 @@ class Admission:
         """Time alive: pauses, and the gaps that a crash left, do not count."""
         self.updated: float = 0.0
         self.content: str = ""
+        self.tools: dict[str, str] = {}
+        """The tools that its nodes may call, with the digests of their schemas, as of the last drive."""
         self.ledger = Ledger()
         self.root: Frame | None = None
         self._calls = self._input_tokens = self._output_tokens = 0

@@ -82,6 +82,7 @@ class Machine(Inquiry):
 
     def _run_started(self, record: r.RunStarted) -> None:
         self.started, self.approve, self.content = record, record.approve, record.content
+        self.tools = record.tools
         values = self.plan.schema.decode(record.values)
         self.root = self.frame_type(self.plan, mix(record.run_id), values, self)
         if record.limits is not None:
@@ -206,6 +207,8 @@ class Machine(Inquiry):
     def _resumed(self, record: r.Resumed) -> None:
         if record.content is not None:
             self.content = record.content
+        if record.tools is not None:
+            self.tools = record.tools
         if record.approve is not None:
             self.approve = record.approve
         if record.unpause:

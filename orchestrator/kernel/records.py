@@ -62,6 +62,8 @@ class RunStarted(_Record):
     approve: str | None = None
     """Questions about tools of at most this risk are approved by policy."""
     refs: JsonDict = {}
+    tools: dict[str, str] = {}
+    """Every tool that the run's nodes may call, with the digest of its schema; `node/name` for a node's own."""
     holder: str = ""
 
 
@@ -268,6 +270,8 @@ class Resumed(_Record):
     holder: str = ""
     content: str | None = None
     changes: tuple[str, ...] = ()
+    tools: dict[str, str] | None = None
+    """As of `RunStarted`, if they are not what they were."""
     approve: str | None = None
     unpause: bool = False
 

@@ -25,9 +25,9 @@ from orchestrator.kernel.version import ROOT, Path, Version, merge
 
 Data = dict[str, Any]
 
-FORMAT = 4
+FORMAT = 5
 
-_PLAIN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "_calls",
+_PLAIN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools", "_calls",
           "_input_tokens", "_output_tokens", "_cost", "_estimated", "_awake")  # fmt: skip
 _COUNTS = (
     "steps",

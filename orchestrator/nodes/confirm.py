@@ -81,6 +81,10 @@ class Confirm(Node, kind="confirm"):
     def outcomes(self) -> tuple[str, ...]:
         return ("approved", "denied") if self.on_denied == "route" else ("approved",)
 
+    @property
+    def sees_tools(self) -> bool:
+        return self.tool is not None
+
     async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
         shown = plain({name: getattr(state, name) for name in self.show})
         if self.tool is None or self.args is None:

@@ -115,7 +115,7 @@ async def test_a_run_of_the_same_id_that_is_another_one_is_not_taken_for_it(tmp_
         assert (await executor.answer("r", waiting[0].id, "yes")).output == 9
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"null", b'{"format": 0}', b'{"format": 4}', b'[1, "two"]'])
+@pytest.mark.parametrize("data", [b"", b"{", b"null", b'{"format": 0}', b'{"format": 5}', b'[1, "two"]'])
 async def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, data: bytes) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     async with Executor(url) as executor:

@@ -1,0 +1,131 @@
+"""Which tools the nodes of a run may call, and whether they are still what the run was started with.
+
+A run's first record holds the digest of the schema of each tool that one of its nodes may call. Who goes on with the
+run has to have them, as they were, as far as the nodes that it may still come to can call them: a conversation that
+a model had over other tools, and calls that somebody approved, rest on them. Tools that are new harm nobody; they are
+journaled as a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ToolsChanged
+
+if TYPE_CHECKING:
+    from orchestrator.graph.graph import Graph
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.tools.tool import Tool
+    from orchestrator.tools.toolbox import Toolbox
+
+
+WITHOUT = frozenset({"advance", "ask", "call", "complete", "extract", "observe", "repeat", "solve", "think", "vote"})
+"""Kinds of nodes that call no tools."""
+
+
+@dataclass(slots=True)
+class Reach:
+    """The tools that nodes may call."""
+
+    all: bool = False
+    """Whether one of them may call whatever the executor was given."""
+    names: set[str] = field(default_factory=set)
+    """Those of the executor's tools that they name."""
+    own: dict[str, Tool] = field(default_factory=dict)
+    """`node/name` -> a tool of their own."""
+
+    def note(
+        self, graph: Graph, only: Collection[str] | None = None, path: str = "", around: Scope | None = None
+    ) -> None:
+        """Add what the nodes of a graph may call. `only`: of these nodes; None: of all."""
+        outer = around or Scope()
+        for name, node in graph.nodes.items():
+            if only is not None and name not in only:
+                continue
+            scope = outer.inside(node.tools, {one.name for one in node.toolset or () if not isinstance(one, str)})
+            self.own |= {f"{path}{name}/{one.name}": one for one in node.toolset or () if not isinstance(one, str)}
+            if node.subgraph is not None:
+                self.note(node.subgraph, None, f"{path}{name}/", scope)
+            elif not node.sees_tools or node.kind in WITHOUT:
+                continue
+            elif scope.names is None:
+                self.all = True
+            else:
+                self.names |= scope.names - scope.own
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a node, and the subgraph nodes around it, say of tools."""
+
+    names: frozenset[str] | None = None
+    own: frozenset[str] = frozenset()
+
+    def inside(self, names: Sequence[str] | None, own: Collection[str]) -> Scope:
+        """The same for a node inside, which says this."""
+        return Scope(self.names if names is None else frozenset(names), self.own | frozenset(own))
+
+
+def offered(graph: Graph, tools: Toolbox) -> dict[str, str]:
+    """Name -> digest of the schema, of every tool that a run of a graph may call; `node/name` for a node's own."""
+    found = Reach()
+    found.note(graph)
+    return _digests(found, tools.current())
+
+
+def _digests(found: Reach, tools: Mapping[str, Tool]) -> dict[str, str]:
+    given = {name: tool for name, tool in tools.items() if found.all or name in found.names}
+    return {name: tool.schema_digest for name, tool in {**given, **found.own}.items()}
+
+
+def compare_offered(machine: Machine, graph: Graph, tools: Toolbox, *, strict: bool, accept: bool) -> tuple[str, ...]:
+    """What changed in the tools that a run may still call, line by line.
+
+    Args:
+        strict: refuse new tools, too.
+        accept: refuse nothing.
+
+    Raises:
+        ToolsChanged: some are missing, or take other arguments.
+    """
+    before = machine.tools
+    ahead = Reach()
+    ahead.note(graph, _ahead(machine, graph))
+    there = tools.current()
+    now = _digests(ahead, there)
+    needed = {name: one for name, one in before.items() if name in now or ahead.all or name in ahead.names}
+    grave = list(_grave(needed, now, ahead.own, there))
+    new = [f"tool {name!r} is new" for name in now if name not in before and name not in ahead.own]
+    if not accept and (grave or (strict and new)):
+        lines = "\n".join(f"  - {line}" for line in (*grave, *(new if strict else ())))
+        raise ToolsChanged(
+            f"run {machine.run_id!r}: its tools changed since it was last driven:\n{lines}\n"
+            "Give the executor the tools as they were (tools=), or accept the changes (accept_changes=True)."
+        )
+    return (*grave, *new)
+
+
+def _grave(
+    before: Mapping[str, str], now: Mapping[str, str], own: Mapping[str, Tool], tools: Mapping[str, Tool]
+) -> Iterator[str]:
+    for name, digest in before.items():
+        node, _, short = name.rpartition("/")
+        what = f"tool {short!r} of node {node!r}" if node else f"tool {name!r}"
+        if name not in now:
+            if not node:  # a node that has no such tool any more is a change of the graph, and told as one
+                yield f"{what} is missing; there are: {', '.join(tools) or 'none at all'}"
+        elif now[name] != digest:
+            properties = (own.get(name) or tools[name]).parameters.get("properties")
+            takes = ", ".join(properties) if isinstance(properties, Mapping) and properties else "none"
+            yield f"{what} takes other arguments; now: {takes} (schema {now[name]}, it was {digest})"
+
+
+def _ahead(machine: Machine, graph: Graph) -> set[str]:
+    """The nodes that a run sits at, and all that can be reached from them."""
+    at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
+    found = graph.topology.reachable(at)
+    if graph.topology.exhausted_target is not None:
+        found |= graph.topology.reachable([graph.topology.exhausted_target])
+    return found
