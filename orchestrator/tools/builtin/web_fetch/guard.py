@@ -1,0 +1,139 @@
+"""What may be fetched: addresses as they are written, and as they are connected to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+
+from orchestrator.errors import ToolError
+from orchestrator.tools.builtin.web_fetch.addresses import OWN, Network, is_public, is_within, networks
+
+if TYPE_CHECKING:
+    from httpx2 import URL
+
+Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host and port."""
+_PORTS = {"http": 80, "https": 443}
+_LONG = 4000
+
+
+async def system_resolver(host: str, port: int) -> list[str]:
+    """The addresses that this machine knows for a name.
+
+    Raises:
+        OSError: it knows none.
+    """
+    found = await anyio.getaddrinfo(host, port, type=1)  # SOCK_STREAM
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Guard:
+    """Refuses what is not to be reached. Names are judged by what they are resolved to, each time anew."""
+
+    def __init__(
+        self,
+        *,
+        private: bool | Sequence[str] = False,
+        hosts: Sequence[str] | None = None,
+        ports: Collection[int] | None = (80, 443),
+        resolve: Resolver = system_resolver,
+    ) -> None:
+        """
+        Raises:
+            ValueError: a network is none.
+        """
+        self._allowed: tuple[Network, ...] = (
+            (OWN if private else ()) if isinstance(private, bool) else networks(private)
+        )
+        self._hosts = None if hosts is None else tuple(host.casefold().rstrip(".") for host in hosts)
+        self._ports = None if ports is None else frozenset(ports)
+        self._resolve = resolve
+
+    def url(self, given: str, before: URL | None = None) -> URL:
+        """An address that may be asked for, as far as that can be seen from it.
+
+        Args:
+            given: as it was written.
+            before: what led to it; it can be relative to that.
+
+        Raises:
+            ToolError: it may not, or is none.
+        """
+        import httpx2
+
+        if len(given) > _LONG:
+            raise ToolError(f"the address is longer than {_LONG} characters")
+        said = ascii(given)
+        if not given.isprintable() or re.search(r"[\x00-\x20\x7f\\]", given):
+            raise ToolError(f"{said} has blanks, backslashes or control characters: write them as %20 and the like")
+        try:
+            found = httpx2.URL(given) if before is None else before.join(given)
+        except (httpx2.InvalidURL, ValueError, TypeError, UnicodeError) as error:
+            raise ToolError(f"{said} is no address of the web: {error}") from None
+        if found.scheme not in _PORTS:
+            raise ToolError(f"{said}: only http and https are fetched; write https://...")
+        if before is not None and before.scheme == "https" != found.scheme:
+            raise ToolError(f"{said}: the page leads from https to http, which is not followed")
+        if found.userinfo or "@" in _authority(given):
+            raise ToolError(f"{said} has a user name or password in it: leave them out")
+        host = found.host
+        if not host or "%" in host or "%" in _authority(given):
+            raise ToolError(f"{said} has no host that could be reached")
+        _refuse_odd(host, said)
+        if self._hosts is not None and not any(fnmatchcase(host.rstrip("."), one) for one in self._hosts):
+            raise ToolError(f"{said}: the host {host!r} is not one of those that are allowed: {', '.join(self._hosts)}")
+        port = _PORTS[found.scheme] if found.port is None else found.port
+        if not 0 < port < 65536 or (self._ports is not None and port not in self._ports):
+            allowed = ", ".join(map(str, sorted(self._ports or ()))) or "1 to 65535"
+            raise ToolError(f"{said}: port {port} is not one of those that are allowed: {allowed}")
+        return found.copy_with(fragment=None)
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """The addresses to connect to. One that is not allowed among them refuses all: a name of the public
+        internet has no private one.
+
+        Raises:
+            ToolError: there is none, or one is not allowed.
+        """
+        try:
+            found = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise ToolError(f"the host {host!r} is not known: {getattr(error, 'strerror', None) or error}") from None
+        if not found:
+            raise ToolError(f"the host {host!r} has no address")
+        for one in found:
+            try:
+                address = ipaddress.ip_address(one)
+            except ValueError:
+                raise ToolError(f"the host {host!r} has the address {one!r}, which is none") from None
+            if not is_public(address) and not is_within(address, self._allowed):
+                raise ToolError(
+                    f"the host {host!r} is at {one}, which is not on the public internet; "
+                    "WebFetch(allow_private=...) allows networks"
+                )
+        return list(found)
+
+
+def _authority(given: str) -> str:
+    found = re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)", given)
+    return found[1] if found else ""
+
+
+def _refuse_odd(host: str, said: str) -> None:
+    """Refuse numbers that systems read as addresses in ways of their own: 2130706433, 0x7f.1, 0177.0.0.1, 127.1."""
+    if ":" in host:
+        return
+    last = host.rstrip(".").rpartition(".")[2].casefold()
+    if not re.fullmatch(r"[0-9]+|0x[0-9a-f]*", last):
+        return
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        raise ToolError(
+            f"{said}: {host!r} is no address as it is written usually, four numbers and three dots"
+        ) from None

@@ -1,0 +1,225 @@
+"""HTML as text to read: headings, paragraphs, lists and links, without what makes a page look and act.
+
+A scanner of our own, as `html.parser` takes time that grows with the square of some broken pages: a minute for 60 kB of
+`<a `. Here each step goes forward, and what is left open ends with the page.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from urllib.parse import urljoin
+
+_NAME = re.compile(r"[A-Za-z][^\s/>]*")
+_REST = re.compile(r"""[^"'>]*+(?:"[^"]*+"[^"'>]*+|'[^']*+'[^"'>]*+)*+>""")
+_ATTRIBUTE = re.compile(r"""(?:^|[\s/"'])(href|alt)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)
+_SPACE = re.compile(r"[ \t\r\n\f\xa0]+")
+_TITLE = 300
+_LINKS = 2000
+"""Links of a page that are given; the others are words only."""
+_HUGE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
+_CONTROL = dict.fromkeys(
+    (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+)
+"""What steers terminals, or turns text around."""
+_RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
+"""What holds no markup, and ends only with its own end."""
+_SKIPPED = frozenset({"svg", "template", "math", "canvas", "audio", "video"})
+_APART = frozenset(
+    {"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "pre", "ul", "ol", "blockquote", "article", "section"}
+)
+"""What has an empty line around it."""
+_BLOCKS = _APART | {
+    "address", "aside", "body", "center", "dd", "details", "dialog", "div", "dl", "dt", "fieldset", "figcaption",
+    "figure", "footer", "form", "header", "hr", "html", "legend", "li", "main", "menu", "nav", "option", "summary",
+    "tbody", "tfoot", "thead", "tr",
+}  # fmt: skip
+
+
+def readable(page: str, url: str) -> tuple[str, str]:
+    """The title and the text of a page.
+
+    Args:
+        url: where it is, for links.
+    """
+    scanner = _Scanner(page, url)
+    scanner.scan()
+    return _SPACE.sub(" ", scanner.title[:_TITLE]).strip(), scanner.out.text()
+
+
+class _Out:
+    """Text as it comes to be; blanks and empty lines are one, however many there were."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._lines = 0
+        self._space = False
+        self._begun = False
+        self.kept = 0
+        """How many elements are open in which blanks count."""
+
+    def words(self, text: str) -> None:
+        if self.kept:
+            if text:
+                self._add(text)
+            return
+        part = _SPACE.sub(" ", text)
+        if part.startswith(" "):
+            self._space = True
+        if part.strip(" "):
+            self._add(part.strip(" "))
+            self._space = part.endswith(" ")
+
+    def _add(self, text: str) -> None:
+        if self._lines:
+            self._parts.append("\n" * self._lines if self._begun else "")
+        elif self._space and self._begun:
+            self._parts.append(" ")
+        self._lines, self._space, self._begun = 0, False, True
+        self._parts.append(text)
+
+    def line(self, count: int = 1) -> None:
+        self._lines, self._space = max(self._lines, count), False
+
+    def mark(self, text: str) -> None:
+        """Something that stands at the beginning of a line."""
+        self._add(text)
+
+    def text(self) -> str:
+        return "".join(self._parts).strip()
+
+
+class _Scanner:
+    def __init__(self, page: str, url: str) -> None:
+        self._page, self._url = page, url
+        self._skipped = ""
+        self._depth = 0
+        """What is being skipped, and how often it is open; what else is in it does not count."""
+        self._links: list[str] = []
+        self._quotes = True
+        self._left = _LINKS
+        self.title = ""
+        self.out = _Out()
+
+    def scan(self) -> None:
+        page, at = self._page, 0
+        while at < len(page):
+            found = page.find("<", at)
+            if found < 0:
+                found = len(page)
+            if found > at:
+                self._words(page[at:found])
+            at = self._markup(found) if found < len(page) else found
+
+    def _words(self, text: str) -> None:
+        if not self._skipped:
+            self.out.words(_plain(text))
+
+    def _markup(self, at: int) -> int:
+        """Read what begins with `<`; where it ends."""
+        page = self._page
+        if page.startswith("<!--", at):
+            return _behind(page, "-->", at + 2)  # '<!-->' is a comment as well
+        if page.startswith(("<!", "<?"), at):
+            return _behind(page, ">", at)
+        closing = page.startswith("/", at + 1)
+        name = _NAME.match(page, at + 1 + closing)
+        if name is None:
+            if closing:
+                return _behind(page, ">", at)
+            self._words("<")
+            return at + 1
+        tag = name[0].lower()
+        if closing:
+            self._end(tag)
+            return _behind(page, ">", name.end())
+        end = self._rest(name.end())
+        self._start(tag, page[name.end() : end])
+        return self._raw(tag, end) if tag in _RAW else end
+
+    def _rest(self, at: int) -> int:
+        if self._quotes:
+            found = _REST.match(self._page, at)
+            if found is not None:
+                return found.end()
+            self._quotes = False  # one that is left open reaches to the end; looking for it again takes too long
+        return _behind(self._page, ">", at)
+
+    def _raw(self, tag: str, at: int) -> int:
+        end = re.compile(f"</{tag}(?=[\\s/>])", re.IGNORECASE).search(self._page, at)
+        inside = self._page[at : end.start() if end else len(self._page)]
+        if tag == "title" and not self.title and not self._skipped:
+            self.title = _plain(inside)
+        elif tag in ("textarea", "xmp"):
+            self._words(inside)
+        return _behind(self._page, ">", end.end()) if end else len(self._page)
+
+    def _start(self, tag: str, rest: str) -> None:
+        if tag in _SKIPPED and self._skipped in ("", tag) and not rest.endswith("/>"):
+            self._skipped = tag
+            self._depth += 1
+        if self._skipped:
+            return
+        if tag in _BLOCKS:
+            self.out.line(2 if tag in _APART else 1)
+        if tag == "br":
+            self.out.line()
+        elif tag == "li":
+            self.out.mark("- ")
+        elif tag in ("td", "th"):
+            self.out.words(" | ")
+        elif len(tag) == 2 and tag[0] == "h" and tag[1] in "123456":
+            self.out.mark("#" * int(tag[1]) + " ")
+        elif tag == "pre":
+            self.out.kept += 1
+        elif tag == "img":
+            self.out.words(_attribute(rest, "alt"))
+        elif tag == "a":
+            self._links.append(self._link(_attribute(rest, "href")))
+            if self._links[-1]:
+                self.out.words("[")
+
+    def _end(self, tag: str) -> None:
+        if self._skipped:
+            self._depth -= tag == self._skipped
+            if not self._depth:
+                self._skipped = ""
+            return
+        if tag == "a" and self._links:
+            link = self._links.pop()
+            if link:
+                self.out.words(f"]({link})")
+        elif tag == "pre":
+            self.out.kept = max(self.out.kept - 1, 0)
+        if tag in _BLOCKS:
+            self.out.line(2 if tag in _APART else 1)
+
+    def _link(self, href: str) -> str:
+        """Where a link leads, if that can be fetched and is not this page."""
+        href = href.strip()
+        if not href or href.startswith("#") or len(href) > 1000 or not self._left:
+            return ""
+        self._left -= 1
+        try:
+            found = urljoin(self._url, href)
+        except ValueError:
+            return ""
+        ok = found.startswith(("http://", "https://")) and not re.search(r"[\s()<>\[\]]", found)
+        return found if ok else ""
+
+
+def _plain(text: str) -> str:
+    """Text with its references resolved. Those of numbers that are no characters would be an error, if long enough."""
+    return html.unescape(_HUGE.sub("\ufffd", text)).translate(_CONTROL)
+
+
+def _attribute(rest: str, name: str) -> str:
+    for found in _ATTRIBUTE.finditer(rest[:5000]):
+        if found[1].lower() == name:
+            return _plain(found[2] or found[3] or found[4] or "")
+    return ""
+
+
+def _behind(page: str, end: str, at: int) -> int:
+    found = page.find(end, at)
+    return len(page) if found < 0 else found + len(end)
