@@ -48,7 +48,8 @@ if TYPE_CHECKING:
         with_middleware,
     )
     from orchestrator.stores import open_store
-    from orchestrator.tools import Registry, Tool, Toolbox, ToolResult, tool
+    from orchestrator.tools import Registry, Tool, Toolbox, ToolResult
+    from orchestrator.tools.function import tool
 
 __version__ = "0.1.0"
 
