@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator import ToolResult
 from orchestrator.tools import tools_from_ref
-from orchestrator.tools.builtin.python import Python
+from orchestrator.tools.builtin.python import Python, PythonSession
 from orchestrator.tools.builtin.python.shown import shown_value
 from tests.tools.builtin.processes import until
 
@@ -23,9 +23,15 @@ pytest.importorskip("pydantic_monty")
 pytestmark = pytest.mark.anyio
 
 
-async def run(code: str, variables: dict[str, Any] | None = None, *, tool: Python | None = None) -> ToolResult:
+async def run(
+    code: str, variables: dict[str, Any] | None = None, *, tool: Python | PythonSession | None = None
+) -> ToolResult:
     given: dict[str, Any] = {"code": code} | ({} if variables is None else {"variables": variables})
-    return await (tool or Python(seconds=0.4)).invoke(given)
+    if not isinstance(tool, PythonSession):
+        return await (tool or Python(seconds=0.4)).invoke(given)
+    result = await tool(**given, id="test")
+    assert isinstance(result, ToolResult)
+    return result
 
 
 def test_it_is_a_group_of_its_own_and_harmless() -> None:
@@ -99,7 +105,7 @@ async def test_calls_know_nothing_of_each_other() -> None:
 
 
 async def test_a_run_can_keep_its_variables() -> None:
-    tool = Python(keep=True, seconds=0.4)
+    tool = PythonSession(seconds=0.4)
     try:
         assert (await run("x = 40", tool=tool)).output == "[a new interpreter: nothing of earlier code is there]"
         assert (await run("x + 2", tool=tool)).output == "42"
@@ -110,7 +116,7 @@ async def test_a_run_can_keep_its_variables() -> None:
         assert "NameError" in lost.text
         assert "a new interpreter" in lost.text
     finally:
-        await tool.close()
+        await tool.release(id="test")
 
 
 # -- what it does not do -------------------------------------------------------------------------------------------

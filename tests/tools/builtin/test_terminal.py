@@ -33,11 +33,16 @@ async def opened(**given: Any) -> AsyncIterator[Terminal]:
         yield terminal
     finally:
         with anyio.CancelScope(shield=True):
-            await terminal.close()
+            await terminal.release(id="test")
 
 
 async def run(terminal: Terminal, command: str, **given: Any) -> ToolResult:
-    return await terminal.invoke({"command": command, **given})
+    try:
+        result = await terminal(command=command, id="test", **given)
+    except Exception as error:
+        return terminal.failure(error)
+    assert isinstance(result, ToolResult)
+    return result
 
 
 # -- what it is ----------------------------------------------------------------------------------------------------
@@ -317,9 +322,9 @@ PROGRAM = """
 
     async def main():
         terminal = Terminal()
-        await terminal(command=sys.argv[1])
+        await terminal(command=sys.argv[1], id="a")
         print("ready", flush=True)
-        await terminal(command=sys.argv[2])
+        await terminal(command=sys.argv[2], id="a")
 
     anyio.run(main, backend=sys.argv[3])
 """

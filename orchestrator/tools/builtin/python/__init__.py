@@ -1,7 +1,7 @@
 """Python in a sandbox."""
 
-from orchestrator.tools.builtin.python.tool import Python
+from orchestrator.tools.builtin.python.tool import Python, PythonSession
 
-__all__ = ["Python", "python"]
+__all__ = ["Python", "PythonSession", "python"]
 
 python = Python()

@@ -45,8 +45,6 @@ class Ran:
     """The value of its last expression as Python writes it; empty if there is none, or it is None."""
     error: str | None
     """The traceback of what it raised."""
-    lost: bool
-    """Whether the interpreter is not to be used again."""
 
 
 class Sandbox:
@@ -63,6 +61,8 @@ class Sandbox:
             raise ToolError(MISSING) from None
         self.ran = 0
         """How many pieces of code it was given."""
+        self.lost = False
+        """Whether it is not to be used again."""
         self._limits = limits
         self._stack = ExitStack()
         self._gone = threading.Event()
@@ -99,26 +99,26 @@ class Sandbox:
 
         self.ran += 1
         printed = _Printed(self._limits.output)
-        value, error, lost = "", None, False
+        value, error = "", None
         try:
             with self._running:
                 found = self._session.feed_run(code, inputs=dict(variables), print_callback=printed.add)
             value = "" if found is None else shown_value(found, self._limits.output)
         except MontyCrashedError as crash:
-            lost = True
+            self.lost = True
             self._gone.set()
             error = f"MemoryError or TimeoutError: the sandbox died ({crash})"
         except (MontyRuntimeError, MontySyntaxError) as raised:
             error = raised.display()
             # A limit stops code at any place, so nothing that it worked on can be relied on.
-            lost = "time limit exceeded" in error or "worker exceeded" in error or "memory limit" in error
+            self.lost = "time limit exceeded" in error or "worker exceeded" in error or "memory limit" in error
         except MontyError as raised:
             error = f"{type(raised).__name__}: {raised}"
         except ValueError as raised:  # a value that this side cannot hold
             error = f"ValueError: {raised}"
         if error is not None and len(error) > self._limits.output:
             error = f"{error[: self._limits.output]}..."
-        return Ran(printed.text(), value, error, lost)
+        return Ran(printed.text(), value, error)
 
     def kill(self) -> None:
         """End what runs now; whoever waits for it gets an error."""

@@ -49,7 +49,9 @@ class Shell:
     It runs one command at a time; who calls it sees to that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cwd: str) -> None:
+        self.cwd = cwd
+        """The directory that it began in."""
         self.mark = secrets.token_hex(16)
         """Value of an environment variable that all of its processes inherit."""
         self.ran = 0
@@ -63,7 +65,7 @@ class Shell:
         self._release = weakref.finalize(self, _close, self._fds)
 
     @classmethod
-    async def start(cls, command: Sequence[str], *, cwd: str | os.PathLike[str], env: Mapping[str, str]) -> Self:
+    async def start(cls, command: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> Self:
         """Start a shell.
 
         Args:
@@ -76,19 +78,19 @@ class Shell:
         """
         if sys.platform == "win32":
             raise ToolError("a terminal needs a Unix system")
-        shell = cls()
+        shell = cls(cwd)
         try:
-            await anyio.to_thread.run_sync(partial(shell._start, [*command], cwd, {**env, MARK: shell.mark}))
+            await anyio.to_thread.run_sync(partial(shell._start, [*command], {**env, MARK: shell.mark}))
         except OSError as error:
             await shell.close()
-            raise ToolError(f"the shell cannot be started in {os.fspath(cwd)!r}: {error.strerror or error}") from None
+            raise ToolError(f"the shell cannot be started in {cwd!r}: {error.strerror or error}") from None
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await shell.close()
             raise
         return shell
 
-    def _start(self, command: list[str], cwd: str | os.PathLike[str], env: dict[str, str]) -> None:
+    def _start(self, command: list[str], env: dict[str, str]) -> None:
         theirs: dict[str, int] = {}
         try:
             for name in ("status", "end", "output"):
@@ -109,7 +111,7 @@ class Shell:
                 stdout=theirs["output"],
                 stderr=theirs["output"],
                 pass_fds=[theirs[name] for name in ("lifeline", "status", "end")],
-                cwd=cwd,
+                cwd=self.cwd,
                 env=env,
                 start_new_session=True,
             )

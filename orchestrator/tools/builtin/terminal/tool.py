@@ -5,8 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +13,7 @@ import anyio
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.terminal.kept import Kept
 from orchestrator.tools.builtin.terminal.shell import Shell, ShellEnded, Told
+from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 
@@ -28,9 +28,32 @@ TIMED_OUT = 124
 """Exit code of a command that took too long, as of `timeout(1)`."""
 
 
+class Session:
+    """The place of one run's shell, which may end and be followed by a new one."""
+
+    def __init__(self, start: Callable[[], Awaitable[Shell]]) -> None:
+        self._start = start
+        self._shell: Shell | None = None
+
+    async def ready(self, *, restart: bool) -> Shell:
+        """A shell that takes commands: the one that is there, unless it has ended or a new one is wanted."""
+        if self._shell is not None and (restart or self._shell.closed):
+            await self.aclose()
+        if self._shell is None:
+            self._shell = await self._start()
+        return self._shell
+
+    async def aclose(self) -> None:
+        """End the shell, and all that it started."""
+        if self._shell is not None:
+            shell, self._shell = self._shell, None
+            await shell.close()
+
+
 class Terminal(Tool):
     """A shell that commands are given to. Each run has one of its own, which keeps its working directory, variables and
-    background jobs between calls; calls of one run are made one after the other.
+    background jobs between calls; calls of one run are made one after the other. Outside of a run the shell is that of
+    the `id` that a call names, `await it(command="ls", id="a")`, or one for this call alone.
 
         Terminal(cwd="work", timeout=300, env={"PATH": "/usr/bin:/bin"})
 
@@ -53,6 +76,7 @@ class Terminal(Tool):
         timeout: float = 60.0,
         output_limit: int = 30_000,
         shell: str | None = None,
+        shells: int = 16,
     ) -> None:
         """
         Args:
@@ -62,6 +86,7 @@ class Terminal(Tool):
             timeout: seconds that a command may take.
             output_limit: bytes of output that are kept of a command; the middle of longer output is left out.
             shell: path of a POSIX shell; None: `bash`, or `sh` where there is none.
+            shells: how many runs may have a shell at the same time; others wait until one is given up.
 
         Raises:
             ValueError: a limit is not positive.
@@ -70,10 +95,11 @@ class Terminal(Tool):
             raise ValueError("Terminal: timeout and output_limit are positive numbers")
         self._cwd, self._env, self._seconds = cwd, env, timeout
         self._limit, self._program = output_limit, shell
-        self._shells: dict[str, Shell] = {}
-        self._locks: dict[str, anyio.Lock] = {}
+        self.pool = Pool[Session](self._session, shells)
 
-    async def call(self, command: str, ctx: Context[object] | None = None, restart: bool = False) -> ToolResult:
+    async def call(
+        self, command: str, env: Session, ctx: Context[object] | None = None, restart: bool = False
+    ) -> ToolResult:
         """Run a command in a shell. The working directory and variables are kept for the next command. Commands get no
         input and no terminal. Output of more than a few thousand words is cut in its middle. A command that takes too
         long is killed, so start servers and the like in the background, with their output in a file:
@@ -86,43 +112,30 @@ class Terminal(Tool):
         if "\0" in command:
             raise ToolError("a command cannot hold the character NUL")
         kept = Kept(self._limit)
-        async with self._shell(ctx, restart=restart) as shell:
-            notes = [] if shell.ran else [f"new shell in {self._where()}"]
-            code: int = TIMED_OUT
-            try:
-                with anyio.move_on_after(self._seconds) as scope:
-                    code = await shell.run(command, kept, None if ctx is None else _live(ctx, self._limit))
-                if scope.cancelled_caught:
-                    await shell.close()
-                    notes.append(
-                        f"killed after {self._seconds:g} s, with all else that this shell had started; "
-                        "the next command gets a new shell"
-                    )
-            except ShellEnded as ended:
-                code = 128 + 9 if ended.code is None else ended.code
-                notes.append(f"the shell ended; the next command gets a new one{': ' * bool(ended.said)}{ended.said}")
-            except BaseException:
+        shell = await env.ready(restart=restart)
+        notes = [] if shell.ran else [f"new shell in {shell.cwd}"]
+        code = TIMED_OUT
+        try:
+            with anyio.move_on_after(self._seconds) as scope:
+                code = await shell.run(command, kept, None if ctx is None else _live(ctx, self._limit))
+            if scope.cancelled_caught:
                 await shell.close()
-                raise
+                notes.append(
+                    f"killed after {self._seconds:g} s, with all else that this shell had started; "
+                    "the next command gets a new shell"
+                )
+        except ShellEnded as ended:
+            code = 128 + 9 if ended.code is None else ended.code
+            notes.append(f"the shell ended; the next command gets a new one{': ' * bool(ended.said)}{ended.said}")
+        except BaseException:
+            await shell.close()
+            raise
         if code:
             notes.insert(0, f"exit code {code}")
         return ToolResult(output=_told(kept.text(), notes), exit_code=code, metadata={"bytes": kept.total})
 
-    async def close(self) -> None:
-        """End all shells, and all that they started."""
-        while self._shells:
-            await self._shells.popitem()[1].close()
-
-    @asynccontextmanager
-    async def _shell(self, ctx: Context[object] | None, *, restart: bool) -> AsyncIterator[Shell]:
-        name = "" if ctx is None else ctx.run_id
-        async with self._locks.setdefault(name, anyio.Lock()):
-            old = self._shells.get(name)
-            if old is not None and (restart or old.closed):
-                await self._shells.pop(name).close()
-            if name not in self._shells:
-                self._shells[name] = await self._started()
-            yield self._shells[name]
+    async def _session(self) -> Session:
+        return Session(self._started)
 
     async def _started(self) -> Shell:
         env = {**FIXED, **self._variables()}
@@ -155,7 +168,8 @@ def _live(ctx: Context[object], limit: int) -> Told:
         if left > 0:
             text = decoder.decode(data[:left])
             left -= len(data)
-            await ctx.emit("terminal", {"text": text})
+            if text:
+                await ctx.progress(text)
 
     return told
 
