@@ -25,7 +25,7 @@ from typing import Any
 LOADED = (
     "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "networkx", "orchestrator.cli.app",
     "orchestrator.context", "orchestrator.executor", "orchestrator.models", "orchestrator.nodes",
-    "orchestrator.render", "orchestrator.stores.sqlite", "orchestrator.tools", "sqlite3", "yaml",
+    "orchestrator.render", "orchestrator.stores.sqlite", "orchestrator.tools", "rich.live", "sqlite3", "yaml",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import lasting
-from orchestrator.render.words import lines, told
+from orchestrator.render.words import lines, plain, told
 
 if TYPE_CHECKING:
     from orchestrator.cli.live.model import Call
@@ -22,7 +22,7 @@ def value(found: object, limit: int = _LONGEST) -> str:
     """A plain value: text as it is, anything else as JSON."""
     small = redacted(_cut(found))
     text = small if isinstance(small, str) else json.dumps(small, ensure_ascii=False, default=str)
-    return told(text, limit)
+    return plain(text, limit)
 
 
 def text(found: str, limit: int = _LONGEST) -> str:
@@ -47,7 +47,7 @@ def call(made: Call) -> str:
         return f"{name}()"
     shown = redacted(_cut(args))
     said = ", ".join(f"{key}={json.dumps(part, ensure_ascii=False, default=str)}" for key, part in shown.items())  # type: ignore[attr-defined]  # a dict stays one
-    return f"{name}({told(said, 100)})"
+    return f"{name}({plain(said, 100)})"
 
 
 def came_to(made: Call) -> str:

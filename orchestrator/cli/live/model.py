@@ -50,7 +50,10 @@ class Branch:
     """A branch of a fork, or the inside of a subgraph: steps one after the other."""
 
     path: str
+    depth: int = 0
+    """How many maps are open around the fork that it belongs to."""
     item: object = None
+    """Of a map: what it works on."""
     steps: list[Step] = field(default_factory=list)
     open: dict[str, Step] = field(default_factory=dict)
     """Steps that are not over, by activation."""
@@ -133,9 +136,7 @@ class Model:
                 elif token.phase is not Phase.WAITING:
                     _add_with_all_around(ready, path)
                 _add_with_all_around(live, path)
-                branch = self._branch(path)
-                if branch.item is None and token.stack:
-                    branch.item = token.stack[-1][1]
+                _label(self._branch(path), token)
         for key in self._steps.keys() - keys:  # what was in a graph that ended, or lost a race
             self._ended(key, "dropped", self.machine.updated)
         return Standing(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
@@ -254,6 +255,8 @@ class Model:
         if step is None:
             step = self._add(Step(activation.key, activation.path, activation.node, ts))
             step.depth, step.attempt = len(activation.stack), activation.attempt
+            if step.home is not None:
+                _label(step.home, activation)
         step.state, step.asks = "running", ""
 
     def _step_of(self, record: Told) -> Step:
@@ -274,7 +277,7 @@ class Model:
         host = self._host(self._branch(around), segment)
         found = host.branches.get(segment)
         if found is None:
-            found = host.branches[segment] = Branch(path)
+            found = host.branches[segment] = Branch(path, host.depth)
         return found
 
     def _host(self, branch: Branch, segment: str) -> Step:
@@ -286,6 +289,11 @@ class Model:
         step = Step("", branch.path, node, 0.0, state="done")
         branch.steps.append(step)
         return step
+
+
+def _label(branch: Branch, token: Activation) -> None:
+    if branch.item is None and len(token.stack) > branch.depth:
+        branch.item = token.stack[-1][1]
 
 
 def _add_with_all_around(found: set[str], path: str) -> None:

@@ -24,8 +24,10 @@ ASCII = str.maketrans({
 """For terminals that know nothing else."""
 _DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
 """Of what is over inside of what goes on: how much is shown."""
+_BRANCHES = 40
+"""Branches of a fork that are shown when it is over; of more than that, half as many, and those that failed."""
 _MOST = 200
-"""Lines that one step leaves behind for good."""
+"""Lines that one step leaves behind for good, and steps of one branch that are looked at for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +143,31 @@ def _step(model: Model, step: Step, standing: Standing, now: float, *, whole: bo
     yield _head(step, standing, now, over, label)
     for line in _calls(step, now, whole):
         yield line.inside()
-    hidden = 0
     branches = list(step.branches.values())
-    for number, branch in enumerate(branches):
-        live = branch.path in standing.live and branch.path not in standing.landed
-        if whole or live or len(branches) - number <= _DONE_BRANCHES or _failed(branch):
-            for line in _branch(model, branch, standing, now, whole=whole):
-                yield line.inside()
-        else:
-            hidden += 1
-    if hidden:
-        yield _note(f"… {_many(hidden, 'branch', 'branches')} more").inside()
+    shown = _worth_showing(branches, standing, whole)
+    for branch in shown:
+        for line in _branch(model, branch, standing, now, whole=whole):
+            yield line.inside()
+    if len(shown) < len(branches):
+        left = {branch.path for branch in branches} - {branch.path for branch in shown}
+        waiting = len(left & standing.queued)
+        more = [f"{_many(len(left) - waiting, 'branch', 'branches')} more"] if len(left) > waiting else []
+        more += [f"{waiting:,} not begun"] if waiting else []
+        yield _note(f"… {', '.join(more)}").inside()
+
+
+def _worth_showing(branches: list[Branch], standing: Standing, whole: bool) -> list[Branch]:
+    """Of few branches all, when they are over; else those that go on, that failed, and some of the others."""
+    if whole and len(branches) <= _BRANCHES:
+        return branches
+    begun = standing.live - standing.landed - standing.queued
+    going = [one for one in branches if one.path in begun]
+    queued = [one for one in branches if one.path in standing.queued]
+    over = [one for one in branches if one.path not in standing.live or one.path in standing.landed]
+    failed = [one for one in over if _failed(one)]
+    few = _BRANCHES // 2 if whole else _DONE_BRANCHES
+    kept = {id(one) for one in (*going, *queued[:few], *failed[:_BRANCHES], *over[-few:])}
+    return [one for one in branches if id(one) in kept]
 
 
 def _head(step: Step, standing: Standing, now: float, over: bool, label: str) -> Line:
@@ -261,12 +277,11 @@ def _branch(model: Model, branch: Branch, standing: Standing, now: float, *, who
     if label:
         mark, style = (_spinner(now), "cyan") if going else _MARKS["failed" if _failed(branch) else "done"]
         yield Line(((f"{mark} ", style), (label, "")), going_on=going)
-    shown = [step for step in steps if whole or not model.is_over(step, standing)]
-    if not whole:
-        shown = [step for step in steps if step in shown or step in steps[-_DONE_STEPS:]]
-        if len(shown) < len(steps):
-            line = _note(f"… {_many(len(steps) - len(shown), 'step')} before")
-            yield line.inside() if label else line
+    kept = _MOST if whole else _DONE_STEPS
+    shown = [step for step in steps[:-kept] if not model.is_over(step, standing)] + steps[-kept:]
+    if len(shown) < len(steps):
+        line = _note(f"… {_many(len(steps) - len(shown), 'step')} before")
+        yield line.inside() if label else line
     for step in shown:
         for line in _step(model, step, standing, now, whole=whole):
             yield line.inside() if label else line

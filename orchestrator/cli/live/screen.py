@@ -23,6 +23,8 @@ _PICTURES = 8
 """Pictures per second."""
 _SETTLE = 0.1
 """Seconds between two looks for what is over: it costs what is live."""
+_SHARE = 0.05
+"""Of the time, that pictures and looks take at most: a run of thousands of branches is drawn less often."""
 
 
 def can_draw(stream: TextIO) -> bool:
@@ -43,6 +45,8 @@ class Screen:
         self._live: Live | None = None
         self._lock = threading.RLock()
         self._looked = 0.0
+        self._cost = 0.0
+        self._drawn: tuple[float, Text] | None = None
         self._held = True
 
     def past(self, event: Event) -> None:
@@ -61,7 +65,7 @@ class Screen:
         self._held = False
         with self._lock:
             self._model.apply(event)
-        if event.seq is not None and time.monotonic() - self._looked > _SETTLE:
+        if event.seq is not None and time.monotonic() - self._looked > max(_SETTLE, self._cost / _SHARE):
             self._settle()
         if self._live is None:
             self._start()
@@ -97,10 +101,16 @@ class Screen:
         self._live = live
 
     def _picture(self) -> Text:
+        began = time.monotonic()
+        if self._drawn is not None and began < self._drawn[0]:
+            return self._drawn[1]
         with self._lock:
             model = self._model
             lines = paint.going_on(model, model.standing(), time.time(), self._console.width, self._height)
-        return self._whole(lines)
+        whole = self._whole(lines)
+        self._cost = time.monotonic() - began
+        self._drawn = time.monotonic() + self._cost / _SHARE, whole
+        return whole
 
     def _over(self) -> int:
         standing, over = self._model.standing(), 0
@@ -121,6 +131,7 @@ class Screen:
             standing = model.standing()
             lines = [line for step in model.top.steps[:over] for line in paint.left_behind(model, step, standing, now)]
             model.forget(over)
+            self._drawn = None  # else what scrolls up would still stand below, too
         self._print(lines)
 
     def _print(self, lines: list[paint.Line]) -> None:
