@@ -1,13 +1,15 @@
 """A layout without Graphviz: ranks down the page, each ordered by where its neighbours are.
 
 Linear in the size of the graph, so it is what a graph gets that Graphviz cannot lay out in time. Edges that skip
-ranks may pass behind nodes.
+ranks run in lanes beside all nodes: those that lead on at the left, those that lead back at the right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, Level
@@ -16,7 +18,9 @@ from orchestrator.render.order import ranks
 from orchestrator.render.sizes import Size
 
 _GAP, _RANK_GAP, _EDGE_ROOM, _SWEEPS = 30.0, 56.0, 34.0, 4
-_ARROW = 7.0
+_ARROW, _TURN = 7.0, 22.0
+_LANE_FIRST, _LANE, _LANES = 26.0, 9.0, 40
+"""Pixels from the nodes to the first lane, and from lane to lane; most lanes of a side."""
 
 
 @dataclass(slots=True)
@@ -27,15 +31,17 @@ class _Placed:
     boxes: dict[str, Box] = field(default_factory=dict)
     """Nodes' and clusters' boxes, at any depth."""
     curves: dict[str, Curve] = field(default_factory=dict)
+    row: dict[str, int] = field(default_factory=dict)
+    """The row of each box of this level."""
 
 
-def layered(drawing: Drawing, direction: Direction = "TB") -> Layout:
-    """Lays out a drawing in ranks."""
+def layered(drawing: Drawing, direction: Direction = "TB", widest: float = inf) -> Layout:
+    """Lays out a drawing in ranks, which are broken into several rows at `widest` pixels."""
     turned = direction == "LR"
     levels = drawing.levels()
     done: dict[str | None, _Placed] = {}
     for cluster in (*(mark.key for mark in reversed(drawing.clusters)), None):
-        done[cluster] = _place(levels[cluster], done, turned)
+        done[cluster] = _place(levels[cluster], done, turned, widest)
     found = done[None]
 
     def at(point: Point) -> Point:
@@ -54,7 +60,7 @@ def layered(drawing: Drawing, direction: Direction = "TB") -> Layout:
     return Layout(width, height, nodes, clusters, edges, "simple")
 
 
-def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool) -> _Placed:
+def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, widest: float) -> _Placed:
     """Puts one level's boxes into ranks, and what was laid out before into its clusters' boxes."""
     room: dict[str, Size] = {}
     for node in level.nodes:
@@ -67,8 +73,7 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool) -> _P
         width, height = inner.width + shift.x + gap, inner.height + shift.y + gap
         least = sizes.head_size(cluster).width
         room[cluster.key] = Size(width, max(height, least)) if turned else Size(max(width, least), height)
-    ranks = _ranks(list(room), level)
-    placed = _rows(ranks, room)
+    placed = _rows(_broken(_ranks(list(room), level), room, widest), room)
     for cluster in level.clusters:
         corner = placed.boxes[cluster.key]
         inner_boxes, x, y = done[cluster.key], corner.left + shift.x, corner.top + shift.y
@@ -76,13 +81,55 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool) -> _P
             placed.boxes[key] = Box(box.left + x, box.top + y, box.right + x, box.bottom + y)
         for key, curve in inner_boxes.curves.items():
             placed.curves[key] = _moved(curve, x, y)
+    return _with_edges(placed, level)
+
+
+def _with_edges(placed: _Placed, level: Level) -> _Placed:
+    """Draws a level's edges; short ones straight, the others in lanes, as far out as there are others beside them."""
+    sides: dict[bool, list[tuple[float, float, str]]] = {False: [], True: []}
+    boxes = {edge.key: (placed.boxes[edge.source], placed.boxes[edge.target]) for edge in level.edges}
+    for edge in level.edges:
+        source, target = boxes[edge.key]
+        if target.top >= source.bottom and placed.row[edge.target] - placed.row[edge.source] == 1:
+            placed.curves[edge.key] = _straight(source, target)
+        else:
+            back = target.top < source.bottom
+            ends = sorted((source.bottom, target.top)) if not back else sorted((_centre(source).y, _centre(target).y))
+            sides[back].append((ends[0], ends[1], edge.key))
+    left = 0.0
     right = placed.size.width
-    for number, edge in enumerate(level.edges):
-        curve = _curve(placed.boxes[edge.source], placed.boxes[edge.target], number)
-        placed.curves[edge.key] = curve
-        right = max(right, *(point.x for point in curve.points))
-    placed.size = Size(right, placed.size.height)
+    for back, spans in sides.items():
+        for lane, (_, _, key) in _lanes(spans):
+            away = _LANE_FIRST + _LANE * lane
+            curve = _back(*boxes[key], right, away) if back else _ahead(*boxes[key], -away)
+            placed.curves[key] = curve
+            left = min(left, *(point.x for point in curve.points))
+    widest = max([right, *(point.x for curve in placed.curves.values() for point in curve.points)])
+    if left < 0:
+        left -= _LANE
+        placed.boxes = {k: Box(b.left - left, b.top, b.right - left, b.bottom) for k, b in placed.boxes.items()}
+        placed.curves = {key: _moved(curve, -left, 0) for key, curve in placed.curves.items()}
+    placed.size = Size(widest - left, placed.size.height)
     return placed
+
+
+def _lanes(spans: list[tuple[float, float, str]]) -> Iterator[tuple[int, tuple[float, float, str]]]:
+    """Each span with the first lane that is free; short spans first, so that they stay near."""
+    free: list[list[tuple[float, float]]] = []
+    for span in sorted(spans, key=lambda span: (span[1] - span[0], span)):
+        begin, end, _ = span
+        lane = next((lane for lane, taken in enumerate(free) if _fits(begin, end, taken)), len(free))
+        if lane >= _LANES:  # what nobody could follow anyway may share lanes
+            lane = int(begin + end) % _LANES
+        if lane == len(free):
+            free.append([])
+        insort(free[lane], (begin, end))
+        yield lane, span
+
+
+def _fits(begin: float, end: float, taken: list[tuple[float, float]]) -> bool:
+    place = bisect_left(taken, (begin, end))
+    return (place == 0 or taken[place - 1][1] < begin) and (place == len(taken) or end < taken[place][0])
 
 
 def _ranks(keys: list[str], level: Level) -> list[list[str]]:
@@ -104,6 +151,20 @@ def _ranks(keys: list[str], level: Level) -> list[list[str]]:
     return rows
 
 
+def _broken(rows: list[list[str]], room: Mapping[str, Size], widest: float) -> list[list[str]]:
+    """Rows that are no wider than they may be, as long as they hold more than one box."""
+    found: list[list[str]] = []
+    for row in rows:
+        begun, width = False, 0.0
+        for key in row:
+            width += _GAP + room[key].width
+            if not begun or width > widest:
+                found.append([])
+                begun, width = True, room[key].width
+            found[-1].append(key)
+    return found
+
+
 def _rows(rows: list[list[str]], room: Mapping[str, Size]) -> _Placed:
     widths = [sum(room[key].width for key in row) + _GAP * (len(row) - 1) for row in rows]
     width = max(widths, default=0.0)
@@ -117,24 +178,51 @@ def _rows(rows: list[list[str]], room: Mapping[str, Size]) -> _Placed:
             boxes[key] = Box(left, y, left + size.width, y + size.height)
             left += size.width + _GAP
         top += height + _RANK_GAP
-    return _Placed(Size(width, max(0.0, top - _RANK_GAP)), boxes)
+    numbers = {key: number for number, keys in enumerate(rows) for key in keys}
+    return _Placed(Size(width, max(0.0, top - _RANK_GAP)), boxes, row=numbers)
 
 
-def _curve(source: Box, target: Box, number: int) -> Curve:
-    """Down from box to box; back up, or round to itself, on the right."""
-    if target.top >= source.bottom:
-        start, tip = Point(_centre(source).x, source.bottom), Point(_centre(target).x, target.top)
-        base = Point(tip.x, tip.y - _ARROW)
-        bend = (base.y - start.y) / 2
-        points = (start, Point(start.x, start.y + bend), Point(base.x, base.y - bend), base)
-    else:
-        nudge = 5.0 if source == target else 0.0
-        start = Point(source.right, _centre(source).y - nudge)
-        tip = Point(target.right, _centre(target).y + nudge)
-        base = Point(tip.x + _ARROW, tip.y)
-        out = max(source.right, target.right) + _EDGE_ROOM + 8 * (number % 5)
-        points = (start, Point(out, start.y), Point(out, base.y), base)
+def _straight(source: Box, target: Box) -> Curve:
+    """Down from box to box."""
+    start, tip = Point(_centre(source).x, source.bottom), Point(_centre(target).x, target.top)
+    base = Point(tip.x, tip.y - _ARROW)
+    bend = (base.y - start.y) / 2
+    points = (start, Point(start.x, start.y + bend), Point(base.x, base.y - bend), base)
     return Curve(points, tip, midway(points))
+
+
+def _ahead(source: Box, target: Box, x: float) -> Curve:
+    """Down to a lane at the left, along it, and into the target from above."""
+    start, tip = Point(_centre(source).x - 8, source.bottom), Point(_centre(target).x - 8, target.top)
+    base = Point(tip.x, tip.y - _ARROW)
+    upper, lower = Point(x, start.y + _TURN), Point(x, base.y - _TURN)
+    points = (
+        *(start, Point(start.x, upper.y), Point(x, start.y), upper),
+        *(upper, lower, lower),
+        *(Point(x, base.y), Point(base.x, lower.y), base),
+    )
+    return Curve(points, tip, Point(x, (upper.y + lower.y) / 2))
+
+
+def _back(source: Box, target: Box, right: float, away: float) -> Curve:
+    """Out to a lane at the right, back up, or round to itself."""
+    nudge = 5.0 if source == target else 0.0
+    start = Point(source.right, _centre(source).y - nudge)
+    tip = Point(target.right, _centre(target).y + nudge)
+    base = Point(tip.x + _ARROW, tip.y)
+    if source == target:
+        out = source.right + _EDGE_ROOM
+        points: tuple[Point, ...] = (start, Point(out, start.y), Point(out, base.y), base)
+        return Curve(points, tip, midway(points))
+    out = right + away
+    turn = min(_TURN, abs(start.y - base.y) / 2)
+    lower, upper = Point(out, start.y - turn), Point(out, base.y + turn)
+    points = (
+        *(start, Point(out - turn / 2, start.y), Point(out, start.y), lower),
+        *(lower, upper, upper),
+        *(Point(out, base.y), Point(out - turn / 2, base.y), base),
+    )
+    return Curve(points, tip, Point(out, (upper.y + lower.y) / 2))
 
 
 def midway(points: tuple[Point, ...]) -> Point:

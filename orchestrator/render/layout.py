@@ -29,6 +29,7 @@ _EM = 6.0  # pixels: Courier's advance at 10 points, the same in every Graphviz
 _POINTS = 72.0
 _MANY = 400  # edges
 _TANGLED = 20_000  # ranks that edges pass, squared, for each edge: what routing round nodes takes grows with it
+_FAR = 1_500  # ranks that edges skip: many more take Graphviz minutes
 
 
 class Point(NamedTuple):
@@ -117,6 +118,8 @@ def _make(drawing: Drawing, source: str, direction: Direction, engine: Engine | 
     if engine == "simple":
         return layered(drawing, direction)
     size = len(drawing.nodes) + len(drawing.edges)
+    if engine is None and _reach(drawing.levels()) - len(drawing.edges) > _FAR:
+        return layered(drawing, direction)
     if engine is not None:
         return read_layout(graphviz(source, "json0", engine, size=size, timeout=timeout), engine)
     for backend in engines():
@@ -155,13 +158,19 @@ def _source(drawing: Drawing, direction: Direction) -> Iterator[str]:
 
 def _effort(levels: Mapping[str | None, Level], edges: int) -> str:
     """Options for large graphs: without them Graphviz takes minutes over what nobody could read anyway."""
+    reach = _reach(levels)
+    if reach * reach > _TANGLED * edges:
+        return "nslimit=0.5 nslimit1=1 mclimit=0.1 splines=line"
+    return "nslimit=1 nslimit1=1 mclimit=0.1" if edges > _MANY else ""
+
+
+def _reach(levels: Mapping[str | None, Level]) -> int:
+    """How many ranks all edges together pass."""
     reach = 0
     for level in levels.values():
         rank = ranks(level)
         reach += sum(abs(rank[edge.source] - rank[edge.target]) for edge in level.edges)
-    if reach * reach > _TANGLED * edges:
-        return "nslimit=0.5 nslimit1=1 mclimit=0.1 splines=line"
-    return "nslimit=1 nslimit1=1 mclimit=0.1" if edges > _MANY else ""
+    return reach
 
 
 def _boxes(levels: Mapping[str | None, Level], cluster: str | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ that moment, one that is shown live and one that is replayed all get it from the
     node, terminal      node-look.find           visited running waiting failed queued            count, took, told
                                                  interrupted current many timed
     edge                edge-look.find--judge    taken, and w2 to w5 the more often it was         times
-    step of a plan      plan-1.E2                visited running waiting failed skipped           (none)
+    step of a plan      plan-1.E2                visited running waiting failed skipped current   (none)
     its need            plan-1.E1--E2            taken                                            (none)
     plan                plan-1                   shown                                            times
     run                 run-status               the status, if it is one of ours                 status
@@ -151,7 +151,8 @@ def plan_marks(number: int, plan: Planned) -> dict[str, Mark]:
     begun = sum(step.state != "planned" for step in plan.steps)
     marks = {f"plan-{number}": Mark(("shown",), {"times": f"{len(done)}/{len(plan.steps)}"} if begun else {})}
     for step in plan.steps:
-        marks[step_id(number, step)] = Mark() if step.state == "planned" else Mark((step.state,))
+        now = ("current",) if step.state in ("running", "waiting") else ()
+        marks[step_id(number, step)] = Mark() if step.state == "planned" else Mark((step.state, *now))
         for need in step.needs:
             marks[need_id(number, need, step)] = Mark(("taken",)) if need in done else Mark()
     return marks

@@ -1,9 +1,9 @@
 """The looks of SVG pictures: colours, type, icons.
 
 Colours are Okabe and Ito's, which people with any colour vision tell apart, in shades that suit the ground; every
-state also has a badge of its own and a line of its own (solid, dashed, marching, thick). Every rule begins with
-`.agent-graph`, so that pictures can stand inside a page; a page, or the picture itself, chooses a theme with
-`data-theme="light"` or `"dark"`, else the reader's system does.
+state also has a badge with a sign of its own and a line of its own (solid, dashed, dotted, marching, thick). Every
+rule begins with `.agent-graph`, so that pictures can stand inside a page; a page, or the picture itself, chooses a
+theme with `data-theme="light"` or `"dark"`, else the reader's system does.
 """
 
 from __future__ import annotations
@@ -53,18 +53,25 @@ _RULES = """
 stroke-width:5px;stroke-linejoin:round}
 .agent-graph .in-cluster .label{stroke:var(--group)}
 .agent-graph .times{font-weight:600;fill:var(--done)}
-.agent-graph .badge,.agent-graph .count{display:none}
+.agent-graph .badge,.agent-graph .badge path,.agent-graph .count,.agent-graph .took{display:none}
 .agent-graph .badge circle{stroke:var(--page);stroke-width:2}
 .agent-graph .badge path{fill:none;stroke:var(--mark-ink);stroke-width:1.9;stroke-linecap:round;\
 stroke-linejoin:round}
 .agent-graph .count rect{fill:var(--card);stroke:var(--done);stroke-width:1.2}
 .agent-graph .count text{font-size:10px;font-weight:600;text-anchor:middle;fill:var(--done)}
-.agent-graph .many>.count{display:inline}
+.agent-graph .took{font-size:10px;text-anchor:end;fill:var(--soft);paint-order:stroke;stroke:var(--page);\
+stroke-width:4px;stroke-linejoin:round}
+.agent-graph .many>.count,.agent-graph .timed>.took{display:inline}
+.agent-graph .sheet{fill:var(--group);stroke:var(--line);stroke-width:1.3;stroke-dasharray:2 3}
+.agent-graph .plan .label,.agent-graph .plan .took{stroke:var(--group)}
+.agent-graph .plan:not(.shown){visibility:hidden}
 .agent-graph.has-run .node:not(.visited):not(.current):not(.failed){opacity:var(--faint)}
 .agent-graph.has-run .edge:not(.taken){opacity:var(--faint)}
 .agent-graph .taken .line,.agent-graph .visited>.shape{stroke:var(--done)}
 .agent-graph .taken .line{stroke-width:2.2}
-.agent-graph .taken.mapped .line{stroke-width:4.6}
+.agent-graph .taken.w2 .line{stroke-width:2.8}.agent-graph .taken.w3 .line{stroke-width:3.5}
+.agent-graph .taken.w4 .line{stroke-width:4.3}.agent-graph .taken.w5 .line{stroke-width:5.2}
+.agent-graph .taken.mapped .line{stroke-width:4.8}
 .agent-graph .taken .head,.agent-graph .taken .tail{fill:var(--done)}
 .agent-graph .taken .label{fill:var(--ink)}
 .agent-graph .visited>.shape,.agent-graph .visited>.behind{fill:var(--done-card);stroke:var(--done);\
@@ -74,19 +81,19 @@ stroke-width:1.6}
 .agent-graph .look-start.visited>.name{fill:var(--mark-ink)}
 .agent-graph .cluster.visited>.shape,.agent-graph .cluster.current>.shape,.agent-graph .cluster.failed>.shape\
 {fill:var(--group)}
-.agent-graph .visited>.badge.ok{display:inline}
+.agent-graph .queued>.shape{stroke:var(--busy);stroke-width:1.6;stroke-dasharray:1.5 4;stroke-linecap:round}
+.agent-graph .skipped>.shape{stroke-dasharray:3 3}.agent-graph .skipped>.name{text-decoration:line-through}
+.agent-graph .interrupted>.shape{fill:var(--card);stroke:var(--wait);stroke-width:2;stroke-dasharray:10 3 2 3}
 .agent-graph .running>.shape{fill:var(--busy-card);stroke:var(--busy);stroke-width:2;stroke-dasharray:8 4}
 .agent-graph .waiting>.shape{fill:var(--wait-card);stroke:var(--wait);stroke-width:2.2;stroke-dasharray:2.5 3.5}
 .agent-graph .failed>.shape{fill:var(--fail-card);stroke:var(--fail);stroke-width:3;stroke-dasharray:none}
-.agent-graph .current>.badge.ok,.agent-graph .failed>.badge.ok{display:none}
-.agent-graph .running:not(.waiting):not(.failed)>.badge.busy,.agent-graph .waiting:not(.failed)>.badge.wait,\
-.agent-graph .failed>.badge.fail{display:inline}
-.agent-graph .ok circle{fill:var(--done)}.agent-graph .busy circle{fill:var(--busy)}
-.agent-graph .wait circle{fill:var(--wait)}.agent-graph .fail circle{fill:var(--fail)}
-.agent-graph .busy path{fill:var(--mark-ink);stroke-width:1}
+.agent-graph .badge .busy{fill:var(--mark-ink);stroke-width:1}.agent-graph .badge .next{stroke-width:2.6}
 .agent-graph .status.completed rect{fill:var(--done)}.agent-graph .status.completed text{fill:var(--done)}
 .agent-graph .status.running rect{fill:var(--busy)}.agent-graph .status.running text{fill:var(--busy)}
-.agent-graph .status.paused rect{fill:var(--wait)}.agent-graph .status.paused text{fill:var(--wait)}
+.agent-graph .status.paused rect,.agent-graph .status.interrupted rect,.agent-graph .status.exhausted rect\
+{fill:var(--wait)}
+.agent-graph .status.paused text,.agent-graph .status.interrupted text,.agent-graph .status.exhausted text\
+{fill:var(--wait)}
 .agent-graph .status.failed rect{fill:var(--fail)}.agent-graph .status.failed text{fill:var(--fail)}
 @media (prefers-reduced-motion:no-preference){.agent-graph .running>.shape{animation:agent-graph-march .9s linear \
 infinite}@keyframes agent-graph-march{to{stroke-dashoffset:-12}}}
@@ -107,8 +114,21 @@ BADGES: dict[str, str] = {
     "busy": "M-2.1-3.5 3.7 0-2.1 3.5Z",
     "wait": "M-2.2-3.2v6.4M2.2-3.2v6.4",
     "fail": "M-2.8-2.8 2.8 2.8M2.8-2.8-2.8 2.8",
+    "next": "M-3.6 0h.01M0 0h.01M3.6 0h.01",
+    "gone": "M-2.7-2.7h5.4v5.4h-5.4Z",
+    "over": "M-3.4 0h6.8",
 }
-"""Done, running, waiting, failed: around the origin."""
+"""Signs of the states, around the origin."""
+_SIGNS = {
+    "visited": ("ok", "done"),
+    "skipped": ("over", "soft"),
+    "queued": ("next", "busy"),
+    "interrupted": ("gone", "wait"),
+    "running": ("busy", "busy"),
+    "waiting": ("wait", "wait"),
+    "failed": ("fail", "fail"),
+}
+"""State -> (sign, colour) of its badge; of several states the last one here shows."""
 
 
 def stylesheet() -> str:
@@ -120,7 +140,14 @@ def stylesheet() -> str:
         f".agent-graph .look-{look} .chip{{fill:var(--{look})}}.agent-graph .look-{look} .icon{{stroke:var(--{look})}}"
         for look in ICONS
     )
+    badges = "".join(
+        f".agent-graph .{state}:not(.terminal)>.badge{{display:inline}}"
+        f".agent-graph .{state}>.badge circle{{fill:var(--{colour})}}"
+        f".agent-graph .{state}>.badge path.{sign}{{display:inline}}"
+        f".agent-graph .{state}>.badge path:not(.{sign}){{display:none}}"
+        for state, (sign, colour) in _SIGNS.items()
+    )
     return (
         f".agent-graph{{{_LIGHT}}}@media (prefers-color-scheme:dark){{.agent-graph{{{_DARK}}}}}"
-        f"{light}{{{_LIGHT}}}{dark}{{{_DARK}}}@media print{{.agent-graph,{dark}{{{_LIGHT}}}}}{rules}{icons}"
+        f"{light}{{{_LIGHT}}}{dark}{{{_DARK}}}@media print{{.agent-graph,{dark}{{{_LIGHT}}}}}{rules}{badges}{icons}"
     )

@@ -1,0 +1,120 @@
+"""What a run planned itself, each plan as a small drawing of its own.
+
+The graph's own picture stays as it is laid out once: plans stand below it, each laid out once for its steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.executor.overlay import Planned, PlannedStep
+from orchestrator.render import sizes
+from orchestrator.render.drawing import Drawing, EdgeMark, Look, NodeMark
+from orchestrator.render.layers import layered
+from orchestrator.render.layout import Layout, Point, lay_out
+from orchestrator.render.overlaid import Mark, need_id, plan_marks, step_id
+from orchestrator.render.words import plain, told
+
+MOST_PLANS = 12
+"""Plans that are drawn; a loop can make more."""
+_NAMES = ("tool", "name", "title", "kind", "task", "action", "query", "text")
+"""Keys of an item whose text says best what the step is."""
+_SMALL = 60
+"""Steps of a plan that is worth the better layout."""
+_GAP, _HEAD = 18.0, 38.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A plan laid out."""
+
+    id: str
+    name: str
+    detail: str
+    mark: Mark
+    drawing: Drawing
+    layout: Layout
+    width: float
+    height: float
+    inset: Point
+    """Where the drawing begins on the sheet."""
+
+
+def plan_drawings(planned: Sequence[Planned]) -> Iterator[tuple[int, Planned, Drawing, Mark]]:
+    """(number, plan, drawing of its steps, the plan's own mark) of those that are drawn."""
+    for number, plan in enumerate(planned[:MOST_PLANS], 1):
+        marks = plan_marks(number, plan)
+        yield number, plan, _drawing(number, plan, marks), marks[f"plan-{number}"]
+
+
+def sheets(planned: Sequence[Planned], widest: float) -> list[Sheet]:
+    """The plans of a run, laid out; rows of steps are broken at `widest` pixels."""
+    found: list[Sheet] = []
+    for number, plan, drawing, mark in plan_drawings(planned):
+        layout = _laid_out(drawing, widest - 2 * _GAP)
+        name = f"plan {number}" if len(planned) > 1 else "plan"
+        more = len(planned) - number if number == MOST_PLANS else 0
+        detail = steps_of(plan) + (f" · {more} more plans are not drawn" if more else "")
+        head = sizes.text_width(name + detail, sizes.NAME_SIZE) + 90
+        width = max(layout.width + 2 * _GAP, head)
+        inset = Point((width - layout.width) / 2, _HEAD)
+        height = layout.height + _HEAD + _GAP
+        found.append(Sheet(f"plan-{number}", name, detail, mark, drawing, layout, width, height, inset))
+    return found
+
+
+def _laid_out(drawing: Drawing, widest: float) -> Layout:
+    if len(drawing.nodes) <= _SMALL:
+        found = lay_out(drawing)
+        if found.width <= widest:
+            return found
+    return layered(drawing, widest=widest)
+
+
+def steps_of(plan: Planned) -> str:
+    """What a plan is, in a few words."""
+    where = f" in {plain(plan.path, 40)}" if plan.path else ""
+    return f"{len(plan.steps)} steps of the run's own{where}"
+
+
+def _drawing(number: int, plan: Planned, marks: Mapping[str, Mark]) -> Drawing:
+    keys = {step.id: f"p{number}s{index}" for index, step in enumerate(plan.steps)}
+    nodes = {step.id: _step(number, step, keys[step.id], marks) for step in plan.steps}
+    edges = [
+        EdgeMark(
+            key=f"p{number}e{count}",
+            id=need_id(number, need, step),
+            index=count,
+            path=f"plan-{number}",
+            source=keys[need],
+            target=keys[step.id],
+            names=(told(need, 60), told(step.id, 60)),
+            mark=marks[need_id(number, need, step)],
+        )
+        for count, (need, step) in enumerate((n, s) for s in plan.steps for n in dict.fromkeys(s.needs) if n in keys)
+    ]
+    return Drawing(
+        name=f"plan {number}",
+        nodes=tuple(nodes.values()),
+        edges=tuple(edges),
+        run=True,
+        by_key={mark.key: mark for mark in nodes.values()},
+    )
+
+
+def _step(number: int, step: PlannedStep, key: str, marks: Mapping[str, Mark]) -> NodeMark:
+    item = step.item if isinstance(step.item, Mapping) else {}
+    named = next((item[name] for name in _NAMES if isinstance(item.get(name), str) and item[name]), "")
+    look: Look = "tool" if isinstance(item.get("tool"), str) and item["tool"] else "custom"
+    return NodeMark(
+        key=key,
+        id=step_id(number, step),
+        name=told(step.id, 60),
+        path=f"plan-{number}",
+        look=look,
+        kind=told(str(named), 40) or "step",
+        tooltip=told(f"{step.id}: {json.dumps(step.item, ensure_ascii=False, default=str)}", 400),
+        mark=marks[step_id(number, step)],
+    )
