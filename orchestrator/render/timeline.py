@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 RowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 NOTHING = Usage()
+_MOMENT = 0.05
+"""Seconds. A shorter time in which nobody drove a run is how long it takes to go on, and not told."""
 
 
 @dataclass(slots=True)
@@ -250,7 +252,9 @@ class _Reader:
     def _ended(self, row: Row, record: r.StepDone | r.StepFailed) -> None:
         row.seq, row.ended, row.attempt = record.seq, record.ended or record.ts, record.attempt
         row.error = record.error
-        if isinstance(record, r.StepFailed):
+        if row.status == "dropped":
+            pass  # it landed when nobody waited for it any more: its update is part of nothing
+        elif isinstance(record, r.StepFailed):
             row.status = "failed"
         else:
             row.status, row.outcome = "done", record.outcome
@@ -272,7 +276,7 @@ class _Reader:
                 span.end = ended
 
     def _gap(self, before: float, record: r.Resumed) -> None:
-        if record.ts <= before:
+        if record.ts - before < _MOMENT:
             return
         self.gaps.append(Span("stopped", before, record.ts, record.seq))
         for row in self.live.values():

@@ -16,7 +16,12 @@ function moved(view) {
   if (quiet) return;
   if (views.length > 1 && together.checked) {
     quiet = true;
-    for (const other of views) if (other !== view) { other.show(view.tab, true); other.choose(Math.min(view.index, other.data.steps.length - 1), true); }
+    for (const other of views) {
+      if (other === view) continue;
+      other.show(view.tab, true);
+      const name = view.index < 0 ? null : view.data.steps[view.index].name;
+      other.choose(other.data.named.get(name) ?? Math.min(view.index, other.data.steps.length - 1), true);
+    }
     quiet = false;
   }
   const parts = views.map((one, at) => {

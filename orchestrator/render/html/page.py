@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -117,15 +118,13 @@ def _comparison(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
             f'<tr{same}><th scope="row">{label}</th>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
         )
     at = first_difference(one, other)
-    if at is None:
-        said = "Both took the same steps with the same outcomes."
-    else:
-        said = (
-            f"They first differ in step {at + 1}: "
-            + " and ".join(escape(_took(data, at)) for data in (one, other))
-            + "."
+    said, link = "Both took the same steps with the same outcomes.", ""
+    if at is not None:
+        words = " and ".join(escape(_took(data, number)) for data, number in zip((one, other), at, strict=True))
+        address = "&amp;".join(
+            f"{name}step={number + 1}" for name, number in zip(("", "b."), at, strict=True) if number is not None
         )
-    link = "" if at is None else f' <a href="#step={at + 1}&amp;b.step={at + 1}">Look at it</a>'
+        said, link = f"They first differ where {words}.", f' <a href="#{address}">Look at it</a>'
     return Template(_text("compare.html")).substitute(
         one=escape(one["run"]), other=escape(other["run"]), rows="".join(rows), said=said, link=link
     )
@@ -141,22 +140,38 @@ def _cell(data: Mapping[str, Any], key: str) -> str:
     return plain(text, 300)
 
 
-def _took(data: Mapping[str, Any], at: int) -> str:
-    if at >= len(data["steps"]):
-        return f"{data['run']} had ended"
+def _took(data: Mapping[str, Any], at: int | None) -> str:
+    if at is None:
+        return f"{data['run']} did not come there"
     step = data["steps"][at]
-    return f"{data['run']} ran {step['node']}" + (f", which gave {step['outcome']}" if "outcome" in step else "")
+    gave = f"gave {step['outcome']}" if "outcome" in step else f"is {step['status']}"
+    return f"{data['run']} ran {step['node']} (step {at + 1}), which {gave}"
 
 
-def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> int | None:
-    """Number of the first step, in the order of branches and not of time, in which two runs differ."""
-    for at in range(max(len(one["steps"]), len(other["steps"]))):
-        if at >= len(one["steps"]) or at >= len(other["steps"]):
-            return at
-        a, b = one["steps"][at], other["steps"][at]
-        if any(a.get(name) != b.get(name) for name in ("path", "node", "outcome", "status")):
-            return at
-    return None
+def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[int | None, int | None] | None:
+    """Numbers of the first steps that differ; None of a run that has no such step, None if none differ.
+
+    Steps are the same that are the how-manieth of their node in their branch: which branch was faster is no difference.
+    """
+    names, others = _named(one), _named(other)
+    for name, at in names.items():
+        beside = others.get(name)
+        if beside is None or any(
+            one["steps"][at].get(part) != other["steps"][beside].get(part) for part in ("outcome", "status")
+        ):
+            return at, beside
+    more = next((at for name, at in others.items() if name not in names), None)
+    return None if more is None else (None, more)
+
+
+def _named(data: Mapping[str, Any]) -> dict[tuple[str, str, int], int]:
+    counts: Counter[tuple[str, str]] = Counter()
+    found: dict[tuple[str, str, int], int] = {}
+    for at, step in enumerate(data["steps"]):
+        place = (step.get("path", ""), step["part"] or step["node"])
+        found[*place, counts[place]] = at
+        counts[place] += 1
+    return found
 
 
 @cache

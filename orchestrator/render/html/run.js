@@ -6,6 +6,14 @@ class RunData {
     this.steps.forEach((step, index) => { step.index = index; });
     this.after = new Map(); // states that were looked at; others are worked out when they are
     this.bySeq = new Map(this.steps.filter((step) => step.seq !== undefined).map((step) => [step.seq, step.index]));
+    const counts = new Map();
+    this.named = new Map(); // how-manieth of its node in its branch -> step: the same in another run of the graph
+    for (const step of this.steps) {
+      const place = (step.path ?? "") + "\n" + (step.part || step.node), count = counts.get(place) ?? 0;
+      counts.set(place, count + 1);
+      step.name = place + "\n" + count;
+      this.named.set(step.name, step.index);
+    }
     this.span = Math.max(1, ...this.records.slice(-1).map((record) => record[0]));
   }
 
