@@ -14,6 +14,7 @@ from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate
 from orchestrator.executor.effect import Effect, own_tools, plain, said_around
 from orchestrator.executor.unknown import uncertain
 from orchestrator.graph.codec import Codec, Unfit
+from orchestrator.tools.capping import kept
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 from orchestrator.tools.running import run_function
 from orchestrator.tools.tool import Tool
@@ -90,14 +91,17 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
         attempt = 1
         while True:
             try:
-                return _told(await tool.perform(args, key=key, ctx=context)), False
+                done = await tool.perform(args, key=key, ctx=context)
+                if done.metadata.get("new_instance") and await _began_anew(context, tool, key):
+                    done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
+                return _told(kept(done, tool.max_kept)), False
             except passing:
                 raise
             except Exception as error:
                 retry, unsure = tool.retry, uncertain(error)
                 again = retry is not None and attempt < retry.attempts and retry.matches(error)
                 if retry is None or not again or (unsure and tool.effect == "irreversible"):
-                    return _told(tool.failure(error)), unsure
+                    return _told(kept(tool.failure(error), tool.max_kept)), unsure
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
             if not context.live.hold.fresh:
@@ -117,6 +121,19 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
         )
     )
     return result
+
+
+async def _began_anew(context: StepContext, tool: Tool, key: str) -> bool:
+    """Whether the run called the tool before: what those calls set up in their instance is gone."""
+    had = context.holder.had
+    if tool.name in had:
+        return True
+    had.add(tool.name)
+    live = context.live
+    if live.began:
+        return False
+    records = await live.journal.store.read(live.run_id)
+    return any(one.type == "effect_intended" and one.name == tool.name and one.key != key for one in records)
 
 
 _NOTHING = ToolResult().model_dump(mode="json")

@@ -61,6 +61,8 @@ class LiveRun:
     ) -> None:
         self.given, self.machine, self.journal, self.hold = given, machine, journal, hold
         self.holdings = holdings
+        self.began = machine.head <= 1
+        """Whether it begins with this drive: nothing was done in it before."""
         self.run_id: str = machine.run_id
         self.watchers: set[Watcher] = set()
         self.seen: set[int] = set()

@@ -1,8 +1,8 @@
 """What runs hold of the pools of their tools, and when they give it up.
 
-    the run ends, fails, is cancelled or interrupted    released
-    it pauses                                           kept, until another one waits for an instance
-    the executor is closed                              all released, and instances that nobody holds closed
+the run ends, fails, is cancelled or interrupted    released
+it pauses                                           kept, until another one waits for an instance
+the executor is closed                              all released, and instances that nobody holds closed
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from itertools import count
 
 from orchestrator.graph.reducers import Extend, append, extend
 from orchestrator.models.messages import Message, ToolCall, tool_result
+from orchestrator.tools.capping import SHOWN, cut
 from orchestrator.tools.result import ToolFailure, ToolResult
 
 
@@ -22,10 +23,21 @@ def joined(state: object, field: str, messages: Sequence[Message]) -> list[Messa
     return update if isinstance(update, Extend) else [*getattr(state, field), *update]
 
 
-def told(call: ToolCall, result: ToolResult, note: str = "") -> Message:
-    """What came of a call, as a message; `note` is a line that stands before it."""
+BEGAN_ANEW = "[what earlier calls of this tool had set up is gone: this one began anew]"
+"""What a model is told when a tool that keeps a state lost it between two calls."""
+
+
+def told(call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOWN) -> Message:
+    """What came of a call, as a message.
+
+    Args:
+        note: a line that stands before it.
+        most: characters of the result that are shown; what is missing is said, and the journal has it.
+    """
+    lines = (note, BEGAN_ANEW if result.metadata.get("began_anew") else "", cut(result.text, most))
     facts = {"output": result.output, "error": result.error, "exit_code": result.exit_code}
-    return tool_result(call, f"{note}\n{result.text}" if note else result.text, images=result.images, data=facts)
+    text = "\n".join((*(line for line in lines[:-1] if line), lines[-1]))
+    return tool_result(call, text, images=result.images, data=facts)
 
 
 def failed(call: ToolCall, why: str) -> Message:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, JsonValue, model_validator
+from pydantic import BaseModel, JsonValue, PositiveInt, model_validator
 
 from orchestrator.errors import AgentError, EffectFailed
 from orchestrator.graph.node import Node, Port
@@ -17,7 +17,8 @@ from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import added, told
 from orchestrator.nodes.deciding import question_in_hand, quoted
 from orchestrator.nodes.parallel import gather
-from orchestrator.nodes.steps import Step
+from orchestrator.nodes.steps import Step, output_of
+from orchestrator.tools.capping import SHOWN
 from orchestrator.tools.result import ToolResult
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Execute(Node, kind="execute"):
     In its first form it calls the one tool that `tool` and `args` name, and writes the `ToolResult` to `result`, or
     adds a `Step` to `steps`, or both; what came of a `call` of a model is written to `message` too. With `calls` and
     `results` it makes all calls of a list at the same time and writes their results in the order of the calls, each
-    as a message of role `tool`.
+    as a message of role `tool`. Calls that share an instance of a pool are made one after the other.
 
     What a tool itself reports as wrong is a result like any other, with an exit code that is not 0.
 
@@ -81,6 +82,8 @@ class Execute(Node, kind="execute"):
     """Field that gets a message for each of them; one with the reducer `append` or a plain one."""
     on_error: Literal["raise", "observe"] = "observe"
     """What becomes of a call that cannot be made: the step fails, or the call's result says so."""
+    most: PositiveInt = 16
+    """How many calls may be under way at the same time; they begin in their order."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -118,17 +121,21 @@ class Execute(Node, kind="execute"):
                 tool_choice=name,
                 tool_args=args,
                 tool_exit_code=result.exit_code,
-                tool_output=result.output if result.error is None else result.error,
+                tool_output=output_of(result),
             )
         if self.call is not None and self.message is not None:
             call = ToolCall.model_validate(getattr(state, self.call))
-            update[self.message] = told(call, result, _edited(ctx, call, args))
+            update[self.message] = told(call, result, _edited(ctx, call, args), most=_most(ctx, call))
         return Outcome(_outcome(ctx, [(name, result)]), update)
 
     async def _several(self, state: object, ctx: Context[Any], calls: str, results: str) -> Outcome[str]:
         wanted = [ToolCall.model_validate(call) for call in getattr(state, calls)]
-        found = await gather([partial(self._call_of, ctx, call) for call in wanted])
-        messages = [told(call, result) for call, result in zip(wanted, found, strict=True)]
+        found = await gather(
+            [partial(self._call_of, ctx, call) for call in wanted],
+            most=self.most,
+            lanes=[_pool(ctx, call) for call in wanted],
+        )
+        messages = [told(call, result, most=_most(ctx, call)) for call, result in zip(wanted, found, strict=True)]
         called = [(call.name, result) for call, result in zip(wanted, found, strict=True)]
         return Outcome(_outcome(ctx, called), {results: added(state, results, messages)})
 
@@ -152,6 +159,18 @@ class Execute(Node, kind="execute"):
 def _outcome(ctx: Context[Any], called: Sequence[tuple[str, ToolResult]]) -> str:
     ends = {tool.name for tool in ctx.tools if tool.ends}
     return "finished" if any(name in ends and not result.failed for name, result in called) else "done"
+
+
+def _pool(ctx: Context[Any], call: ToolCall) -> object:
+    """Where the call's tool takes its instance from, if it does: all calls of a run get the same one."""
+    tool = ctx.tools.get(call.name)
+    return None if tool is None else tool.pool
+
+
+def _most(ctx: Context[Any], call: ToolCall) -> int:
+    """How many characters of its result the model is shown."""
+    tool = ctx.tools.get(call.name)
+    return SHOWN if tool is None else tool.max_shown
 
 
 def _edited(ctx: Context[Any], call: ToolCall, args: Mapping[str, Any]) -> str:

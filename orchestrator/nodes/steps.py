@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from orchestrator.tools.result import as_text
+from orchestrator.tools.capping import SHOWN, cut
+from orchestrator.tools.result import ToolResult, as_text
 
 
 class Step(BaseModel):
@@ -27,5 +28,12 @@ class Step(BaseModel):
 
     @property
     def text(self) -> str:
-        """`tool_output` as a model reads it: a text as it is, anything else as JSON."""
-        return as_text(self.tool_output)
+        """`tool_output` as a model reads it: a text as it is, anything else as JSON; cut where it is very long."""
+        return cut(as_text(self.tool_output), SHOWN)
+
+
+def output_of(result: ToolResult) -> JsonValue:
+    """What a step keeps of a result: its error, or its output; pictures in words."""
+    if result.error is not None:
+        return result.error
+    return result.text if result.content else result.output

@@ -15,7 +15,7 @@ from orchestrator.graph.reducers import local, merge
 from orchestrator.nodes.deciding import quoted
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
-from orchestrator.nodes.steps import Step
+from orchestrator.nodes.steps import Step, output_of
 from orchestrator.tools.result import ToolFailure, ToolResult
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Work(Node, kind="work"):
             tool_choice=call.tool,
             tool_args=args,
             tool_exit_code=result.exit_code or int(result.failed),
-            tool_output=result.output if result.error is None else result.error,
+            tool_output=output_of(result),
         )
         return Outcome("done", {self.evidence: {call.id: step}, **more})
 

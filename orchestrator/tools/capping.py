@@ -1,7 +1,24 @@
-"""Texts that are too long, cut where they are."""
+"""Results that are too long: cut for models, and, far later, for the journal."""
 
 from __future__ import annotations
 
+import json
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from orchestrator.models.messages import Image
+from orchestrator.tools.content import Blob, Part, size_of
+from orchestrator.tools.result import ToolResult, as_text
+
+R = TypeVar("R", bound=ToolResult)
+
+SHOWN = 20_000
+"""Characters of a result that a model is shown."""
+KEPT = 1_000_000
+"""Characters of a result that the journal keeps."""
+CONTENT = 20_000_000
+"""Characters of pictures and other binary data, as base64, that the journal keeps of a result."""
 _TAIL = 3
 """One part in so many of what is kept is from the end, where errors and results stand."""
 
@@ -18,3 +35,40 @@ def cut(text: str, most: int, hint: str = "") -> str:
     tail = most // _TAIL
     missing = f"[... {len(text) - most:,} of {len(text):,} characters are left out here{hint and '; '}{hint} ...]"
     return f"{text[: most - tail]}\n{missing}\n{text[len(text) - tail :] if tail else ''}"
+
+
+def kept(result: R, most: int = KEPT) -> R:
+    """The result as the journal keeps it: the same, if no part of it is too large.
+
+    A text is cut. What is no text and too large becomes its JSON, cut. Of content that is too large a word is left.
+    """
+    changes: dict[str, object] = {}
+    if (output := _kept_value(result.output, most)) is not result.output:
+        changes["output"] = output
+    if result.error is not None and len(result.error) > most:
+        changes["error"] = cut(result.error, most, "not kept")
+    if result.metadata and len(json.dumps(result.metadata)) > most:
+        changes["metadata"] = {"left_out": f"metadata of more than {most:,} characters"}
+    if sum(map(size_of, result.content)) > CONTENT:
+        changes["content"] = _kept_parts(result.content)
+    return result.model_copy(update=changes) if changes else result
+
+
+def _kept_value(value: JsonValue, most: int) -> JsonValue:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = as_text(value)
+    return value if len(text) <= most else cut(text, most, "not kept")
+
+
+def _kept_parts(parts: list[Part]) -> list[Part]:
+    found: list[Part] = []
+    room = CONTENT
+    for part in parts:
+        room -= size_of(part)
+        if room >= 0:
+            found.append(part)
+        else:
+            kind = "image" if isinstance(part, Image) else part.media_type
+            found.append(Blob(data="", name=f"{kind} of {size_of(part):,} characters, too large to be kept"))
+    return found

@@ -20,11 +20,13 @@ T = TypeVar("T")
 class Holder:
     """Somebody who holds instances of pools for as long as it lasts, such as a run. It is the id."""
 
-    __slots__ = ("name", "pools", "rests")
+    __slots__ = ("had", "name", "pools", "rests")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.pools: dict[Pool[Any], None] = {}
+        self.had: set[str] = set()
+        """Tools that gave it an instance."""
         self.rests = False
         """Whether it keeps its instances only until somebody else wants one."""
 

@@ -27,6 +27,7 @@ from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async
 from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.tools.capping import KEPT, SHOWN
 from orchestrator.tools.leases import Lease, in_thread
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
@@ -98,6 +99,10 @@ class Tool:
     """Whether a call of it says that the agent has finished."""
     group: str | None = None
     """The group that it belongs to."""
+    max_shown: int = SHOWN
+    """Characters of a result that a model is shown: beginning and end, and how much is missing. The journal has all."""
+    max_kept: int = KEPT
+    """Characters of a result that the journal keeps, and whoever made the call is given."""
     pool: Pool[Any] | None = None
     """Where its parameter `env`, which is no part of the schema, comes from. A call in a run gets the run's own
     instance; any other that of the `id` it is called with, `await it(..., id="a")`, or one for this call alone."""
@@ -159,9 +164,20 @@ class Tool:
         """Whether the schema is the tool's own word and not made from hints."""
         return "parameters" in vars(self) or any("parameters" in vars(cls) for cls in type(self).__mro__)
 
-    def to_param(self) -> dict[str, Any]:
-        """The tool as a model is offered it."""
+    def to_param(self, *, strict: bool = False) -> dict[str, Any]:
+        """The tool as a model is offered it.
+
+        Args:
+            strict: as providers' strict mode wants it: every property is required, and null where it could be left
+                out. A schema that strict mode has no words for stays as it is, and is not marked as strict. A model
+                with `Profile(strict_tools=True)` does the same by itself, and reads such nulls as left out.
+        """
+        from orchestrator.models.strict import strict_schema  # late: the room of models takes longer than this one
+
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        written = strict_schema(self.parameters, nullable=True) if strict else None
+        if written is not None:
+            function |= {"parameters": written, "strict": True}
         return {"type": "function", "function": function}
 
     @property
@@ -186,6 +202,8 @@ class Tool:
             "ends",
             "group",
             "reconcile",
+            "max_shown",
+            "max_kept",
         }
         unknown = sorted(set(changes) - known)
         if unknown:

@@ -267,7 +267,7 @@ async def test_fifty_ids_come_first_come_first_served(counted: type[Env], size: 
                 pass
         for n in range(50):
             tasks.start_soon(work, n)
-            while pool.statistics().waiting <= n:  # noqa: ASYNC110  so that they come in this order, also on trio
+            while pool.statistics().waiting <= n:
                 await anyio.lowlevel.checkpoint()
         for n in range(size):
             tasks.start_soon(pool.release, f"before {n}")

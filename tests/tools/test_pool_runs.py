@@ -1,0 +1,294 @@
+"""Runs and what they hold of pools: one instance per run, given up when it ends in whatever way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from orchestrator import Approve, Context, Executor, Graph, Outcome, Tool, ToolCall, Update, append, node, tool
+from orchestrator.nodes import Confirm, Execute
+from orchestrator.nodes.conversation import BEGAN_ANEW
+from orchestrator.tools import Pool
+
+pytestmark = pytest.mark.anyio
+
+
+class Shell:
+    """Counts how many of it there are, and keeps what it was told."""
+
+    def __init__(self, shells: Shells) -> None:
+        self.shells = shells
+        self.said: list[str] = []
+        shells.alive += 1
+        shells.made += 1
+        shells.most = max(shells.most, shells.alive)
+
+    async def run(self, command: str) -> str:
+        if command == "fail":
+            raise ValueError("failed")
+        if command == "hang":
+            self.shells.hangs.set()
+            await anyio.sleep(60)
+        self.said.append(command)
+        await anyio.sleep(0.001)
+        return " ".join(self.said)
+
+    def close(self) -> None:
+        self.shells.alive -= 1
+
+
+class Shells:
+    """A pool of them, and the tool that has it."""
+
+    def __init__(self, size: int = 2, **given: Any) -> None:
+        self.alive = self.made = self.most = 0
+        self.hangs = anyio.Event()
+        self.pool: Pool[Shell] = Pool(lambda: Shell(self), size, **given)
+
+        @tool(risk="write", effect="idempotent", pool=self.pool)
+        async def shell(command: str, env: Shell) -> str:
+            """Run a command."""
+            return await env.run(command)
+
+        self.tool: Tool = shell
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody holds or waits for anything, and nothing is left behind."""
+        found = self.pool.statistics()
+        return (found.held, found.waiting, found.free, self.alive) == (0, 0, 0, 0)
+
+
+class Session(BaseModel):
+    commands: list[str] = []
+    said: Annotated[list[str], append] = []
+
+
+@node
+async def work(state: Session, ctx: Context[Any]) -> Outcome[Literal["done"]]:
+    """Run the commands one after the other."""
+    said = []
+    for command in state.commands:
+        result = await ctx.tool("shell", command=command)
+        if result.failed:
+            raise RuntimeError(result.error)
+        said.append(result.text)
+    return Outcome("done", said=said[-1])
+
+
+plain = Graph(
+    name="plain", state=Session, input="commands", nodes={"work": work}, edges="START -> work -> END", output="said"
+)
+asking = Graph(
+    name="asking", state=Session, input="commands", output="said",
+    nodes={"before": work, "ask": Confirm(prompt="Go on?"), "after": work},
+    edges="START -> before -> ask\nask -> after : approved\nask -> END : denied\nafter -> END",
+)  # fmt: skip
+
+
+async def test_a_run_has_an_instance_of_its_own_until_it_ends() -> None:
+    shells = Shells()
+    async with Executor(tools=[shells.tool]) as executor:
+        for word in ("a", "b"):
+            run = await executor.start(plain, [word, word.upper()])
+            assert run.output == [f"{word} {word.upper()}"]
+            assert shells.idle
+    assert shells.made == 2
+
+
+async def test_many_runs_two_instances() -> None:
+    shells = Shells(2)
+    async with Executor(tools=[shells.tool]) as executor, anyio.create_task_group() as tasks:
+        for n in range(20):
+            tasks.start_soon(executor.start, plain, [str(n), "x"])
+    assert (shells.most, shells.made, shells.idle) == (2, 20, True)
+
+
+@pytest.mark.parametrize("how", ["fails", "cancelled", "interrupted", "executor closed", "time-out of the step"])
+async def test_whatever_ends_a_run_gives_up_what_it_held(how: str) -> None:
+    shells = Shells(1)
+    graph = plain
+    if how == "time-out of the step":
+        graph = plain.replace(work=work.with_(timeout=0.05))
+    async with Executor(tools=[shells.tool]) as executor, anyio.create_task_group() as tasks:
+        if how == "fails":
+            run = await executor.start(graph, ["a", "fail"])
+            assert run.status == "failed"
+        else:
+            tasks.start_soon(_start, executor, graph)
+            await shells.hangs.wait()
+            assert shells.pool.statistics().held == 1
+            if how == "cancelled":
+                assert (await executor.cancel("r")).status == "cancelled"
+            elif how == "interrupted":
+                tasks.cancel_scope.cancel()
+            elif how == "time-out of the step":
+                assert (await executor.wait("r")).status == "failed"
+        if how in ("fails", "cancelled", "time-out of the step"):
+            assert shells.idle
+        tasks.cancel_scope.cancel()
+    assert shells.idle
+
+
+async def _start(executor: Executor, graph: Graph) -> None:
+    await executor.start(graph, ["a", "hang"], run_id="r")
+
+
+async def test_a_paused_run_keeps_its_instance_while_nobody_else_wants_it() -> None:
+    shells = Shells(1)
+    async with Executor(tools=[shells.tool]) as executor:
+        run = await executor.start(asking, ["a"], run_id="r")
+        assert run.status == "paused"
+        assert shells.pool.statistics().held == 1
+        run = await executor.answer("r", run.waiting[0].id, Approve())
+        assert (run.status, run.output) == ("completed", ["a", "a a"])
+        assert shells.idle
+
+
+async def test_a_paused_run_gives_way_and_the_model_is_told_that_it_began_anew() -> None:
+    shells = Shells(1)
+    call = ToolCall(id="c", name="shell", arguments={"command": "a"})
+
+    class State(BaseModel):
+        pending: list[ToolCall] = [call]
+        seen: Annotated[list[Any], append] = []
+
+    again = Execute(calls="pending", results="seen")
+    graph = Graph(
+        name="g", state=State, nodes={"before": again, "ask": Confirm(prompt="?"), "after": again}, output="seen",
+        edges="START -> before -> ask\nask -> after : approved\nask -> END : denied\nafter -> END",
+    )  # fmt: skip
+    async with Executor(tools=[shells.tool]) as executor:
+        paused = await executor.start(graph, {}, run_id="r")
+        with anyio.fail_after(5):
+            assert (await executor.start(plain, ["b"])).output == ["b"]
+        run = await executor.answer("r", paused.waiting[0].id, Approve())
+        assert [message["content"] for message in run.output] == ["a", f"{BEGAN_ANEW}\na"]
+    assert (shells.most, shells.idle) == (1, True)
+
+
+async def test_so_it_is_after_a_restart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    results: list[dict[str, Any]] = []
+    question = ""
+    for shells in (Shells(), Shells()):
+        async with Executor(url, tools=[shells.tool], graphs=[asking]) as executor:
+            if not results:
+                run = await executor.start(asking, ["a"], run_id="r")
+                question = run.waiting[0].id
+                assert shells.pool.statistics().held == 1
+            else:
+                run = await executor.answer("r", question, Approve())
+                assert run.output == ["a", "a"]
+            results = [dict(e.data["result"]) async for e in executor.events("r") if e.type == "effect_settled"]  # type: ignore[call-overload]
+        assert shells.idle
+    assert [result["metadata"] for result in results] == [
+        {"new_instance": True},
+        {"new_instance": True, "began_anew": True},
+    ]
+
+
+async def test_cancelling_a_paused_run_gives_up_what_it_held() -> None:
+    shells = Shells(1)
+    async with Executor(tools=[shells.tool]) as executor:
+        await executor.start(asking, ["a"], run_id="r")
+        assert (await executor.cancel("r")).status == "cancelled"
+        assert shells.idle
+
+
+async def test_runs_of_one_id_in_two_stores_share_nothing() -> None:
+    shells = Shells(2)
+    async with Executor(tools=[shells.tool]) as one, Executor(tools=[shells.tool]) as other:
+        first = await one.start(asking, ["a"], run_id="r")
+        second = await other.start(asking, ["b"], run_id="r")
+        assert (first.state.said, second.state.said) == (["a"], ["b"])
+    assert shells.idle
+
+
+async def test_calls_of_one_list_that_share_an_instance_are_made_in_their_order() -> None:
+    shells = Shells(2)
+    calls = [ToolCall(id=str(n), name="shell", arguments={"command": str(n)}) for n in range(8)]
+    graph = Graph(
+        name="g", state=Execute.ListState, nodes={"x": Execute(calls="pending", results="observations")},
+        edges="START -> x -> END", output="observations",
+    )  # fmt: skip
+    for _ in range(3):
+        run = await graph.run({"pending": calls}, tools=[shells.tool])
+        said = [message["content"] for message in run.output]
+        assert said == [" ".join(map(str, range(n + 1))) for n in range(8)]
+    assert shells.idle
+
+
+async def test_a_graph_that_is_called_as_a_tool_is_a_run_of_its_own() -> None:
+    shells = Shells(2)
+    inner = plain.as_tool("inner", "Run commands elsewhere.")
+
+    @node
+    async def outer(state: Session, ctx: Context[Any]) -> Update:
+        await ctx.tool("shell", command="mine")
+        found = await ctx.tool("inner", commands=["its"])
+        return {"said": f"{found.output} {(await ctx.tool('shell', command='own')).text}"}
+
+    graph = Graph(name="outer", state=Session, nodes={"o": outer}, edges="START -> o -> END", output="said")
+    async with Executor(tools=[shells.tool, inner]) as executor:
+        run = await executor.start(graph, {})
+    assert run.output == ["['its'] mine own"]
+    assert shells.idle
+
+
+_PROGRAM = """
+import os, sys
+import anyio
+from pydantic import BaseModel
+from orchestrator import Context, Executor, Graph, node
+from orchestrator.tools import Pool, tool
+
+class State(BaseModel):
+    out: str = ""
+
+@node
+async def work(state: State, ctx: Context):
+    await ctx.tool("shell", command="a")
+
+plain = Graph(name="g", state=State, nodes={"work": work}, edges="START -> work -> END")
+
+class Shell:
+    async def run(self, command):
+        print("begun", flush=True)
+        await anyio.sleep(60)
+    def close(self):
+        print("closed", flush=True)
+
+@tool(pool=Pool(Shell))
+async def shell(command: str, env: Shell) -> str:
+    "Run."
+    return await env.run(command)
+
+async def main():
+    async with Executor(tools=[shell]) as executor:
+        await executor.start(plain, {})
+
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(("number", "backend"), [(signal.SIGTERM, "trio"), (signal.SIGINT, "asyncio")])
+def test_a_process_that_is_told_to_end_closes_what_its_runs_held(number: signal.Signals, backend: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, backend], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": "."},
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        assert process.stdout.read() == "closed\n"
+        process.wait(10)
