@@ -45,5 +45,5 @@ def until(true: Callable[[], bool], what: str) -> None:
     while time.monotonic() < end:
         if true():
             return
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise AssertionError(f"20 seconds without {what}")

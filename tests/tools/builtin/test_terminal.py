@@ -16,8 +16,9 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from orchestrator import ToolResult
+from orchestrator import Context, Executor, Graph, ToolResult, node
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.terminal import Terminal
 from orchestrator.tools.builtin.terminal.kept import Kept
@@ -65,6 +66,8 @@ def test_limits_are_positive(given: dict[str, Any]) -> None:
 # -- one shell -----------------------------------------------------------------------------------------------------
 
 SHELLS = ["bash", "/bin/sh"]
+on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+"""Of tests that look at shells and processes, which know nothing of event loops."""
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -96,6 +99,7 @@ WAYS: list[tuple[str, int, str]] = [
 ]  # fmt: skip
 
 
+@on_one_loop
 @pytest.mark.parametrize("shell", SHELLS)
 async def test_ways_of_commands(shell: str, tmp_path: Path) -> None:
     async with opened(cwd=tmp_path, shell=shell) as terminal:
@@ -109,17 +113,20 @@ async def test_ways_of_commands(shell: str, tmp_path: Path) -> None:
                 assert (result.exit_code, result.text) == (code, text)
 
 
-@pytest.mark.parametrize("command", ["if", "echo 'open", "echo )", "cat <<EOF", "$((", "}"])
-async def test_a_syntax_error_is_a_result_and_the_shell_goes_on(command: str, tmp_path: Path) -> None:
-    async with opened(cwd=tmp_path) as terminal:
+@on_one_loop
+@pytest.mark.parametrize("shell", SHELLS)
+async def test_a_syntax_error_is_a_result_and_the_shell_goes_on(shell: str, tmp_path: Path) -> None:
+    async with opened(cwd=tmp_path, shell=shell) as terminal:
         await run(terminal, "x=1")
-        await run(terminal, command)
-        assert (await run(terminal, "echo $x")).text == "1\n"
+        for command in ("if", "echo 'open", "echo )", "$((", "}", "cat <<EOF"):
+            await run(terminal, command)
+            assert (await run(terminal, "echo $x")).text == "1\n", command
 
 
+@on_one_loop
 async def test_a_command_that_ends_the_shell_says_so_and_the_next_gets_a_new_one(tmp_path: Path) -> None:
     async with opened(cwd=tmp_path) as terminal:
-        for command, code in [("exit 3", 3), ("exit", 0), ("set -e; false", 1), ("kill -9 $$", 137), ("exec true", 0)]:
+        for command, code in [("exit 3", 3), ("set -e; false", 1), ("kill -9 $$", 137), ("exec true", 0)]:
             result = await run(terminal, f"x=1; {command}")
             assert result.exit_code == code
             assert "the shell ended; the next command gets a new one" in result.text
@@ -127,7 +134,8 @@ async def test_a_command_that_ends_the_shell_says_so_and_the_next_gets_a_new_one
             assert result.text == f"<>\n[new shell in {tmp_path}]"
 
 
-@pytest.mark.parametrize("first", [3, 6, 9, 12])
+@on_one_loop
+@pytest.mark.parametrize("first", [3, 8])
 async def test_it_does_not_matter_which_descriptors_are_free(first: int, tmp_path: Path) -> None:
     taken = []
     while (fd := os.open(os.devnull, os.O_RDONLY)) < first:
@@ -150,6 +158,7 @@ async def test_restart_begins_anew_and_ends_what_was_started(tmp_path: Path) -> 
         assert not alive(word)
 
 
+@on_one_loop
 async def test_a_job_in_the_background_goes_on_and_what_it_prints_comes_with_later_commands(tmp_path: Path) -> None:
     async with opened(cwd=tmp_path) as terminal:
         await run(terminal, "{ while [ ! -e go ]; do sleep 0.01; done; echo late; touch done; } &")
@@ -172,6 +181,7 @@ async def test_calls_are_made_one_after_the_other(tmp_path: Path) -> None:
 # -- what goes in --------------------------------------------------------------------------------------------------
 
 
+@on_one_loop
 async def test_only_listed_variables_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("BASH_ENV", str(tmp_path / "evil"))
@@ -204,6 +214,7 @@ async def test_what_cannot_be_run(given: dict[str, Any], command: str, says: str
         assert says in str(result.error)
 
 
+@on_one_loop
 async def test_a_program_that_is_no_shell_is_told(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("#!/no/such/interpreter\n")
     (tmp_path / "broken").chmod(0o755)
@@ -244,11 +255,6 @@ def test_what_is_kept_is_the_beginning_and_the_end(pieces: list[bytes], limit: i
 
 # -- the end -------------------------------------------------------------------------------------------------------
 
-DAEMON = (
-    "import os,time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  os.closerange(0, 99); time.sleep({word})"
-)
-"""What leaves its parent, its group, its session and all its files."""
-
 ESCAPES = [
     "sleep {word} &",
     "nohup sleep {word} >/dev/null 2>&1 &",
@@ -256,7 +262,7 @@ ESCAPES = [
     "(setsid sh -c 'setsid sleep {word} & sleep {word}' &)",
     "sh -c 'trap \"\" TERM HUP INT QUIT; sleep {word}; sleep {word}' &",
     "env -i /bin/sleep {word} &",
-    "{python} -c '" + DAEMON.replace("\n", "\n") + "' &",
+    "(setsid sh -c '(setsid sleep {word} <&- >&- 2>&- &) &' &)",  # without parent, group, session and files
     "sleep {word} | cat | cat &",
     "sh -c 'kill -STOP $$; : {word}' &",
     "sh -c 'while :; do sleep {word} & sleep 0.1; done' &",
@@ -265,7 +271,7 @@ ESCAPES = [
 
 
 def all_escapes(word: str) -> str:
-    return "\n".join(one.replace("{word}", word).replace("{python}", sys.executable) for one in ESCAPES)
+    return "\n".join(one.replace("{word}", word) for one in ESCAPES)
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_all_that_was_started(tmp_path: Path) -> None:
@@ -298,6 +304,7 @@ async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         assert not alive(word)
 
 
+@on_one_loop
 async def test_the_end_of_the_shell_is_the_end_of_its_jobs(tmp_path: Path) -> None:
     word = token()
     async with opened(cwd=tmp_path) as terminal:
@@ -330,7 +337,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_outlives_this_process_however_it_ends(how: int, tmp_path: Path) -> None:
     word = token()
     commands = [all_escapes(word), f"sleep {word}"]
@@ -339,7 +346,7 @@ def test_nothing_outlives_this_process_however_it_ends(how: int, tmp_path: Path)
         "-c",
         textwrap.dedent(PROGRAM),
         *commands,
-        "asyncio" if how == signal.SIGTERM else "trio",
+        "trio" if how == signal.SIGKILL else "asyncio",
     ]
     with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -348,3 +355,98 @@ def test_nothing_outlives_this_process_however_it_ends(how: int, tmp_path: Path)
         os.kill(process.pid, how)
         process.wait(20)
     wait_until_gone(word)
+
+
+# -- in runs -------------------------------------------------------------------------------------------------------
+
+
+class Commands(BaseModel):
+    commands: list[str] = []
+    texts: list[str] = []
+
+
+def each_command(name: str = "commands") -> Graph:
+    """Its commands are given to the terminal one after the other; `ask` asks, `fail` fails."""
+
+    @node
+    async def work(state: Commands, ctx: Context) -> dict[str, object]:
+        """Give all commands."""
+        texts = []
+        for command in state.commands:
+            if command == "ask":
+                await ctx.ask("input", prompt="Go on?")
+            elif command == "fail":
+                raise ValueError("no more")
+            else:
+                texts.append((await ctx.tool("terminal", command=command)).text)
+        return {"texts": texts}
+
+    return Graph(name=name, state=Commands, nodes={"work": work}, edges="START -> work -> END", output="texts")
+
+
+@pytest.mark.parametrize(("last", "status"), [("true", "completed"), ("fail", "failed")])
+async def test_the_end_of_a_run_is_the_end_of_its_shell(last: str, status: str, tmp_path: Path) -> None:
+    word = token()
+    async with Executor(tools=[Terminal(cwd=tmp_path)]) as executor:
+        run = await executor.start(each_command(), {"commands": [f"x=1; {all_escapes(word)}", "echo $x", last]})
+        assert run.status == status
+        await anyio.to_thread.run_sync(wait_until_gone, word)
+        if status == "completed":
+            assert run.output[1] == "1\n"
+
+
+async def test_each_run_has_a_shell_of_its_own(tmp_path: Path) -> None:
+    async with Executor(tools=[Terminal(cwd=tmp_path)]) as executor:
+        results: dict[int, Any] = {}
+
+        async def start(number: int) -> None:
+            commands = [f"x={number}; cd /", "sleep 0.05", "echo $x; pwd"]
+            results[number] = (await executor.start(each_command(), {"commands": commands})).output[-1]
+
+        async with anyio.create_task_group() as group:
+            for number in range(3):
+                group.start_soon(start, number)
+    assert results == {number: f"{number}\n/\n" for number in range(3)}
+
+
+async def test_a_cancelled_run_leaves_nothing(tmp_path: Path) -> None:
+    word = token()
+    async with Executor(tools=[Terminal(cwd=tmp_path)]) as executor:
+        await executor.submit(each_command(), {"commands": [f"{all_escapes(word)}\nsleep {word}"]}, run_id="r")
+        await anyio.to_thread.run_sync(wait_for, word, len(ESCAPES))
+        await executor.cancel("r")
+        assert (await executor.wait("r")).status == "cancelled"
+        await anyio.to_thread.run_sync(wait_until_gone, word)
+
+
+async def test_the_end_of_the_executor_leaves_nothing_and_the_next_one_says_that_the_shell_is_new(
+    tmp_path: Path,
+) -> None:
+    word = token()
+    store = f"sqlite:///{tmp_path}/runs.db"
+    terminal = Terminal(cwd=tmp_path)
+    async with Executor(store, tools=[terminal]) as executor:
+        run = await executor.start(
+            each_command(), {"commands": [f"cd /; {all_escapes(word)}", "ask", "pwd"]}, run_id="r"
+        )
+        assert run.status == "paused"
+    wait_until_gone(word)
+    async with Executor(store, tools=[terminal], graphs=[each_command()]) as executor:
+        run = await executor.answer("r", run.waiting[0].id, "yes")
+    assert run.output[-1] == f"{tmp_path}\n[new shell in {tmp_path}]"
+
+
+async def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
+    told: list[str] = []
+    commands = ["echo begun; while [ ! -e go ]; do sleep 0.01; done; echo ended"]
+    async with (
+        Executor(tools=[Terminal(cwd=tmp_path)]) as executor,
+        executor.stream(each_command(), {"commands": commands}) as live,
+    ):
+        async for event in live:
+            if event.type == "progress":
+                assert event.data["tool"] == "terminal"
+                told.append(event.data["text"])
+                (tmp_path / "go").touch()
+    assert "".join(told) == "begun\nended\n"
+    assert told[0] == "begun\n"
