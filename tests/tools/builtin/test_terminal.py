@@ -153,7 +153,7 @@ async def test_restart_begins_anew_and_ends_what_was_started(tmp_path: Path) -> 
     word = token()
     async with opened(cwd=tmp_path) as terminal:
         assert (await run(terminal, f"x=1; sleep {word} & echo on")).text.startswith("on\n")
-        assert alive(word)
+        wait_for(word, 1)
         assert (await run(terminal, 'echo "<$x>"', restart=True)).text == f"<>\n[new shell in {tmp_path}]"
         assert not alive(word)
 
