@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NewType, Union, get_args
+from typing import Annotated, Any, NewType, Union, Unpack, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -19,6 +19,7 @@ from orchestrator.graph.annotations import secret_in
 from orchestrator.graph.signatures import hints_of, is_context
 from orchestrator.graph.typetext import parse_type
 from orchestrator.tools.docs import Documented, ParameterDoc, read_docstring
+from orchestrator.tools.typeddicts import with_newer_dicts
 
 IdempotencyKey = NewType("IdempotencyKey", str)
 """Annotation of a parameter that is given the call's idempotency key: the same when a call is made again after
@@ -26,6 +27,7 @@ a crash. It is no part of the tool's schema."""
 
 _KEY = "idempotency_key"
 _EMPTY = inspect.Parameter.empty
+REST = "**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Wants:
     """Those that get the idempotency key."""
     ctx: tuple[str, ...] = ()
     """Those that get the context of the step that makes the call."""
-    open: bool = False
-    """Whether it takes any further keyword (`**kwargs`)."""
+    rest: inspect.Parameter | None = None
+    """The one that takes any further keyword (`**kwargs`)."""
     positional: tuple[str, ...] = ()
     """Those that can be given by position only."""
     env: tuple[str, ...] = ()
@@ -54,8 +56,13 @@ class Spec:
     parameters: dict[str, Any]
     """JSON Schema of the arguments, an object."""
     types: Mapping[str, TypeAdapter[Any]]
+    """Of its parameters; that of further keywords is under `REST`."""
     defaults: Mapping[str, Callable[[], Any]]
     """Of parameters whose default is written as `Field(default=...)`."""
+
+    def type_of(self, name: str) -> TypeAdapter[Any] | None:
+        """The type that an argument is read as, None if it may be anything."""
+        return self.types.get(name) or self.types.get(REST)
 
 
 def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled: bool = False) -> Wants:
@@ -74,7 +81,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
     key: list[str] = []
     ctx: list[str] = []
     env: list[str] = []
-    is_open = False
+    rest: inspect.Parameter | None = None
     for parameter in parameters[1:] if bound else parameters:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             raise TypeError(
@@ -82,7 +89,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
                 f"such as {parameter.name}: list[str]"
             )
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            is_open = True
+            rest = parameter
         elif parameter.name == _KEY or _is_key(parameter.annotation):
             key.append(parameter.name)
         elif parameter.name == "ctx" or is_context(parameter.annotation):
@@ -97,7 +104,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
         raise TypeError(f"tool {name!r} has a pool: id= says whose instance a call uses, so rename its parameter id")
     only = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
     positional = tuple(only[1:] if bound and only else only)
-    return Wants(tuple(given), tuple(key), tuple(ctx), is_open, positional, tuple(env))
+    return Wants(tuple(given), tuple(key), tuple(ctx), rest, positional, tuple(env))
 
 
 def _is_key(annotation: Any) -> bool:
@@ -132,7 +139,8 @@ def spec_of(
     adapters: dict[str, TypeAdapter[Any]] = {}
     defaults: dict[str, Callable[[], Any]] = {}
     required: list[str] = []
-    for parameter in wants.given:
+    rest = () if wants.rest is None or wants.rest.name not in hints else (wants.rest,)
+    for parameter in (*wants.given, *rest):
         place = f"tool {name!r}, parameter {parameter.name!r}"
         annotation: Any = _annotation(parameter, hints, docs, place)
         if isinstance(annotation, str):
@@ -144,18 +152,18 @@ def spec_of(
             annotation = Annotated[annotation, field]
             if not field.is_required():
                 defaults[parameter.name] = partial(field.get_default, call_default_factory=True, validated_data={})
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            if annotation is not Any and annotation is not object:
+                adapters[REST] = _typed(annotation, _EMPTY, place)
+            continue
         if parameter.default is _EMPTY or (
             isinstance(parameter.default, FieldInfo) and parameter.default.is_required()
         ):
             required.append(parameter.name)
-        try:
-            adapters[parameter.name] = _adapter(annotation, parameter.default)
-        except PydanticUserError as error:
-            raise TypeError(f"{place}: {_said(error)}; hint a type that JSON can say") from None
+        adapters[parameter.name] = _typed(annotation, parameter.default, place)
     parameters = _parameters(name, wants, docs, adapters, defaults)
     if required:
         parameters["required"] = required
-    parameters["additionalProperties"] = wants.open
     return Spec(docs.text or fallback, parameters, adapters, defaults)
 
 
@@ -200,11 +208,22 @@ def _parameters(
     found: dict[str, Any] = {"type": "object", "properties": properties}
     if "$defs" in shared:
         found["$defs"] = shared["$defs"]
+    found["additionalProperties"] = schemas.get((REST, "validation"), wants.rest is not None)
     return found
+
+
+def _typed(annotation: Any, default: object, place: str) -> TypeAdapter[Any]:
+    if get_origin(annotation) is Unpack:
+        raise TypeError(f"{place}: write the keywords of {get_args(annotation)[0].__name__} as parameters")
+    try:
+        return _adapter(annotation, default)
+    except PydanticUserError as error:
+        raise TypeError(f"{place}: {_said(error)}; hint a type that JSON can say") from None
 
 
 def _adapter(annotation: Any, default: object) -> TypeAdapter[Any]:
     """For values of a type. None, where it is the default, can also be given, whatever the type says."""
+    annotation = with_newer_dicts(annotation)
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     if default is None:
         try:

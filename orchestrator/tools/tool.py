@@ -260,7 +260,7 @@ class Tool:
 
     def _argument_faults(self, name: str, value: Any, schema: Any) -> list[str]:
         found = faults(value, schema, cast("Mapping[str, Any]", self.parameters), repr(name))
-        if found or self._declared or name not in self._spec.types:
+        if found or self._declared or self._spec.type_of(name) is None:
             return found
         try:
             self._load(name, value)
@@ -269,7 +269,8 @@ class Tool:
         return []
 
     def _load(self, name: str, value: Any) -> Any:
-        return self._spec.types[name].validate_json(to_json(value), strict=True)
+        kind = self._spec.type_of(name)
+        return value if kind is None else kind.validate_json(to_json(value), strict=True)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -383,7 +384,7 @@ class Tool:
         given: dict[str, Any] = dict(args)
         if not self._declared:
             try:
-                given = {name: self._load(name, v) if name in self._spec.types else v for name, v in args.items()}
+                given = {name: self._load(name, value) for name, value in args.items()}
             except ValidationError as error:
                 raise AgentError(f"tool {self.name!r}: wrong arguments: {explain(error)}") from None
             given |= {name: default() for name, default in self._spec.defaults.items() if name not in given}

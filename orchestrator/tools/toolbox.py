@@ -94,9 +94,9 @@ class Toolbox:
         """The tool of a name, None if there is none."""
         return self.current().get(name)
 
-    def to_params(self) -> list[dict[str, Any]]:
-        """All tools as a model is offered them."""
-        return [one.to_param() for one in self]
+    def to_params(self, *, strict: bool = False) -> list[dict[str, Any]]:
+        """All tools as a model is offered them; see `Tool.to_param`."""
+        return [one.to_param(strict=strict) for one in self]
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
