@@ -134,19 +134,23 @@ async def test_a_command_that_ends_the_shell_says_so_and_the_next_gets_a_new_one
             assert result.text == f"<>\n[new shell in {tmp_path}]"
 
 
-@on_one_loop
-@pytest.mark.parametrize("first", [3, 8])
-async def test_it_does_not_matter_which_descriptors_are_free(first: int, tmp_path: Path) -> None:
-    taken = []
-    while (fd := os.open(os.devnull, os.O_RDONLY)) < first:
-        taken.append(fd)
-    os.close(fd)
-    try:
-        async with opened(cwd=tmp_path) as terminal:
-            assert (await run(terminal, "echo on")).text.startswith("on\n")
-    finally:
-        for fd in taken:
-            os.close(fd)
+MANY = """
+    import anyio, os
+    from orchestrator.tools.builtin.terminal import Terminal
+
+    async def main():
+        for number in range(8):
+            print((await Terminal(timeout=5)(command=f"echo {number}")).text.split()[0])
+            os.open(os.devnull, os.O_RDONLY)
+
+    anyio.run(main)
+"""
+
+
+def test_it_does_not_matter_which_descriptors_are_free() -> None:
+    program = [sys.executable, "-c", textwrap.dedent(MANY)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split() == [str(number) for number in range(8)]
 
 
 async def test_restart_begins_anew_and_ends_what_was_started(tmp_path: Path) -> None:
