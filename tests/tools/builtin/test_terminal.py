@@ -140,7 +140,7 @@ MANY = """
 
     async def main():
         for number in range(8):
-            print((await Terminal(timeout=5)(command=f"echo {number}")).text.split()[0])
+            print((await Terminal(timeout=5)(command=f"exit_code() {{ return {number}; }}; exit_code")).exit_code)
             os.open(os.devnull, os.O_RDONLY)
 
     anyio.run(main)
