@@ -69,6 +69,6 @@ def _kept_parts(parts: list[Part]) -> list[Part]:
         if room >= 0:
             found.append(part)
         else:
-            kind = "image" if isinstance(part, Image) else part.media_type
+            kind = "an image" if isinstance(part, Image) else "data"
             found.append(Blob(data="", name=f"{kind} of {size_of(part):,} characters, too large to be kept"))
     return found
