@@ -159,8 +159,14 @@ class Run:
         return to_html(self.definition, self, other)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """For notebooks."""
-        return {"image/svg+xml": self.to_svg(), "text/plain": repr(self)}
+        """For notebooks: a picture of the graph with the way that the run took, as SVG, Mermaid and text."""
+        from orchestrator import render
+
+        return {
+            "image/svg+xml": self.to_svg(),
+            "text/vnd.mermaid": self.to_mermaid(),
+            "text/plain": render.to_text(self.definition, self),
+        }
 
 
 @dataclass(frozen=True)

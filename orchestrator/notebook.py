@@ -1,0 +1,214 @@
+"""Runs in a notebook, drawn anew while their cell runs.
+
+    from orchestrator.notebook import live
+
+    async with Executor(model=model) as executor:
+        run = await live(executor, graph, {"question": "..."})    # begins a run
+        run = await live(executor, "3f2a9c1d")                    # or follows one that somebody else drives
+
+Graphs and runs show themselves without this, as the last value of a cell. Nothing has to be installed beside the
+notebook: a view is one output that is updated.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from orchestrator.cli.live import paint
+from orchestrator.cli.live.model import Model
+from orchestrator.executor.events import record_of
+from orchestrator.executor.ownership import is_held
+from orchestrator.executor.trace import Trace
+from orchestrator.render import to_svg
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Event, Executor, Run
+    from orchestrator.graph import Graph
+    from orchestrator.graph.limits import Limits
+
+__all__ = ["LiveView", "Show", "live"]
+
+_TICK = 0.25
+"""Seconds between two pictures, at least."""
+_SHARE = 0.2
+"""Of the time, that pictures take at most: those of large graphs come less often."""
+_BYTES = 500_000
+"""Bytes of pictures per second that are sent to a browser."""
+_QUIET = 0.5
+_WIDTH, _HEIGHT = 110, 14
+"""Columns and lines of the text below the picture."""
+_LINES = (
+    "margin:.3em 0 0;padding:.5em .8em;font:12px/1.45 ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
+    "white-space:pre;overflow-x:auto;border-left:3px solid #8d98aa;background:transparent;color:inherit"
+)
+_numbers = itertools.count(1)
+
+
+class Show(Protocol):
+    """Shows an output, or puts it in the place of the one shown before."""
+
+    def __call__(self, bundle: Mapping[str, str], *, update: bool) -> None:
+        """`bundle`: MIME type -> text."""
+        ...
+
+
+def _in_notebook() -> Show:
+    try:
+        from IPython.display import display, update_display
+    except ImportError:
+        raise RuntimeError("a live view needs a notebook, or IPython; `pip install ipykernel` brings both") from None
+    name = f"orchestrator-{time.time_ns():x}-{next(_numbers)}"
+
+    def show(bundle: Mapping[str, str], *, update: bool) -> None:
+        act: Callable[..., object] = update_display if update else display
+        act(dict(bundle), raw=True, display_id=name)
+
+    return show
+
+
+class LiveView:
+    """One output of a cell that follows a run: the graph as the run has coloured it so far, and what goes on in it.
+
+    Args:
+        graph: the run's graph; its code is not needed.
+        show: shows an output. Default: IPython's.
+
+    Raises:
+        RuntimeError: there is no IPython, and no `show`.
+    """
+
+    def __init__(self, graph: Graph, show: Show | None = None) -> None:
+        self._show = show or _in_notebook()
+        self._graph, self._trace, self._model = graph, Trace(graph), Model(graph)
+        self._prefix = f"live{next(_numbers)}-"
+        self._shown = False
+        self._next = 0.0
+        self._changed = True
+
+    def add(self, event: Event) -> None:
+        """Take in an event, in order; it is seen at the next `draw`."""
+        record = record_of(event)
+        if record is not None:
+            self._trace.apply(record)
+        self._model.apply(event)
+        self._changed = True
+
+    def draw(self) -> None:
+        """Show where the run stands, unless that was shown a moment ago."""
+        began = time.monotonic()
+        if began < self._next or not (self._changed or self._trace.machine.running):
+            return
+        picture = to_svg(self._graph, self._trace.overlay(), prefix=self._prefix)
+        lines = paint.going_on(self._model, self._model.standing(), time.time(), _WIDTH, _HEIGHT)
+        text = "\n".join(line.fitted(_WIDTH).text for line in lines)
+        pre = f'<pre style="{_LINES}">{html.escape(text)}</pre>'
+        self._put({"text/html": f"<div>{picture}{pre}</div>", "text/plain": text})
+        ended = time.monotonic()
+        self._changed = False
+        self._next = ended + max(_TICK, (ended - began) / _SHARE, len(picture) / _BYTES)
+
+    def end(self, run: Run) -> None:
+        """Put the run itself in the place of the view: that is what a saved notebook keeps."""
+        self._put(run._repr_mimebundle_())
+
+    def _put(self, bundle: Mapping[str, str]) -> None:
+        self._show(bundle, update=self._shown)
+        self._shown = True
+
+
+async def live(
+    executor: Executor,
+    what: Graph | str,
+    input: object = None,  # noqa: A002  the argument's name in `Executor.start`
+    *,
+    run_id: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    approve: str | None = None,
+    limits: Limits | None = None,
+    show: Show | None = None,
+) -> Run:
+    """Begin a run, or follow one, and draw it anew until it ends or pauses.
+
+    Interrupting the cell interrupts a run that was begun here, and never cancels it.
+
+    Args:
+        executor: an open one.
+        what: a graph to begin a run of; or the id of a run that was begun before, whoever drives it.
+        input: and the arguments after it: see `Executor.start`; only of a run that is begun.
+        show: shows an output. Default: IPython's.
+
+    Returns:
+        The run as it ended, or paused.
+
+    Raises:
+        RunUnknown: there is no run of this id.
+        RunExists: `run_id` is taken.
+        RuntimeError: there is no IPython, and no `show`.
+    """
+    if isinstance(what, str):
+        return await _followed(executor, what, show)
+    view = LiveView(what, show)
+    async with (
+        executor.stream(what, input, run_id=run_id, labels=labels, approve=approve, limits=limits) as stream,
+        _drawn_meanwhile(view),
+    ):
+        async for event in stream:
+            view.add(event)
+    view.end(stream.run)
+    return stream.run
+
+
+async def _followed(executor: Executor, run_id: str, show: Show | None) -> Run:
+    view = LiveView((await executor.load(run_id)).definition, show)
+    seen = 0
+    async with _drawn_meanwhile(view):
+        events = executor.events(run_id, follow=True)
+        while True:
+            event: Event | None = None
+            with anyio.move_on_after(_QUIET):
+                event = await anext(events, None)
+                if event is None:
+                    break
+            if event is not None:
+                view.add(event)
+                seen = event.seq or seen
+            elif await _stands_still(executor, run_id, seen):
+                break
+    run = await executor.load(run_id)
+    view.end(run)
+    return run
+
+
+async def _stands_still(executor: Executor, run_id: str, seen: int) -> bool:
+    """Whether a run that nothing was heard of waits for an answer, or was left by who drove it."""
+    info = await executor.store.info(run_id)
+    if info.head > seen:
+        return False
+    return info.status != "running" or not is_held(await executor.store.lease(run_id))
+
+
+@asynccontextmanager
+async def _drawn_meanwhile(view: LiveView) -> AsyncIterator[None]:
+    """Draw while the block runs; what it raises is raised as it is."""
+
+    async def draw() -> None:
+        while True:
+            view.draw()
+            await anyio.sleep(_TICK)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(draw)
+            yield
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise
