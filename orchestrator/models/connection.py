@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
     from httpx2 import Response
     from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletionMessageParam
 
+_BELOW: tuple[ChatCompletionMessageParam, ...] = ()
+"""For the client's `messages`: the body brings them. The client looks at each part of what it is given itself, which
+for a long conversation takes longer than all the rest of a call."""
 _LAST_WORDS = 2.0
 """Seconds that a server gets, behind the end of its reply, to tell the usage."""
 _DRAIN = 0.2
@@ -69,9 +73,8 @@ class Connection:
         try:
             client = self._client()
             with anyio.fail_after(self.timeout):
-                body = dict(call.body)
                 response = await client.chat.completions.with_raw_response.create(
-                    model=self.name, messages=body.pop("messages"), extra_body=body, extra_headers=call.headers
+                    model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers
                 )
                 return response.http_response.text
         except Exception as error:
@@ -139,9 +142,8 @@ class Connection:
     @asynccontextmanager
     async def _opened(self, call: Call) -> AsyncGenerator[Response]:
         """The answer, its body not read yet."""
-        body = dict(call.body)
         opening = self._client().chat.completions.with_streaming_response.create(
-            model=self.name, messages=body.pop("messages"), extra_body=body, extra_headers=call.headers
+            model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers
         )
         with anyio.fail_after(self.timeout):
             response = (await opening.__aenter__()).http_response

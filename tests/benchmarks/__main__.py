@@ -1,65 +1,100 @@
-"""`python -m tests.benchmarks [--json FILE]`."""
+"""Measure every workload on the floor, on this library and on each peer that is installed, in turn, several times.
+
+    python -m tests.benchmarks [--rounds 3] [--only loop,durable] [--subjects floor,ours] [--json FILE]
+
+Peers come with `pip install -e ".[bench]"`. Read the ratios: how long anything takes is the machine's.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import os
 import platform
+import sqlite3
+import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.benchmarks import floor
-from tests.benchmarks.workloads import DEFAULT, LOG, PURE, fresh_process, loop, stored_bytes
+from tests.benchmarks.subjects import SUBJECTS
+from tests.benchmarks.table import WHAT, markdown, rows_of
+
+PACKAGES = (
+    "graph-orchestrator", "langgraph", "langgraph-checkpoint-sqlite", "burr", "pydantic-graph",
+    "llama-index-workflows", "dbos",
+)  # fmt: skip
+ROOT = Path(__file__).parents[2]
 
 
-def measure(rounds: int = 3) -> list[dict[str, object]]:
-    """Every figure: what, its value, its unit, and its ratio to the floor where there is one."""
-    rows: list[dict[str, object]] = []
-
-    def row(what: str, value: float, unit: str, ratio: float | None = None) -> None:
-        rows.append({"what": what, "value": round(value, 3), "unit": unit, "ratio": ratio and round(ratio, 2)})
-
-    loop(PURE, 200)
-    row("in-memory loop, async pure nodes", floor.median_of(rounds, lambda: loop(PURE, 2000)) / 2000 * 1e6, "us/step")
+def once(subject: str, workload: str) -> Mapping[str, float] | None:
+    """The figures of one subject's turn; None if it has none."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        pairs = []
-        for i in range(rounds):
-            bare = floor.durable_commits(place / f"floor{i}.db", 300, b"x" * 240) / 300
-            ours = loop(DEFAULT, 300, f"sqlite:///{place}/default{i}.db") / 300
-            shared = loop(PURE, 300, f"sqlite:///{place}/pure{i}.db") / 300
-            pairs.append((bare, ours, shared))
-        bare, ours, shared = (sorted(column)[rounds // 2] for column in zip(*pairs, strict=True))
-        row("bare sqlite3 commit (floor)", bare * 1e6, "us/step", 1.0)
-        row("durable loop, default nodes", ours * 1e6, "us/step", ours / bare)
-        row("durable loop, pure nodes", shared * 1e6, "us/step", shared / bare)
-        for steps in (50, 200, 800):
-            path = place / f"log{steps}.db"
-            bare = floor.durable_commits(place / f"kib{steps}.db", steps, b"x" * 1264) / steps
-            seconds = loop(LOG, steps, f"sqlite:///{path}") / steps
-            row(f"history of {steps} x 1 KiB", seconds * 1e6, "us/step", seconds / bare)
-            row(f"bytes stored, {steps} x 1 KiB", stored_bytes(path), "bytes", stored_bytes(path) / (steps * 1024))
-    nothing = fresh_process("-c", "pass")
-    row("import orchestrator", fresh_process("-c", "import orchestrator") - nothing, "s")
-    row("import its main names", fresh_process("-c", "from orchestrator import Graph, Executor, node") - nothing, "s")
-    row("orchestrator --help", fresh_process("-m", "orchestrator", "--help"), "s")
-    return rows
+        command = [sys.executable, "-m", "tests.benchmarks.worker", subject, workload, folder]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=_environment())
+        if done.returncode:
+            print(f"{subject}, {workload}: failed\n{done.stderr[-2000:]}", file=sys.stderr)
+            return None
+        found: Mapping[str, float] | None = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+
+def _environment() -> dict[str, str]:
+    """What could make one turn differ from another, or reach outside, is left out."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "ORCHESTRATOR_", "LANGCHAIN_"))}
+    return {**kept, "LANGSMITH_TRACING": "false", "BURR_TELEMETRY": "false", "DO_NOT_TRACK": "1"}
+
+
+def machine() -> dict[str, object]:
+    """What it was measured on."""
+    versions: dict[str, object] = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": platform.system(),
+        "processors": os.cpu_count(),
+        "versions": versions,
+    }
+
+
+def measure(workloads: Sequence[str], subjects: Sequence[str], rounds: int) -> list[dict[str, object]]:
+    """Rows of all workloads; a round of one is every subject's turn, one after the other."""
+    rows = []
+    for workload in workloads:
+        found = []
+        for _ in range(rounds):
+            turns = {subject: once(subject, workload) for subject in subjects}
+            found.append({subject: figures for subject, figures in turns.items() if figures is not None})
+        new = list(rows_of(workload, found))
+        print(markdown(new).split("\n", 2)[2], end="", flush=True)
+        rows += new
+    return [row.data() for row in rows]
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(WHAT))
+    parser.add_argument("--subjects", type=lambda text: text.split(","), default=list(SUBJECTS))
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rows = measure(options.rounds)
-    print(f"{platform.python_implementation()} {platform.python_version()}, {platform.platform()}", file=sys.stderr)
-    for entry in rows:
-        ratio = "" if entry["ratio"] is None else f"{entry['ratio']:>8} x"
-        print(f"{entry['what']:<38}{entry['value']:>14} {entry['unit']:<8}{ratio}")
+    unknown = [name for name in (*options.only, *options.subjects) if name not in (*WHAT, *SUBJECTS)]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join((*WHAT, *SUBJECTS))}")
+    told = machine()
+    print(json.dumps(told), file=sys.stderr)
+    print(markdown([]), end="")
+    rows = measure(options.only, options.subjects, options.rounds)
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        options.json.write_text(json.dumps({"machine": told, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
