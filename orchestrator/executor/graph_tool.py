@@ -107,6 +107,6 @@ def _parameters(graph: Graph) -> Mapping[str, Any]:
         "required": names if cls is None else [name for name in names if name in schema.get("required", ())],
         "additionalProperties": False,
     }
-    if "$defs" in schema:
+    if "$defs" in schema and "#/$defs/" in str(found):
         found["$defs"] = schema["$defs"]
     return found

@@ -38,7 +38,7 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
         GraphUnknown: there is no such thing, or it is no tool.
     """
     place, _, name = ref.partition(":")
-    if place == "mcp" and name:
+    if ref.startswith("mcp:"):
         from orchestrator.tools.mcp import toolbox_of
 
         return toolbox_of(ref, directory)

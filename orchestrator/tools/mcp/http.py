@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import httpx2
 
 from orchestrator.tools.mcp.lines import LONGEST
@@ -52,7 +53,7 @@ class _Client(httpx2.AsyncClient):
         try:
             response = await super().send(request, stream=True, **how)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.ProxyError) as error:
-            return _error(request, asked, NOT_REACHED, f"it cannot be reached: {_why(error)}")
+            return _error(request, asked, NOT_REACHED, _why(error))
         except httpx2.TransportError as error:
             return _error(request, asked, LOST, f"the connection broke: {_why(error)}")
         if response.headers.get("content-type", "").startswith("text/event-stream") and response.is_success:
@@ -65,21 +66,27 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
     parts: list[bytes] = []
     size = 0
     try:
-        async for part in response.aiter_bytes():
-            size += len(part)
-            if size > LONGEST:
-                return _error(request, asked, UNREADABLE, f"it answered with more than {LONGEST:,} bytes")
-            parts.append(part)
+        # Cancelled from within: leaving the loop would leave the library's own generators behind, unclosed.
+        with anyio.CancelScope() as reading:
+            async for part in response.aiter_bytes():
+                size += len(part)
+                if size > LONGEST:
+                    reading.cancel()
+                else:
+                    parts.append(part)
     except httpx2.TransportError as error:
         return _error(request, asked, LOST, f"the connection broke: {_why(error)}")
     except httpx2.DecodingError as error:
         return _error(request, asked, UNREADABLE, f"its answer cannot be read: {_why(error)}")
     finally:
         await response.aclose()
+    if size > LONGEST:
+        return _error(request, asked, UNREADABLE, f"it answered with more than {LONGEST:,} bytes")
     content = b"".join(parts)
     if response.status_code == 404 and "mcp-session-id" in request.headers:
         return _error(request, asked, EXPIRED, "it has forgotten this connection")
-    if response.status_code >= 400 and asked["method"] == "tools/call" and not _is_error(content):
+    # `server/discover` is how the client finds out what a server is: older ones answer it with such a status.
+    if response.status_code >= 400 and asked["method"] != "server/discover" and not _is_error(content):
         return _error(request, asked, _code(response.status_code), f"it answered with HTTP {response.status_code}")
     headers = {
         name: value

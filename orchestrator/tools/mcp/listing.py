@@ -59,8 +59,10 @@ async def listed_by(client: Client, server: str) -> dict[str, Listed]:
     found: dict[str, Listed] = {}
     seen: set[str] = set()
     cursor: str | None = None
+    empty = 0
     for _ in range(_PAGES):
         page = await client.list_tools(cursor=cursor)
+        empty = 0 if page.tools else empty + 1
         for tool in page.tools:
             why = "it is listed twice" if tool.name in found else _flaw(tool)
             if why is None and len(found) < _TOOLS:
@@ -68,7 +70,7 @@ async def listed_by(client: Client, server: str) -> dict[str, Listed]:
             else:
                 log.warning("MCP server %r: tool %r is left out: %s", server, plain(tool.name)[:200], why or "too many")
         cursor = page.next_cursor
-        if cursor is None or cursor in seen or len(found) >= _TOOLS:
+        if cursor is None or cursor in seen or len(found) >= _TOOLS or empty > 1:
             break
         seen.add(cursor)
     return found

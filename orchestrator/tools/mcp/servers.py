@@ -129,7 +129,8 @@ def refuse_secrets(text: str) -> None:
     Raises:
         GraphUnknown: the text of a reference holds what looks like a secret, and references are stored.
     """
-    if redact(_VARIABLE.sub("", text)) != _VARIABLE.sub("", text):
+    named = _VARIABLE.sub(r"env:\1", text)  # how references to secrets look elsewhere, which are no secrets
+    if redact(named) != named:
         raise GraphUnknown(
             f"tools {PREFIX}{redact(text)}: it holds a secret, and references are stored with a run: "
             "write ${NAME} in its place, which is looked up in the environment, or use a .mcp.json file"

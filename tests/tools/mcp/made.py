@@ -1,0 +1,47 @@
+"""A server made with the SDK, over stdio when it is run as a program."""
+
+from __future__ import annotations
+
+import anyio
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.types import ToolAnnotations
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+cancelled: list[str] = []
+"""Calls that were stopped."""
+
+app = MCPServer("made")
+
+
+@app.tool(annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True))
+def add(a: int, b: int = 1) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+@app.tool(annotations=ToolAnnotations(destructive_hint=True))
+def drop(table: str) -> str:
+    """Drops a table."""
+    raise ValueError(f"no table {table}")
+
+
+@app.tool()
+async def slow(ctx: Context, name: str) -> str:
+    """Takes its time, and tells how far it is."""
+    await ctx.report_progress(1, 2, "half")
+    try:
+        await anyio.sleep(0.05 if name == "quick" else 60)
+    except BaseException:
+        cancelled.append(name)
+        raise
+    return "done"
+
+
+@app.tool()
+def draw() -> Image:
+    """Draws a picture."""
+    return Image(data=PNG, format="png")
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,180 @@
+"""Servers that mean harm, or are broken: what they say is bounded, cleaned or refused, and costs one call at most."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orchestrator.tools import Tool
+from orchestrator.tools.mcp import McpToolbox
+from orchestrator.tools.mcp.lines import Cut, Lines, id_of
+from orchestrator.tools.mcp.listing import names_of
+from orchestrator.tools.mcp.schemas import checked_schema
+from orchestrator.tools.mcp.tail import Tail
+from tests.tools.mcp.conftest import TOKEN
+
+pytestmark = pytest.mark.anyio
+Rough = Callable[..., McpToolbox]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("big", "bytes, more than are read"),
+        ("deep", "its answer cannot be read: no JSON, or nested too deeply"),
+        ("nonsense", "gave no result: ValidationError"),
+        ("endless", "its result holds what JSON cannot say"),
+    ],
+)
+async def test_an_answer_that_is_none_ends_its_call_only(rough: Rough, name: str, words: str) -> None:
+    async with rough() as box:
+        found = await box.execute(name=name)
+        assert words in str(found.error)
+        assert len(str(found.error)) < 3_000
+        assert found.metadata == {}  # it answered: that is certain
+        assert (await box.execute(name="echo", tool_input={"text": "a"})).error is None
+
+
+async def test_what_it_lists_is_cleaned_or_left_out(rough: Rough, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "orchestrator"):
+        async with rough("lists_badly") as box:
+            assert [tool.name[:56] for tool in box] == ["good", "evil__2J_name", "x" * 56]
+            assert [len(tool.name) for tool in box] == [4, 13, 64]
+            assert [tool.description for tool in box] == ["", "ared", ""]
+            assert (await box.execute(name=list(box)[1].name)).output == "well"
+    told = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
+    assert [line.partition("left out: ")[2] for line in told] == [
+        "it is listed twice",
+        "its schema leads in a circle",
+        "its schema has 268,924 bytes; 100,000 are taken",
+        "its schema has a 'required' that is no list",
+        "it has no name that could be used",
+    ]
+
+
+async def test_a_tool_that_changes_is_refused_until_it_is_looked_at_again(rough: Rough) -> None:
+    async with rough() as box:
+        assert (await box.execute(name="change")).error is None
+        refused = await box.execute(name="echo", tool_input={"text": "a"})
+        assert "has changed its tool 'echo' since it was listed" in str(refused.error)
+        assert (await box.execute(name="count")).output == "counted"
+        held = box.get("echo")
+        await box.refresh()
+        assert isinstance(held, Tool)
+        assert "passwords" in next(iter(box)).description
+        assert (await box.execute(name="echo", tool_input={"text": "a"})).error is None
+        assert (await held.invoke({"text": "a"})).failed
+
+
+async def test_it_cannot_say_its_secret(rough: Rough) -> None:
+    async with rough() as box:
+        assert (await box.execute(name="secret")).output == "the token is [redacted]"
+        assert TOKEN not in str((await box.execute(name="die")).error)
+
+
+# -- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"type": "object", "properties": {"a": found}}
+    return found
+
+
+def _fan(levels: int) -> dict[str, Any]:
+    defs: dict[str, Any] = {
+        f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(levels)
+    }
+    return {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**defs, f"d{levels}": {}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        (_nested(60), "nested more than 40 deep"),
+        (_nested(5_000), "nested too deeply, or is no JSON|nested more than"),
+        (_fan(30), "too many ways to fit"),
+        ({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}}, "leads in a circle"),
+        ({"$ref": "#"}, "leads in a circle"),
+        ([], "where a schema should be"),
+        (True, "is no object"),
+        ({"type": "array"}, 'is of "array"; arguments are an object'),
+        ({"type": "thing"}, "unknown type"),
+        ({"properties": []}, "'properties' that is no object"),
+        ({"properties": {"a": 1}}, "where a schema should be"),
+        ({"properties": {"a": {"enum": "x"}}}, "'enum' that is no list"),
+        ({"properties": {"a": {"minLength": "x"}}}, "'minLength' that is no number"),
+        ({"properties": {"a": {"description": {}}}}, "that is no text"),
+        ({"x": float("nan")}, "is no JSON"),
+    ],
+)
+def test_a_schema_that_is_refused(schema: object, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        checked_schema(schema)
+
+
+def test_a_schema_is_cleaned() -> None:
+    tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/tree"}}}
+    given = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Args",
+        "$ref": "#/definitions/args",
+        "definitions": {
+            "args": {"properties": {"title": {"title": "T", "type": "string"}, "p": {"pattern": "^(a+)+$"}}},
+            "tree": tree,
+        },
+    }
+    assert checked_schema(given) == {
+        "type": "object",
+        "properties": {"title": {"type": "string"}, "p": {"description": "(pattern: ^(a+)+$)"}},
+        "definitions": {
+            "args": {"properties": {"title": {"type": "string"}, "p": {"description": "(pattern: ^(a+)+$)"}}},
+            "tree": tree,
+        },
+    }
+    assert checked_schema({}) == {"type": "object", "properties": {}, "additionalProperties": True}
+    assert checked_schema({"properties": {"a": {"pattern": "^[a-z]+$"}}})["properties"] == {
+        "a": {"pattern": "^[a-z]+$"}
+    }
+    recursive = {"properties": {"t": {"$ref": "#/$defs/tree"}}, "$defs": {"tree": tree}}
+    assert checked_schema(recursive)["properties"] == recursive["properties"]
+
+
+# -- names, lines, last words ----------------------------------------------------------------------------------------
+
+
+def test_names() -> None:
+    found = names_of(["a", "a b", "a_b", "a/b", "é", "日本", "x" * 70, "x" * 80, "n.m-o"])
+    assert (found["a"], found["a_b"], found["n.m-o"]) == ("a", "a_b", "n.m-o")
+    assert len(set(found.values())) == len(found)
+    assert all(len(name) <= 64 for name in found.values())
+    assert names_of(reversed(list(found))) == found
+    assert names_of(["log"], "git_") == {"log": "git_log"}
+
+
+def test_lines_are_bounded_and_whole() -> None:
+    lines = Lines(longest=10)
+    assert list(lines.feed(b"one\ntw")) == [b"one"]
+    assert list(lines.feed(b"o\n\n")) == [b"two", b""]
+    assert list(lines.feed(b"x" * 8)) == []
+    assert list(lines.feed(b"x" * 8)) == []
+    assert list(lines.feed(b"y" * 999 + b"\nnext\n")) == [Cut(b"x" * 16, b"y" * 400, 1015), b"next"]
+
+
+def test_the_id_of_an_answer_that_cannot_be_read() -> None:
+    assert id_of(b'{"jsonrpc":"2.0","id":7,"result":[[[', b"") == 7
+    assert id_of(b'{"result":{', b']]}, "jsonrpc": "2.0", "id": "a1"}') == "a1"
+    assert id_of(b'{"result":{"id":7}', b'"id":7}, "x": 1}') is None
+
+
+def test_last_words_keep_no_secret_and_move_no_cursor() -> None:
+    tail = Tail(("s3cr3t-value", 'with "quotes"'))
+    tail.add(b"\x1b[2J\x07loading s3cr3t-" + b"value\r\n\xff\n")
+    tail.add(b'{"a": "with \\"quotes\\""} password=hunter22\n')
+    assert tail.text == 'loading [redacted]\n\ufffd\n{"a": "[redacted]"} password=[redacted]'
+    tail.add(b"x" * 100_000 + b"\nlast")
+    assert tail.text == "last"

@@ -1,0 +1,193 @@
+"""Servers that are lost in the middle of a call, alone and under a run."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from orchestrator import Context, Executor, Graph, Retry, Update, node
+from orchestrator.tools.mcp import McpToolbox
+from tests.tools.mcp.conftest import TOKEN
+
+pytestmark = pytest.mark.anyio
+Rough = Callable[..., McpToolbox]
+
+
+async def test_it_is_connected_again_for_the_next_call(rough: Rough, tmp_path: Path) -> None:
+    async with rough() as box:
+        lost = await box.execute(name="die")
+        assert lost.metadata == {"exception": "ToolDisconnected"}
+        assert str(lost.error) == (
+            "MCP server 'python' was lost in the middle of the call, so whether it was carried out is not known; "
+            "the last that it said: dying with [redacted]"
+        ).replace("'python'", repr(box.server.name))
+        assert (await box.execute(name="echo", tool_input={"text": "a"})).error is None
+    assert len((tmp_path / "pids").read_text().split()) == 2
+
+
+async def test_all_calls_under_way_are_told(rough: Rough) -> None:
+    async with rough() as box, anyio.create_task_group() as tasks:
+        found: list[Any] = []
+
+        async def call(name: str) -> None:
+            found.append(await box.execute(name=name))
+
+        for name in ("wait", "wait", "die"):
+            tasks.start_soon(call, name)
+        with anyio.fail_after(20):
+            while len(found) < 3:  # noqa: ASYNC110 - what is waited for is that all have come
+                await anyio.sleep(0.01)
+        assert {one.metadata["exception"] for one in found} == {"ToolDisconnected"}
+
+
+async def test_a_server_that_does_not_come_back(rough: Rough) -> None:
+    async with rough() as box:
+        tool = box.get("die")
+        assert tool is not None
+        await tool.invoke({})
+        box._connection.server = type(box.server)("no-such-program", name="gone")
+        found = await box.execute(name="echo", tool_input={"text": "a"})
+    assert "'gone' cannot be started" in str(found.error)
+    assert found.metadata == {}  # nothing was called: that is certain
+
+
+class Paying(BaseModel):
+    """What a run that pays knows."""
+
+    said: str = ""
+
+
+@node(retry=Retry(attempts=2, wait=0, jitter=0))
+async def pay(state: Paying, ctx: Context) -> Update:
+    """Pays through the server, and fails if that does."""
+    found = await ctx.tool("pay", text="10")
+    if found.failed:
+        raise ConnectionError(found.error)
+    return {"said": str(found.output)}
+
+
+paying = Graph(name="paying", state=Paying, nodes={"pay": pay}, edges="START -> pay -> END", output="said")
+
+
+async def test_an_irreversible_call_whose_server_died_is_not_made_again_without_asking(
+    rough: Rough, tmp_path: Path
+) -> None:
+    async with Executor(store=f"sqlite:///{tmp_path / 'runs.db'}", graphs=[paying], tools=[rough()]) as executor:
+        run = await executor.start(paying, {})
+        assert (run.status, [question.kind for question in run.waiting]) == ("paused", ["unknown_outcome"])
+        assert run.waiting[0].payload["why"] == "connection"
+        assert "whether it was carried out is not known" in str(run.waiting[0].payload["error"])
+        run = await executor.answer(run.run_id, run.waiting[0].id, {"choice": "happened", "result": "paid"})
+        assert (run.status, run.output) == ("completed", "paid")
+    assert (tmp_path / "paid").read_text() == "10\n"
+    assert TOKEN.encode() not in (tmp_path / "runs.db").read_bytes()
+
+
+# -- streamable HTTP -----------------------------------------------------------------------------------------------
+
+
+class Old(BaseHTTPRequestHandler):
+    """An older server by hand, which keeps connections, and forgets them."""
+
+    protocol_version = "HTTP/1.1"
+    ids = 0
+    valid = ""
+    seen: list[str]
+
+    def log_message(self, *args: object) -> None: ...
+
+    def _say(self, status: int, body: object = None, **headers: str) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", "content-length": str(len(data)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self) -> None:
+        self._say(405)
+
+    def do_DELETE(self) -> None:
+        self._say(204)
+
+    def do_POST(self) -> None:
+        kind = type(self)
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, number = asked["method"], asked.get("id")
+        params = asked.get("params") or {}
+        if method == "server/discover":
+            return self._say(400, None)
+        if method == "initialize":
+            kind.ids += 1
+            kind.valid = f"s{kind.ids}"
+            about = {"name": "old", "version": "1"}
+            result: Any = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+            answer = {"jsonrpc": "2.0", "id": number, "result": result}
+            return self._say(200, answer, **{"mcp-session-id": kind.valid})
+        if self.headers.get("mcp-session-id") != kind.valid:
+            return self._say(404)
+        if number is None:
+            return self._say(202)
+        if method == "tools/list":
+            names = ("echo", "drop", "teapot", "busy", "big")
+            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+            return self._say(200, {"jsonrpc": "2.0", "id": number, "result": result})
+        name = params["name"]
+        kind.seen.append(name)
+        if name == "drop":
+            self.close_connection = True
+            return None
+        if name in ("teapot", "busy"):
+            return self._say(418 if name == "teapot" else 500)
+        text = "x" * 17 * 1024 * 1024 if name == "big" else "hi"
+        result = {"content": [{"type": "text", "text": text}]}
+        return self._say(200, {"jsonrpc": "2.0", "id": number, "result": result})
+
+
+@pytest.fixture
+def old() -> Iterator[tuple[str, type[Old]]]:
+    kind = type("Own", (Old,), {"seen": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/mcp", kind
+        server.shutdown()
+        thread.join()
+
+
+async def test_a_forgotten_connection_is_made_again_within_the_call(old: tuple[str, type[Old]]) -> None:
+    url, kind = old
+    async with McpToolbox.http(url) as box:
+        assert (await box.execute(name="echo")).output == "hi"
+        kind.valid = "forgotten"
+        assert (await box.execute(name="echo")).output == "hi"
+    assert (kind.seen, kind.ids) == (["echo", "echo"], 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "open_end"),
+    [
+        ("drop", "was lost in the middle of the call (the connection broke: ", True),
+        ("busy", "was lost in the middle of the call (it answered with HTTP 500)", True),
+        ("teapot", "cannot be reached: it answered with HTTP 418", False),
+        ("big", "it answered with more than 16,777,216 bytes", False),
+    ],
+)
+async def test_what_goes_wrong_with_one_call_stays_with_it(
+    old: tuple[str, type[Old]], name: str, words: str, open_end: bool
+) -> None:
+    url, kind = old
+    async with McpToolbox.http(url) as box:
+        found = await box.execute(name=name)
+        assert words in str(found.error)
+        assert (found.metadata == {"exception": "ToolDisconnected"}) is open_end
+        assert (await box.execute(name="echo")).output == "hi"
+    assert kind.ids == 1

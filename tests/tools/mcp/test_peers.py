@@ -1,0 +1,104 @@
+"""Servers of others over stdio: one speaks the newest protocol, the other the one before."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from orchestrator import Executor
+from orchestrator.tools.mcp import McpToolbox
+from tests.tools.mcp.peers import command
+
+pytestmark = [pytest.mark.anyio, pytest.mark.peer]
+
+
+@pytest.fixture
+def clock() -> McpToolbox:
+    """`mcp-server-time` of PyPI."""
+    return McpToolbox.stdio(command("MCP_SERVER_TIME", "mcp-server-time"), "--local-timezone", "UTC", backoff=0.01)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> McpToolbox:
+    """`@modelcontextprotocol/server-memory` of npm."""
+    found = command("MCP_SERVER_MEMORY", "mcp-server-memory")
+    env = {"MEMORY_FILE_PATH": str(tmp_path / "memory.json"), "PATH": os.environ["PATH"]}
+    return McpToolbox.stdio(found, env=env, backoff=0.01)
+
+
+def _started(words: str) -> list[psutil.Process]:
+    """The processes that this one started, and theirs, whose command has these words."""
+    return [one for one in psutil.Process().children(recursive=True) if words in " ".join(one.cmdline())]
+
+
+async def test_time(clock: McpToolbox) -> None:
+    async with clock as box:
+        assert [tool.name for tool in box] == ["get_current_time", "convert_time"]
+        assert {(tool.risk, tool.effect) for tool in box} == {("dangerous", "irreversible")}
+        tool = box.get("convert_time")
+        assert tool is not None
+        asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+        found: Any = (await tool.invoke(tool.validate(asked))).output
+        assert found["time_difference"] == "+9.0h"
+        wrong = await box.execute(name="get_current_time", tool_input={"timezone": "Nowhere"})
+        assert "Nowhere" in str(wrong.error)
+    assert not _started("mcp-server-time")
+
+
+async def test_memory(memory: McpToolbox) -> None:
+    entity = {"name": "Ada", "entityType": "person", "observations": ["wrote notes"]}
+    async with memory as box:
+        assert len(box) == 9
+        assert "$schema" not in box.get("create_entities").parameters  # type: ignore[union-attr]
+        made = await box.execute(name="create_entities", tool_input={"entities": [entity]})
+        assert made.error is None
+    async with memory as box:
+        tool = box.get("search_nodes")
+        assert tool is not None
+        assert (await tool(query="Ada")).output == {"entities": [entity], "relations": []}
+        refused = await box.execute(name="create_entities", tool_input={"entities": [{"name": 1}]})
+        assert "entities" in str(refused.error)
+    assert not _started("mcp-server-memory")
+
+
+@pytest.mark.parametrize("which", ["clock", "memory"])
+async def test_killed_in_the_middle_of_a_call(which: str, request: pytest.FixtureRequest) -> None:
+    """The process is stopped, so that it cannot answer, called, and killed; the next call has a new one."""
+    box: McpToolbox = request.getfixturevalue(which)
+    name, args = ("get_current_time", {"timezone": "UTC"}) if which == "clock" else ("read_graph", {})
+    words = "mcp-server-time" if which == "clock" else "mcp-server-memory"
+    async with box:
+        (process,) = _started(words)
+        found: list[Any] = []
+
+        async def call() -> None:
+            found.append(await box.execute(name=name, tool_input=args))
+
+        process.send_signal(signal.SIGSTOP)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.sleep(0.2)
+            assert found == []
+            process.kill()
+        assert found[0].metadata == {"exception": "ToolDisconnected"}
+        assert (await box.execute(name=name, tool_input=args)).error is None
+        (again,) = _started(words)
+        assert again.pid != process.pid
+    assert not _started(words)
+
+
+async def test_in_a_run(memory: McpToolbox, tmp_path: Path) -> None:
+    """An executor opens the toolbox; the call is journaled with the schema that the tool had."""
+    from tests.tools.mcp.sample import remembering
+
+    async with Executor(store=f"sqlite:///{tmp_path / 'runs.db'}", graphs=[remembering], tools=[memory]) as executor:
+        run = await executor.start(remembering, {"name": "Ada"})
+        assert run.status == "completed", run.error
+        assert "Ada" in run.output
+    assert not _started("mcp-server-memory")

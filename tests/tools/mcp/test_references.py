@@ -1,0 +1,120 @@
+"""Servers named by text and by files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.tools import tools_from_ref
+from orchestrator.tools.mcp import HttpServer, McpToolbox, StdioServer
+from orchestrator.tools.mcp.servers import absolute, servers_in, servers_of
+
+TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+
+
+def test_a_command() -> None:
+    assert servers_of("mcp:npx -y 'a server' --x=1") == [StdioServer("npx", ("-y", "a server", "--x=1"))]
+    assert servers_of("run it", "somewhere")[0] == StdioServer("run", ("it",), cwd="somewhere")
+
+
+def test_variables_are_handed_on_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", TOKEN)
+    (server,) = servers_of("mcp:TOKEN=${MY_TOKEN} serve ${MODE:-fast}")
+    assert server == StdioServer("serve", ("fast",), {"TOKEN": TOKEN})
+    assert TOKEN not in repr(server)
+    (other,) = servers_of("https://x.example/mcp?key=${MY_TOKEN}")
+    assert isinstance(other, HttpServer)
+    assert other.url.endswith(TOKEN)
+    assert TOKEN not in repr(other)
+    assert (server.name, other.name) == ("serve", "x.example")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("mcp:", "say which server"),
+        ("mcp:TOKEN=abc serve", r"values of variables are not written in them: write TOKEN=\$\{TOKEN\}"),
+        (f"mcp:serve --token {TOKEN}", "holds a secret"),
+        ("mcp:https://user:hunter22@x.example/mcp", "holds a secret"),
+        ("mcp:serve 'open", "cannot be split into words: No closing quotation"),
+        ("mcp:A=${NOT_SET_1} serve", "the environment has no NOT_SET_1"),
+        ("mcp:HOME=${HOME}", "there is no command in it"),
+        ("mcp:missing.json", "the file cannot be read: No such file"),
+    ],
+)
+def test_a_reference_that_is_refused(text: str, fault: str) -> None:
+    with pytest.raises(GraphUnknown, match=fault) as caught:
+        tools_from_ref(text)
+    assert TOKEN not in str(caught.value)
+    assert "hunter22" not in str(caught.value)
+
+
+def _file(folder: Path, servers: Any, key: str = "mcpServers") -> Path:
+    path = folder / ".mcp.json"
+    path.write_text(json.dumps({key: servers}))
+    return path
+
+
+def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", TOKEN)
+    path = _file(
+        tmp_path,
+        {
+            "memory": {"command": "npx", "args": ["-y", "${PACKAGE:-server}"], "env": {"T": "${env:MY_TOKEN}", "N": 1}},
+            "far": {"type": "http", "url": "https://x.example/mcp", "headers": {"Authorization": "Bearer ${MY_TOKEN}"}},
+            "off": {"command": "x", "disabled": True},
+        },
+    )
+    memory = StdioServer("npx", ("-y", "server"), {"T": TOKEN, "N": "1"}, str(tmp_path), "memory")
+    far = HttpServer("https://x.example/mcp", {"Authorization": f"Bearer {TOKEN}"}, "far")
+    assert servers_in(path) == [memory, far]
+    assert servers_of(f"{path}#far") == [far]
+    assert TOKEN in far.secrets
+    both = tools_from_ref(f"mcp:{path}")
+    assert [repr(one) for one in both.connections] == [
+        "McpToolbox('memory', not connected)",
+        "McpToolbox('far', not connected)",
+    ]
+    assert McpToolbox.from_file(str(path), "far", risk="read").server == far
+    assert servers_in(_file(tmp_path, {"a": {"command": "x"}}, "servers"))[0].name == "a"
+
+
+@pytest.mark.parametrize(
+    ("servers", "fault"),
+    [
+        ({}, "lists no servers"),
+        ([], "lists no servers"),
+        ({"a": 1}, "#a: a server is an object"),
+        ({"a": {}}, "#a: a server has 'command'"),
+        ({"a": {"type": "sse", "url": "http://x"}}, "#a: the old SSE transport"),
+        ({"a": {"url": "ftp://x"}}, "does not begin with http"),
+        ({"a": {"command": "x", "args": "y"}}, "'args' is no list of texts"),
+        ({"a": {"command": ""}}, "'command' is no text"),
+        ({"a": {"command": "x", "env": {"K": []}}}, "'env' is no object of texts"),
+        ({"a": {"command": "x", "env": {"K": "${NOT_SET_1}"}}}, "#a: the environment has no NOT_SET_1"),
+        ({"a": {"command": "x", "disabled": True}}, "every server in it is disabled"),
+    ],
+)
+def test_a_file_that_is_refused(tmp_path: Path, servers: Any, fault: str) -> None:
+    with pytest.raises(GraphUnknown, match=fault):
+        servers_in(_file(tmp_path, servers))
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("{")
+    with pytest.raises(GraphUnknown, match="the file is no JSON"):
+        servers_of(f"mcp:{path}")
+    with pytest.raises(GraphUnknown, match="there is no server 'b' in it; there are: a"):
+        servers_of(f"mcp:{_file(tmp_path, {'a': {'command': 'x'}})}#b")
+
+
+def test_a_reference_for_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("mcp:.mcp.json#a") == f"mcp:{tmp_path}/.mcp.json#a"
+    assert absolute("mcp:serve it") == "mcp:serve it"
+    assert absolute("mcp:http://x/.json") == "mcp:http://x/.json"

@@ -1,0 +1,208 @@
+"""A server's tools as a toolbox: listed, called, cancelled, over stdio and streamable HTTP."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from orchestrator.errors import GraphUnknown, ToolUnavailable
+from orchestrator.tools import Toolbox, ToolResult
+from orchestrator.tools.mcp import McpToolbox
+from tests.tools.mcp import made
+from tests.tools.mcp.conftest import TOKEN
+
+pytestmark = pytest.mark.anyio
+Rough = Callable[..., McpToolbox]
+
+
+async def _used(box: McpToolbox) -> None:
+    """What holds of the server made with the SDK, however it is reached."""
+    assert [(tool.name, tool.risk, tool.effect) for tool in box][:2] == [
+        ("add", "dangerous", "irreversible"),
+        ("drop", "dangerous", "irreversible"),
+    ]
+    add = box.get("add")
+    assert add is not None
+    assert add.description == "Adds two numbers."
+    assert add.parameters == {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 1}},
+        "required": ["a"],
+    }
+    assert (await add.invoke(add.validate({"a": "1"}))).output == {"result": 2}
+    assert await add(a=1, b=2) == ToolResult(output={"result": 3})
+    failed = await box.execute(name="drop", tool_input={"table": "x"})
+    assert failed.failed
+    assert "drop" in str(failed.error)
+    draw = box.get("draw")
+    assert draw is not None
+    found = await draw.invoke({})
+    assert [image.url.partition(",")[0] for image in found.images] == ["data:image/png;base64"]
+    wrong = await box.execute(name="add", tool_input={"a": "x"})
+    assert "'a' must be a whole number" in str(wrong.error)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the peers' tests start servers under both
+async def test_over_stdio() -> None:
+    async with McpToolbox.stdio(sys.executable, made.__file__, cwd=str(Path(made.__file__).parents[3])) as box:
+        await _used(box)
+
+
+async def test_over_http(address: str) -> None:
+    async with McpToolbox.http(address) as box:
+        await _used(box)
+        made.cancelled.clear()
+        with anyio.move_on_after(0.3):
+            await box.execute(name="slow", tool_input={"name": "left"})
+        with anyio.fail_after(10):
+            while made.cancelled != ["left"]:  # noqa: ASYNC110 - the server is in another thread
+                await anyio.sleep(0.01)
+        timed = box.override("slow", timeout=0.1)
+        late = await timed.execute(name="slow", tool_input={"name": "late"})
+        assert late.metadata == {"exception": "TimeoutError"}
+
+
+async def test_hints_raise_and_never_lower(address: str) -> None:
+    def rules(box: Toolbox) -> list[tuple[str, str]]:
+        return [(tool.risk, tool.effect) for tool in box][:3]
+
+    worst = ("dangerous", "irreversible")
+    box = McpToolbox.http(address, risk="read", effect="read")
+    trusting = McpToolbox.http(address, trust_hints=True)
+    async with McpToolbox.http(address) as plain, box, trusting:
+        assert rules(plain) == [worst, worst, worst]
+        assert rules(box) == [("read", "read"), ("dangerous", "read"), ("read", "read")]
+        assert rules(trusting) == [("read", "read"), worst, worst]
+        assert rules(box.override("drop", risk="write"))[1] == ("write", "read")
+
+
+async def test_views_of_a_toolbox_that_is_not_open_yet(address: str) -> None:
+    box = McpToolbox.http(address)
+    view = box.include("add", "drop").prefix("sql_").override("sql_add", risk="none") | made_here
+    assert not box.ready
+    async with view:
+        assert [tool.name for tool in view] == ["sql_add", "sql_drop", "made_here"]
+        assert (await view.execute(name="sql_add", tool_input={"a": 2})).output == '{"result": 3}'
+    with pytest.raises(GraphUnknown, match="no tool 'nope'"):
+        async with McpToolbox.http(address).include("nope"):
+            pass
+
+
+def made_here() -> str:
+    """Not from a server."""
+    return ""
+
+
+async def test_it_is_closed_and_opened_again(rough: Rough, tmp_path: Path) -> None:
+    box = rough()
+    for _ in range(2):
+        async with box:
+            assert (await box.execute(name="echo", tool_input={"text": "hi"})).output == '{"text": "hi"}'
+    tool = box.get("echo")
+    assert tool is not None
+    with pytest.raises(ToolUnavailable, match="is not connected: open its toolbox with `async with`"):
+        await tool(text="x")
+    _none_left(tmp_path, 2)
+
+
+async def test_it_is_opened_by_several_at_once(rough: Rough, tmp_path: Path) -> None:
+    """The connection is in the hands of who opened it first; when they leave, the next call makes a new one."""
+    box, first, last = rough(), anyio.Event(), anyio.Event()
+
+    async def one() -> None:
+        async with box:
+            first.set()
+            await last.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one)
+        await first.wait()
+        async with box:
+            last.set()
+            await anyio.sleep(0.05)
+            for _ in range(2):
+                assert (await box.execute(name="echo", tool_input={"text": "hi"})).error is None
+    _none_left(tmp_path, 2)
+
+
+async def test_arguments_may_have_any_name(rough: Rough) -> None:
+    async with rough() as box:
+        found = await box.execute(name="odd", tool_input={"ctx": "a", "self": None})
+    assert found.output == '{"ctx": "a", "self": null}'
+
+
+async def test_progress_is_told(rough: Rough) -> None:
+    told: list[tuple[str, float, str]] = []
+
+    class Step:
+        async def progress(self, text: str, *, done: float, total: float, key: str) -> None:
+            told.append((text, done / total, key))
+
+    async with rough() as box:
+        tool = box.get("count")
+        assert tool is not None
+        assert (await tool.invoke({}, key="k", ctx=Step())).output == "counted"
+    assert told == [("step 1", 0.5, "k"), ("step 2", 1.0, "k")]
+
+
+async def test_a_call_that_is_cancelled_is_cancelled_there(rough: Rough, tmp_path: Path) -> None:
+    async with rough() as box:
+        with anyio.move_on_after(0.2):
+            await box.execute(name="wait")
+        timed = box.override(timeout=0.1)
+        assert "took longer than 0.1 s" in str((await timed.execute(name="wait")).error)
+        assert (await box.execute(name="echo", tool_input={"text": "still there"})).error is None
+    assert len((tmp_path / "cancelled").read_text().split()) == 2
+
+
+async def test_a_program_that_cannot_be_started(rough: Rough, tmp_path: Path) -> None:
+    with pytest.raises(ToolUnavailable, match=r"'no-such-program' cannot be started: .*No such file.*install it"):
+        async with McpToolbox.stdio("no-such-program"):
+            pass
+    with pytest.raises(ToolUnavailable, match="ended before it answered; the last that it said: no configuration"):
+        async with rough("dies_at_once"):
+            pass
+    with pytest.raises(ToolUnavailable, match=r"did not answer within 0.2 s"):
+        async with McpToolbox.stdio(sys.executable, "-S", "-c", "import time; time.sleep(60)", connect_timeout=0.2):
+            pass
+    _none_left(tmp_path, 1)
+
+
+async def test_an_address_where_nobody_is() -> None:
+    with pytest.raises(ToolUnavailable, match=r"'127.0.0.1:9' cannot be reached: "):
+        async with McpToolbox.http("http://127.0.0.1:9/mcp"):
+            pass
+
+
+async def test_an_address_that_is_not_the_right_one(address: str) -> None:
+    with pytest.raises(ToolUnavailable, match="HTTP 404"):
+        async with McpToolbox.http(address.replace("/mcp", "/other")):
+            pass
+
+
+async def test_what_is_raised_inside_is_raised_as_it_is(rough: Rough) -> None:
+    with pytest.raises(KeyError):
+        async with rough():
+            raise KeyError
+    assert TOKEN not in repr(rough())
+
+
+async def test_a_server_that_will_not_end_is_killed(
+    rough: Rough, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.tools.mcp.process.GRACE", 0.1)
+    async with rough("slow_end") as box:
+        assert len(box) > 3
+    _none_left(tmp_path, 1)
+
+
+def _none_left(folder: Path, started: int) -> None:
+    import psutil
+
+    pids = [int(line) for line in (folder / "pids").read_text().split()]
+    assert len(pids) == started
+    assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
