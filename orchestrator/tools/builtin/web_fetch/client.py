@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.web_fetch.guard import Guard
 
 if TYPE_CHECKING:
-    from httpx2 import AsyncClient, Response
+    from httpcore2 import AsyncConnectionPool
+    from httpx2 import URL
 
 _MOVED = (301, 302, 303, 307, 308)
-_PACKED = ("", "identity", "gzip", "x-gzip", "deflate")
-_HEADERS = {"Accept-Encoding": "gzip, deflate", "Accept-Language": "en, *;q=0.5"}
+_PACKED = ("", "identity", "gzip", "x-gzip")
+_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("Accept-Language", "en, *;q=0.5"))
+_OF_ERRORS = 10_000
+"""Bytes that are read of what goes with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,61 +62,63 @@ class Fetching:
         Raises:
             ToolError: it may not be fetched, cannot be, or what it gives is not wanted.
         """
-        import httpx2
-
-        from orchestrator.tools.builtin.web_fetch.transport import ERRORS, TIMEOUTS, CheckedTransport
+        from orchestrator.tools.builtin.web_fetch.transport import ERRORS, TIMEOUTS, pool
 
         url = self.guard.url(given)
         try:
-            async with httpx2.AsyncClient(
-                transport=CheckedTransport(self.guard, _context()),
-                headers={**_HEADERS, "User-Agent": self.agent},
-                timeout=self.seconds,
-                trust_env=False,
-                follow_redirects=False,
-            ) as client:
+            async with pool(self.guard, _context()) as connections:
                 for moves in range(self.redirects + 1):
-                    client.cookies.clear()
-                    found = await self._one(client, str(url))
+                    found = await self._one(connections, url)
                     if isinstance(found, Page):
                         return replace(found, moved=moves > 0)
                     url = self.guard.url(found, url)
         except TIMEOUTS:
             raise ToolError(f"{url} did not answer within {self.seconds:g} s") from None
-        except httpx2.DecodingError:
-            raise ToolError(f"{url} sent what cannot be unpacked") from None
         except ERRORS as error:
             raise ToolError(f"{url} could not be fetched: {error or type(error).__name__}") from None
         raise ToolError(f"{given!a} leads on more than {self.redirects} times, at last to {url}")
 
-    async def _one(self, client: AsyncClient, url: str) -> Page | str:
+    async def _one(self, connections: AsyncConnectionPool, url: URL) -> Page | str:
         """A page, or where it is instead."""
-        async with client.stream("GET", url) as response:
-            headers = response.headers
-            where = headers.get("location")
-            if response.status_code in _MOVED and where:
-                return str(where)
-            kind, _, rest = headers.get("content-type", "").partition(";")
-            kind = kind.strip().lower()
-            if response.is_error:
-                data, _ = await self._read(response, 10_000) if self.accepts(kind) else (b"", False)
-                return Page(url, response.status_code, kind, _charset(rest), data, False)
-            if not self.accepts(kind):
-                raise ToolError(f"{url} is of the type {kind[:100] or 'unknown'}, which is not read here")
-            data, cut = await self._read(response, self.limit)
-            return Page(url, response.status_code, kind, _charset(rest), data, cut)
+        from orchestrator.tools.builtin.web_fetch.transport import request
 
-    async def _read(self, response: Response, limit: int) -> tuple[bytes, bool]:
-        packed = response.headers.get("content-encoding", "").strip().lower()
-        if packed not in _PACKED:
-            raise ToolError(f"{response.url} is packed as {packed[:100]!r}, which was not asked for")
-        data = bytearray()
-        async with aclosing(response.aiter_bytes()) as parts:  # unpacked piece by piece, at most 1 MiB at once
-            async for part in parts:
-                data += part
-                if len(data) > limit or response.num_bytes_downloaded > limit:
-                    return bytes(data[:limit]), True
-        return bytes(data), False
+        headers = (*_HEADERS, ("User-Agent", self.agent))
+        response = await connections.handle_async_request(request(url, headers, self.seconds))
+        try:
+            said = {name.lower(): value.decode("latin-1").strip() for name, value in response.headers}
+            where = said.get(b"location")
+            if response.status in _MOVED and where:
+                return where
+            kind, _, rest = said.get(b"content-type", "").partition(";")
+            kind, packed = kind.strip().lower(), said.get(b"content-encoding", "").lower()
+            failed = response.status >= 400
+            if not self.accepts(kind) and not failed:
+                raise ToolError(f"{url} is of the type {kind[:100] or 'unknown'!a}, which is not read here")
+            limit = min(self.limit, _OF_ERRORS) if failed else self.limit
+            data, cut = await _read(response.stream, packed, limit, url) if self.accepts(kind) else (b"", False)
+            return Page(str(url), response.status, kind, _charset(rest), data, cut)
+        finally:
+            await response.aclose()
+
+
+async def _read(stream: object, packed: str, limit: int, url: URL) -> tuple[bytes, bool]:
+    """A body, unpacked, and whether there was more than the limit allows."""
+    if packed not in _PACKED:
+        raise ToolError(f"{url} is packed as {packed[:100]!a}, which was not asked for")
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16) if packed not in ("", "identity") else None
+    data, came = bytearray(), 0
+    parts = cast("AsyncGenerator[bytes]", cast("AsyncIterable[bytes]", stream).__aiter__())
+    async with aclosing(parts):
+        async for part in parts:
+            came += len(part)
+            try:
+                # One byte more than is wanted tells that there is more, without unpacking it.
+                data += unpacking.decompress(part, limit + 1 - len(data)) if unpacking else part
+            except zlib.error:
+                raise ToolError(f"{url} sent what cannot be unpacked") from None
+            if len(data) > limit or came > limit:
+                return bytes(data[:limit]), True
+    return bytes(data), False
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 import httpcore2
@@ -11,11 +11,8 @@ import httpx2
 
 from orchestrator.tools.builtin.web_fetch.guard import Guard
 
-ERRORS = (
-    httpx2.HTTPError, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException,
-    httpcore2.UnsupportedProtocol,
-)  # fmt: skip
-TIMEOUTS = (httpx2.TimeoutException, httpcore2.TimeoutException)
+ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.UnsupportedProtocol)
+TIMEOUTS = httpcore2.TimeoutException
 
 
 class CheckedNetwork(httpcore2.AsyncNetworkBackend):
@@ -52,40 +49,20 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         raise httpcore2.ConnectError("sockets of this machine are not connected to")
 
 
-class CheckedTransport(httpx2.AsyncBaseTransport):
-    """One request at a time, each on a connection of its own. No proxy: that would resolve names by itself."""
+def pool(guard: Guard, context: ssl.SSLContext) -> httpcore2.AsyncConnectionPool:
+    """What makes requests, one at a time, each on a connection of its own.
 
-    def __init__(self, guard: Guard, context: ssl.SSLContext) -> None:
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=CheckedNetwork(guard)
-        )
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """See the base class."""
-        url = httpcore2.URL(
-            scheme=request.url.raw_scheme,
-            host=request.url.raw_host,
-            port=request.url.port,
-            target=request.url.raw_path,
-        )
-        found = await self._pool.handle_async_request(
-            httpcore2.Request(request.method, url, headers=request.headers.raw, extensions=request.extensions)
-        )
-        assert isinstance(found.stream, AsyncIterable)
-        return httpx2.Response(found.status, headers=found.headers, stream=_Body(found.stream))
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._pool.aclose()
+    There is no proxy: that would resolve names by itself. And there is no client around it, which would keep cookies
+    and leave generators behind that nobody closes.
+    """
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=CheckedNetwork(guard)
+    )
 
 
-class _Body(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in self._stream:
-            yield part
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+def request(url: httpx2.URL, headers: Iterable[tuple[str, str]], seconds: float) -> httpcore2.Request:
+    """A GET request."""
+    where = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+    sent = [(b"Host", url.netloc), *((name.encode(), value.encode()) for name, value in headers)]
+    timeout = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
+    return httpcore2.Request("GET", where, headers=sent, extensions={"timeout": timeout})
