@@ -29,7 +29,7 @@ def toolbox_of(things: ToolsLike) -> Toolbox:
     return things if isinstance(things, Toolbox) else Toolbox(*_flat(things))
 
 
-def _flat(thing: Any) -> Iterator[Tool | Callable[..., Any] | Toolbox]:
+def _flat(thing: Any) -> Iterator[Any]:
     if isinstance(thing, str):
         yield tools_from_ref(thing)
     elif isinstance(thing, Iterable) and not isinstance(thing, Tool | Toolbox | BaseModel):

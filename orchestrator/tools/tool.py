@@ -174,7 +174,11 @@ class Tool:
         """
         from orchestrator.models.strict import strict_schema  # late: the room of models takes longer than this one
 
-        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        function: dict[str, Any] = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
         written = strict_schema(self.parameters, nullable=True) if strict else None
         if written is not None:
             function |= {"parameters": written, "strict": True}

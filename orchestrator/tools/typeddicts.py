@@ -47,7 +47,8 @@ def _newer(old: Any, known: dict[int, Any]) -> Any:
         inner = _replaced(get_args(hint)[0] if marked else hint, known)
         required = said is typing_extensions.Required if marked else name in old.__required_keys__
         fields[name] = inner if required else typing_extensions.NotRequired[inner]
-    new = typing_extensions.TypedDict(old.__name__, fields)  # type: ignore[operator]  # made of what is only known now
+    make: Any = typing_extensions.TypedDict  # checkers want to read name and fields where they stand
+    new = make(old.__name__, fields)
     new.__doc__, new.__module__ = old.__doc__, old.__module__
     known[id(old)] = new
     return new
