@@ -9,6 +9,8 @@ from orchestrator.render.build import draw
 from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark
 from orchestrator.render.layout import Direction
 from orchestrator.render.order import backward
+from orchestrator.render.overlaid import SAID
+from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
 
 if TYPE_CHECKING:
@@ -25,9 +27,13 @@ _STATES = {
     "failed": {"color": "#c04400", "fillcolor": "#fff1ea", "penwidth": "3"},
     "waiting": {"color": "#b26a00", "fillcolor": "#fff7e6", "penwidth": "2.2", "style": "rounded,filled,dotted"},
     "running": {"color": "#0067ab", "fillcolor": "#edf6fd", "penwidth": "2", "style": "rounded,filled,dashed"},
+    "interrupted": {"color": "#b26a00", "penwidth": "2", "style": "rounded,filled,dashed"},
+    "queued": {"color": "#0067ab", "penwidth": "1.4", "style": "rounded,filled,dotted"},
+    "skipped": {"style": "rounded,dashed", "fontcolor": _SOFT},
     "visited": {"color": _DONE, "fillcolor": "#eefaf5", "penwidth": "1.6"},
 }
 """The state that shows first comes first."""
+_WEIGHTS = {"w2": "2.8", "w3": "3.5", "w4": "4.3", "w5": "5.2"}
 _TERMINALS = {
     "start": {"shape": "box", "style": "rounded,filled", "fillcolor": _PILL, "fontcolor": "#ffffff"},
     "end": {"shape": "box", "peripheries": "2"},
@@ -87,6 +93,16 @@ def to_dot(graph: Graph, run: RunLike | None = None, *, direction: Direction = "
     back = frozenset[str]().union(*map(backward, levels.values()))
     for edge in drawing.edges:
         _edge(dot, edge, edge.key in back, clusters)
+    for number, plan, steps, mark in plan_drawings(drawing.planned):
+        sheet = graphviz.Digraph(name=f"cluster_plan{number}")
+        title = f"{steps_of(plan)} {mark.texts.get('times', '')}".strip()
+        sheet.attr(
+            label=_said(f"plan {number}", title), id=_said(f"plan-{number}"), style="rounded,dashed", color=_WIRE
+        )
+        _fill(sheet, steps.levels(), None)
+        for edge in steps.edges:
+            _edge(sheet, edge, False, {})
+        dot.subgraph(sheet)
     return str(dot.source)
 
 
@@ -106,7 +122,7 @@ def _cluster(cluster: ClusterMark, levels: Mapping[str | None, Level]) -> graphv
     inside.attr(
         label=_said(f"{name}{_times(cluster.node.count)}", f"{detail}{_words(cluster.node)}"),
         id=_said(cluster.node.id),
-        tooltip=_said(cluster.node.tooltip),
+        tooltip=_said(cluster.node.told),
         labeljust="l",
         style=state.get("style", "rounded,filled"),
         fillcolor=_GROUP,
@@ -138,14 +154,14 @@ def _node(dot: graphviz.Digraph, node: NodeMark) -> None:
         if node.look == "human":
             looks["style"] = state.get("style", "filled").replace("rounded,", "")
         label = _said(f"{node_name(node)}{_times(node.count)}", f"{node_detail(node)}{_words(node)}")
-    dot.node(node.key, label=label, id=_said(node.id), tooltip=_said(node.tooltip), **looks)
+    dot.node(node.key, label=label, id=_said(node.id), tooltip=_said(node.told), **looks)
 
 
 def _edge(dot: graphviz.Digraph, edge: EdgeMark, back: bool, clusters: Mapping[str, ClusterMark]) -> None:
     looks: dict[str, str] = {"constraint": "false"} if back else {}
     color = _DONE if edge.taken else _WIRE
     if edge.taken:
-        looks |= {"color": color, "penwidth": "2.2", "fontcolor": _INK}
+        looks |= {"color": color, "penwidth": _WEIGHTS.get(edge.mark.classes[-1], "2.2"), "fontcolor": _INK}
     if edge.mapped:
         looks["color"] = f"{color}:{color}"
     if edge.forked:
@@ -168,7 +184,8 @@ def _said(*lines: str) -> str:
     """Text as text, whatever it holds: neither an HTML-like label nor an escape sequence."""
     import graphviz
 
-    escaped = [graphviz.escape(part) for line in lines for part in line.split("\n")]
+    # Graphviz reads character references in any text: what looks like one has to be told as what it is.
+    escaped = [graphviz.escape(part.replace("&", "&amp;")) for line in lines for part in line.split("\n")]
     text: str = graphviz.nohtml("\\n".join(escaped))
     return text  # of a subclass that the package knows not to read as markup
 
@@ -180,7 +197,9 @@ def _state(node: NodeMark) -> dict[str, str]:
 def _words(node: NodeMark) -> str:
     """What colour must not say alone."""
     said = ["per item"] if node.per_item else []
-    said += [state for state in ("failed", "waiting", "running") if state in node.states][:1]
+    said += [state for state in SAID if state in node.states][:1]
+    took = node.mark.texts.get("took", "")
+    said += [took] if took else []
     return "".join(f" · {word}" for word in said)
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.layout import Direction
+from orchestrator.render.overlaid import SAID
+from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ _SHAPES = {
 _CLASSES = {
     "terminal": "fill:#344054,stroke:#344054,color:#ffffff",
     "any": "fill:#ffffff,stroke:#8d98aa,color:#5d6b82,stroke-dasharray:4 3",
+    "skipped": "fill:#ffffff,stroke:#8d98aa,color:#5d6b82,stroke-dasharray:2 4",
     "visited": "fill:#eefaf5,stroke:#00795a,color:#182230,stroke-width:2px",
+    "queued": "fill:#ffffff,stroke:#0067ab,color:#182230,stroke-dasharray:2 3",
+    "interrupted": "fill:#ffffff,stroke:#b26a00,color:#182230,stroke-width:2px,stroke-dasharray:10 3 2 3",
     "running": "fill:#edf6fd,stroke:#0067ab,color:#182230,stroke-width:2px,stroke-dasharray:8 4",
     "waiting": "fill:#fff7e6,stroke:#b26a00,color:#182230,stroke-width:2px,stroke-dasharray:3 3",
     "failed": "fill:#fff1ea,stroke:#c04400,color:#182230,stroke-width:4px",
@@ -58,12 +63,21 @@ def _lines(drawing: Drawing, direction: Direction) -> Iterator[str]:
     for edge in drawing.edges:
         yield f"  {edge.source} {_arrow(edge)} {edge.target}"
     marks = [*drawing.nodes, *(cluster.node for cluster in drawing.clusters)]
+    edges = [*drawing.edges]
+    for number, plan, steps, mark in plan_drawings(drawing.planned):
+        title = " ".join((f"plan {number}", steps_of(plan), mark.texts.get("times", "")))
+        yield f'  subgraph plan{number} ["{_said(title.strip())}"]'
+        yield from _level(steps.levels(), None, "    ")
+        yield from (f"    {edge.source} {_arrow(edge)} {edge.target}" for edge in steps.edges)
+        yield "  end"
+        marks += steps.nodes
+        edges += steps.edges
     for name, style in _CLASSES.items():
         keys = [mark.key for mark in marks if name in _classes(mark)]
         if keys:
             yield f"  classDef {name} {style}"
             yield f"  class {','.join(keys)} {name}"
-    taken = [str(number) for number, edge in enumerate(drawing.edges) if edge.taken]
+    taken = [str(number) for number, edge in enumerate(edges) if edge.taken]
     if taken:
         yield f"  linkStyle {','.join(taken)} stroke:#00795a,stroke-width:3px"
 
@@ -87,7 +101,9 @@ def _label(node: NodeMark) -> str:
 
 def _state(node: NodeMark) -> str:
     said = ["per item"] if node.per_item else []
-    said += [state for state in ("failed", "waiting", "running") if state in node.states][:1]
+    said += [state for state in SAID if state in node.states][:1]
+    took = node.mark.texts.get("took", "")
+    said += [took] if took else []
     return "".join(f" · {word}" for word in said)
 
 

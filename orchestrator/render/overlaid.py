@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 NODE_STATES = ("visited", "running", "waiting", "failed", "queued", "interrupted")
 """The states of a node. Several may hold."""
+SAID = ("failed", "waiting", "running", "interrupted", "queued", "skipped")
+"""States that pictures without signs say in words, the first one that holds."""
 CLASSES = (*NODE_STATES, "current", "many", "timed", "taken", "w2", "w3", "w4", "w5", "skipped", "shown")
 """Every class that a run gives to parts, but for `run-status`."""
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.order import backward, dominators
+from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import head_texts, node_name
 
 if TYPE_CHECKING:
@@ -21,9 +22,18 @@ if TYPE_CHECKING:
 _ASCII = str.maketrans({
     "│": "|", "├": "+", "└": "`", "─": "-", "┊": ":", "→": ">", "⇉": ">", "⇢": ">", "↓": "v", "⇊": "v", "⇣": "v",
     "↑": "^", "×": "x", "·": "-", "✓": "+", "▶": ">", "‖": "=", "✗": "!", "●": "o", "◎": "o", "■": "o", "…": "~",
+    "□": "=",
 })  # fmt: skip
 _TERMINALS = {"start": "●", "end": "◎", "stop": "■", "any": "*"}
-_STATES = {"failed": "✗ failed", "waiting": "‖ waiting", "running": "▶ running", "visited": "✓"}
+_STATES = {
+    "failed": "✗ failed",
+    "waiting": "‖ waiting",
+    "running": "▶ running",
+    "interrupted": "□ interrupted",
+    "queued": "… queued",
+    "skipped": "- skipped",
+    "visited": "✓",
+}
 _DEEPEST = 96
 """Columns; further in nothing is set in any more."""
 
@@ -40,7 +50,8 @@ def to_text(graph: Graph, run: RunLike | None = None, *, ascii: bool = False) ->
     levels = drawing.levels()
     status = drawing.status.texts.get("status", "")
     title = f"{drawing.name}  [{status}]" if status else drawing.name
-    text = "\n".join(line.rstrip() for line in (title, *_Tree(drawing, levels, None).lines())) + "\n"
+    made = (title, *_Tree(drawing, levels, None).lines(), *_plans(drawing))
+    text = "\n".join(line.rstrip() for line in made) + "\n"
     return text.translate(_ASCII) if ascii else text
 
 
@@ -133,6 +144,19 @@ class _Tree:
         said = [self._name(key), f"{detail} · per item" if node.per_item else detail]
         state = _state(node)
         return "  ".join([*said, state] if state else said)
+
+
+def _plans(drawing: Drawing) -> Iterator[str]:
+    """The steps of each plan, each with what it needs."""
+    for number, plan, steps, mark in plan_drawings(drawing.planned):
+        yield ""
+        yield f"plan {number}: {steps_of(plan)}  {mark.texts.get('times', '')}"
+        needs: dict[str, list[str]] = {}
+        for edge in steps.edges:
+            needs.setdefault(edge.target, []).append(edge.names[0])
+        for node in steps.nodes:
+            after = f"  after {', '.join(needs[node.key])}" if node.key in needs else ""
+            yield f"  {node.name}  {node.kind}{after}  {_state(node)}"
 
 
 def _state(node: NodeMark) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,8 +10,10 @@ import pytest
 
 from orchestrator.render import RenderError, draw, engines, to_png, to_svg
 from orchestrator.render.backends import graphviz
+from orchestrator.render.layers import layered
 from orchestrator.render.layout import Engine, lay_out, layout_source, read_layout
 from orchestrator.render.order import backward, dominators
+from orchestrator.render.sizes import node_size
 from tests.render.sample import HOSTILE, essay, large, make, research, stored
 
 ALL: tuple[Engine, ...] = (*engines(), "simple")
@@ -104,7 +107,27 @@ def test_without_dot_the_wasm_build_lays_out(no_dot: None) -> None:
 
 
 def test_a_large_graph_without_dot(no_dot: None) -> None:
-    assert 'data-layout="wasi"' in to_svg(large(120))
+    chain = [f"n{number}" for number in range(120)]
+    graph = make("chain", {name: stored() for name in chain}, f"START -> {' -> '.join(chain)} -> END")
+    assert 'data-layout="wasi"' in to_svg(graph)
+
+
+def test_a_tangled_graph_waits_for_no_one() -> None:
+    assert 'data-layout="simple"' in to_svg(large(300))
+
+
+def test_edges_that_skip_ranks_pass_no_node() -> None:
+    """In the layout that needs no Graphviz, on one column of nodes."""
+    drawing = draw(large(40))
+    found = layered(drawing)
+    boxes = [(at, node_size(node)) for node in drawing.nodes if (at := found.nodes[node.key])]
+    ends = {edge.key: {edge.source, edge.target} for edge in drawing.edges}
+    for key, curve in found.edges.items():
+        lane = next((one for one, two in pairwise(curve.points[3:]) if one.x == two.x and one.y != two.y), None)
+        if lane is None or len(ends[key]) < 2:
+            continue
+        assert all(abs(lane.x - at.x) > size.width / 2 for at, size in boxes)
+        assert 0 <= lane.x <= found.width
 
 
 def test_png_without_dot_names_the_mend(no_dot: None) -> None:
