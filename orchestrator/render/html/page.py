@@ -176,7 +176,7 @@ def _named(data: Mapping[str, Any]) -> dict[tuple[str, str, int], int]:
 
 @cache
 def _text(name: str) -> str:
-    return (files(__package__) / name).read_text(encoding="utf-8")
+    return (files("orchestrator.render.html") / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Retry, Update, append, node, tool
+from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Retry, Update, append, extend, node, tool
 from orchestrator import merge as merged
 from orchestrator.executor import Run
 from orchestrator.models.messages import Message
@@ -27,7 +27,7 @@ class Inner(BaseModel):
 class Tour(BaseModel):
     question: str = ""
     parts: list[str] = []
-    notes: Annotated[list[str], append] = []
+    notes: Annotated[list[str], extend] = []
     found: Annotated[dict[str, Any], merged] = {}
     password: str = ""
     big: int = 0
@@ -42,13 +42,13 @@ def look(topic: str) -> str:
 
 
 @node
-async def plan(state: Tour, ctx: Context) -> Update:
+async def plan(state: Tour, ctx: Context[object]) -> Update:
     reply = await ctx.model.complete([Message(role="system", content="Be brief."), Message(role="user", content=EVIL)])
     return {"parts": ["one", "two", "three"], "talk": reply.text, "password": "hunter2hunter2", "big": 2**60 + 1}
 
 
 @node
-async def search(state: Inner, ctx: Context) -> Update:
+async def search(state: Inner, ctx: Context[object]) -> Update:
     return {"notes": str((await ctx.tool("look", topic=state.query)).output)}
 
 
@@ -60,7 +60,7 @@ def grade(state: Tour) -> Outcome[str]:
 
 @node(effect="pure")
 def again(state: Tour) -> Update:
-    return {"notes": "again", "talk": state.talk + " and more"}
+    return {"notes": ["again"], "talk": state.talk + " and more"}
 
 
 class Shaky:
@@ -95,7 +95,7 @@ def tour() -> Graph:
         input="question",
         nodes={
             "plan": plan,
-            "look": Subgraph(inside, inputs={"query": ITEM}),
+            "look": Subgraph(inside, inputs={"query": ITEM}, outputs={"notes": "notes"}),
             "grade": grade.with_(join="all"),
             "again": again,
             "write": write,

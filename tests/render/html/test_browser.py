@@ -1,0 +1,331 @@
+"""The page in a real browser, opened from its file: what a reader does with it; it loads nothing, nothing breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from orchestrator.render import to_html
+from tests.render.html.sample import run_count, run_tour
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+SHOWN = """[...document.querySelectorAll('#a-canvas [id]')].map((e) => [e.id, e.getAttribute('class'),
+  [...e.querySelectorAll(':scope > [data-slot], :scope > * > [data-slot]')].map((t) => t.textContent)])"""
+SLIDE = (
+    "(seq) => { const s = document.getElementById('a-slider'); s.value = seq; s.dispatchEvent(new Event('input')); }"
+)
+SPEED = """async () => {
+  const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  const rows = document.getElementById('a-rows'), slider = document.getElementById('a-slider');
+  const worst = { scroll: 0, slide: 0, state: 0 };
+  const time = async (name, act) => {
+    const at = performance.now();
+    act();
+    await frame();
+    worst[name] = Math.max(worst[name], performance.now() - at);
+  };
+  const slide = (seq) => { slider.value = seq; slider.dispatchEvent(new Event('input')); };
+  for (let at = 0; at < 10; at++) await time('scroll', () => { rows.scrollTop = at * 13000; });
+  for (const seq of [5000, 100, 4000, 2500, 5001]) await time('slide', () => slide(seq));
+  document.getElementById('a-tab-state').click();
+  for (const seq of [4900, 10, 2600]) await time('state', () => slide(seq));
+  return worst;
+}"""
+"""The worst milliseconds until the next frame, of scrolling, of moving the slider and of working a state out."""
+
+
+class Opened:
+    """A page that was opened, and all that went wrong with it."""
+
+    def __init__(self, page: Page, file: Path) -> None:
+        self.page, self.file = page, file
+        self.faults: list[str] = []
+        page.on("console", lambda message: self.faults.append(message.text))
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith(file.as_uri()) else self.faults.append(request.url),
+        )
+        page.on("dialog", lambda dialog: self.faults.append(dialog.message))
+
+    def go(self, address: str = "") -> Page:
+        """Open it anew."""
+        self.page.goto("about:blank")
+        self.page.goto(self.file.as_uri() + address)
+        self.page.wait_for_selector("html[data-ready]")
+        return self.page
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages of runs."""
+    place = tmp_path_factory.mktemp("pages")
+    url = f"sqlite:///{place}/runs.db"
+    tour = anyio.run(run_tour, url)
+    waits = anyio.run(partial(run_tour, url, "waits", answer=False))
+    made = {"tour": tour.to_html(), "waits": waits.to_html(), "two": tour.to_html(waits)}
+    made["long"] = anyio.run(run_count, url, 5000).to_html()
+    made["graph"] = to_html(tour.definition)
+    found = {}
+    for name, text in made.items():
+        found[name] = place / f"{name}.html"
+        found[name].write_text(text, encoding="utf-8")
+    (place / "tour.json").write_text(json.dumps({str(seq): tour.at(seq).to_svg() for seq in range(1, tour.seq + 1)}))
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(files: dict[str, Path]) -> Iterator[Browser]:
+    """Debian's Chromium. Begun when all runs are made: while it is there, no event loop of ours can run."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, files: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Opened]:
+    """A new window with the page that the test names, and nothing wrong with it at the end."""
+    name, options = getattr(request, "param", ("tour", {}))
+    page = browser.new_page(
+        viewport=options.get("size", {"width": 1400, "height": 900}), color_scheme=options.get("theme")
+    )
+    found = Opened(page, files[name])
+    found.go()
+    yield found
+    assert page.evaluate("window.pwned") is None
+    assert not found.faults
+    page.close()
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    return [" ".join(text.split()) for text in page.locator(selector).all_inner_texts()]
+
+
+def until(page: Page, condition: str) -> None:
+    """Wait for something to become true. The page's policy keeps playwright's own way of it from working."""
+    deadline = time.monotonic() + 30
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(20)
+
+
+def on(name: str, **options: Any) -> Any:
+    return pytest.mark.parametrize("opened", [(name, options)], indirect=True)
+
+
+def test_the_slider_replays_the_one_picture(opened: Opened) -> None:
+    page = opened.page
+    page.evaluate("{ window.kept = document.querySelector('#a-canvas svg'); }")
+    first = json.loads((opened.file.parent / "tour.json").read_text())
+    head = int(page.locator("#a-slider").get_attribute("max") or 0)
+    forward: dict[int, Any] = {}
+    for seq in range(1, head + 1):
+        page.evaluate(SLIDE, seq)
+        forward[seq] = page.evaluate(SHOWN)
+        assert classes(forward[seq]) == classes_of(first[str(seq)]), seq
+    for seq in (head // 2, 3, head, 1):
+        page.evaluate(SLIDE, seq)
+        assert page.evaluate(SHOWN) == forward[seq]
+    assert page.evaluate("window.kept === document.querySelector('#a-canvas svg')")
+    assert "record 1/" in page.locator("#a-moment").inner_text()
+
+
+def classes(shown: list[Any]) -> dict[str, set[str]]:
+    """Id -> what a run gives to it, of all nodes, edges and the status."""
+    return {part[2:]: set(held.split()) - {"here"} for part, held, _ in shown if held}
+
+
+def classes_of(svg: str) -> dict[str, set[str]]:
+    """The same of a picture that was drawn of that very moment."""
+    return classes([[f"a-{e.get('id')}", e.get("class"), []] for e in ET.fromstring(svg).iter() if e.get("id")])
+
+
+def test_a_link_leads_to_a_step_and_a_tab(opened: Opened) -> None:
+    page = opened.go("#step=8&tab=state")
+    assert texts(page, "#a-rows [aria-selected=true] .no") == ["8"]
+    assert texts(page, ".tabs [aria-selected=true]") == ["State"]
+    page.locator("#a-rows .row", has_text="write").click()
+    assert page.url.endswith("#step=11&tab=state")
+    page = opened.go(page.url.partition("html")[2])
+    assert texts(page, "#a-rows [aria-selected=true] .no") == ["11"]
+    page.evaluate("location.hash = '#seq=1'")
+    until(page, "document.getElementById('a-slider').value === '1'")
+
+
+def test_states_before_after_and_what_changed(opened: Opened) -> None:
+    page = opened.go("#step=8&tab=state")
+    panel = page.locator("#a-panel")
+    told = panel.inner_text()
+    assert "What the join brought" in told
+    assert "about one" in told
+    assert "[redacted]" in told
+    added = texts(page, "#a-panel .diff .add")
+    assert any("0.5" in line for line in added)
+    assert any(line == "0" for line in texts(page, "#a-panel .diff .cut"))
+    panel.get_by_text("Before").click()
+    before = texts(page, "#a-panel .field")
+    panel.get_by_text("After").click()
+    after = texts(page, "#a-panel .field")
+    assert "score 0" in before
+    assert "score 0.5" in after
+    assert any(line.startswith("notes [") and "about three" in line for line in before)
+    final = json.loads(page.evaluate("document.getElementById('data').textContent"))
+    page = opened.go("#step=12&tab=state")
+    page.locator("#a-panel").get_by_text("After").click()
+    shown = dict(text.split(" ", 1) for text in texts(page, "#a-panel .field") if " " in text)
+    assert float(shown["score"]) == final[0]["final"]["score"]
+
+
+def test_prompts_replies_calls_and_why(opened: Opened) -> None:
+    page = opened.go("#step=1&tab=model")
+    told = page.locator("#a-panel").inner_text()
+    assert "Be brief." in told
+    assert "I say </script>" in told
+    assert "\\u202e" in told
+    page.keyboard.press("1")
+    assert "its graph began: START -> plan" in page.locator("#a-panel").inner_text()
+    page = opened.go("#step=8")
+    told = page.locator("#a-panel").inner_text()
+    assert "3 branches were joined" in told
+    assert "grade -> write : good" in texts(page, "#a-panel .not")[0]
+    step = texts(page, "#a-rows .row .no")[
+        texts(page, "#a-rows .row").index(next(t for t in texts(page, "#a-rows .row") if "search" in t))
+    ]
+    page = opened.go(f"#step={step}&tab=tools")
+    told = page.locator("#a-panel").inner_text()
+    assert "about " in told
+    assert "sk-" not in told
+    page.keyboard.press("5")
+    assert "By node" in page.locator("#a-panel").inner_text()
+
+
+def test_search_and_keys(opened: Opened) -> None:
+    page = opened.page
+    page.keyboard.press("/")
+    page.keyboard.type("about two")
+    assert texts(page, "#a-found") == ["3 of 12 steps"] or "of 12 steps" in texts(page, "#a-found")[0]
+    count = len(texts(page, "#a-rows .row"))
+    assert 1 <= count < 12
+    page.keyboard.press("Escape")
+    assert len(texts(page, "#a-rows .row")) == 12
+    page.keyboard.press("Home")
+    assert page.locator("#a-slider").input_value() == "1"
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowDown")
+    assert texts(page, "#a-rows [aria-selected=true] .no") == ["3"]
+    page.keyboard.press("k")
+    assert texts(page, "#a-rows [aria-selected=true] .no") == ["2"]
+    page.keyboard.press("End")
+    assert page.locator("#a-slider").input_value() == page.locator("#a-slider").get_attribute("max")
+    page.keyboard.press("ArrowLeft")
+    assert int(page.locator("#a-slider").input_value()) == int(page.locator("#a-slider").get_attribute("max") or 0) - 1
+    page.keyboard.press("?")
+    assert page.locator("dialog").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("dialog").is_visible()
+    page.keyboard.press("Home")
+    page.keyboard.press(" ")
+    until(page, "Number(document.getElementById('a-slider').value) > 3")
+    page.keyboard.press(" ")
+    page.keyboard.press("2")
+    page.locator("#a-tab-state").focus()
+    page.keyboard.press("ArrowRight")
+    assert texts(page, ".tabs [aria-selected=true]") == ["Model"]
+
+
+def test_a_node_of_the_picture_leads_to_its_steps(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#a-node-grade > .name").click()
+    assert "grade" in texts(page, "#a-rows [aria-selected=true]")[0]
+    assert page.locator("#a-node-grade.here").count() == 1
+
+
+@on("long")
+def test_five_thousand_steps_do_not_freeze(opened: Opened) -> None:
+    page = opened.page
+    assert page.locator("#a-rows .row").count() < 80
+    took = page.evaluate(SPEED)
+    assert max(took.values()) < 2000, took
+    page.keyboard.press("/")
+    page.keyboard.type("4321")
+    until(page, "document.getElementById('a-found').textContent.includes('of 5,000')")
+    assert any("4322" in text for text in texts(page, "#a-rows .row .no"))
+
+
+@on("two")
+def test_two_runs_move_together(opened: Opened) -> None:
+    page = opened.page
+    page.get_by_text("Look at it").click()
+    assert texts(page, "#a-rows [aria-selected=true] .no") == ["12"]
+    assert texts(page, "#b-rows [aria-selected=true] .no") == ["12"]
+    page.locator("#a-rows .row").first.click()
+    assert texts(page, "#b-rows [aria-selected=true] .no") == ["1"]
+    page.locator("#together").uncheck()
+    page.locator("#b-rows .row").nth(2).click()
+    assert texts(page, "#a-rows [aria-selected=true] .no") == ["1"]
+    page.keyboard.press("j")
+    assert texts(page, "#b-rows [aria-selected=true] .no") == ["4"]
+
+
+SIZES = {"desk": {"width": 1400, "height": 900}, "phone": {"width": 390, "height": 800}}
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [(name, {"theme": theme, "size": SIZES[size]}) for name, theme, size in (
+        ("tour", "light", "desk"), ("tour", "dark", "desk"), ("waits", "light", "phone"), ("waits", "dark", "phone"),
+        ("two", "light", "desk"),
+    )],
+    indirect=True,
+)  # fmt: skip
+def test_no_serious_fault_that_axe_finds(opened: Opened) -> None:
+    axe = axe_script()
+    page = opened.page
+    for tab in ("step", "state", "model", "tools", "run"):
+        page.locator(f"#a-tab-{tab}").click()
+        page.evaluate(axe)
+        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+        serious = [
+            (fault["id"], node["html"][:200], node["failureSummary"])
+            for fault in found
+            if fault["impact"] in ("serious", "critical")
+            for node in fault["nodes"]
+        ]
+        assert not serious, (tab, serious)
+    width = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert width[0] <= width[1], "it is wider than the window"
+
+
+def axe_script() -> str:
+    """axe-core, from where AXE says it is."""
+    given = os.environ.get("AXE")
+    nearby = (folder / "node_modules/axe-core/axe.min.js" for folder in Path(__file__).resolve().parents)
+    found = given or next((str(path) for path in nearby if path.exists()), None)
+    if found is None:
+        pytest.skip("axe-core is not there: npm install axe-core, and name axe.min.js in AXE")
+    return Path(found).read_text(encoding="utf-8")
+
+
+@on("graph")
+def test_a_graph_alone(opened: Opened) -> None:
+    assert opened.page.locator(".agent-graph .node").count() > 6
+    assert "plan -> look : each parts" in opened.page.locator("pre").inner_text()
