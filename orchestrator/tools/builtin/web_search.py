@@ -92,10 +92,10 @@ class SearXNG:
             raise ToolError(
                 f"{self._url} answered with something else than JSON: is it an instance of SearXNG?"
             ) from None
-        results = cast("dict[str, Any]", found).get("results") if isinstance(found, dict) else None
+        results: Any = cast("dict[str, Any]", found).get("results") if isinstance(found, dict) else None
         if not isinstance(results, list):
             raise ToolError(f"{self._url} answered without 'results': is it an instance of SearXNG?")
-        rows = [cast("dict[str, Any]", one) for one in cast("list[Any]", results) if isinstance(one, dict)]
+        rows = [row for row in cast("list[dict[str, Any]]", results) if isinstance(row, dict)]
         return [Hit(*(_said(row.get(name)) for name in ("title", "url", "content"))) for row in rows[: limit * 2]]
 
 
