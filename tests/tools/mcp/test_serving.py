@@ -1,0 +1,193 @@
+"""Graphs as tools of an MCP server: `orchestrator serve-mcp`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.types import TextContent
+from pydantic import BaseModel
+
+from orchestrator import Approve, Context, Executor, Graph, Update, node
+from orchestrator.cli.mcp_server import GraphServer
+from orchestrator.cli.report import GoOn
+from orchestrator.models import OfflineModel
+from orchestrator.tools.mcp import McpToolbox
+
+pytestmark = pytest.mark.anyio
+ROOT = Path(__file__).parents[3]
+
+
+class Doing(BaseModel):
+    """What a graph here is asked."""
+
+    question: str
+    answer: str = ""
+
+
+@node
+async def work(state: Doing, ctx: Context) -> Update:
+    """Does what it is asked."""
+    if state.question == "fail":
+        raise ValueError("it cannot, with api_key=abcdefgh12345678")
+    if state.question == "wait":
+        await anyio.sleep(60)
+    if state.question == "ask":
+        await ctx.ask("approval", prompt="Really?")
+    return {"answer": f"did {state.question}"}
+
+
+doing = Graph(
+    name="doing-now",
+    description="Does it.",
+    state=Doing,
+    input="question",
+    nodes={"work": work},
+    edges="START -> work -> END",
+    output="answer",
+)
+
+
+@asynccontextmanager
+async def served(store: str = "memory://") -> AsyncIterator[tuple[Client, Executor]]:
+    """A client of a server in this process."""
+
+    def refs(run_id: str, graph: str) -> Mapping[str, object]:
+        return {"graph": graph}
+
+    async with Executor(store=store, graphs=[doing], model=OfflineModel()) as executor:
+        server = GraphServer(executor, [doing], go_on=GoOn(store), approve=None, refs=refs).server()
+        async with Client(server) as client:
+            yield client, executor
+
+
+async def called(client: Client, name: str, **args: object) -> tuple[str, Any, bool]:
+    found = await client.call_tool(name, args)
+    (block,) = found.content
+    assert isinstance(block, TextContent)
+    return block.text, found.structured_content, found.is_error
+
+
+async def test_each_graph_is_a_tool() -> None:
+    async with served() as (client, _):
+        tool, result = (await client.list_tools()).tools
+        assert (tool.name, tool.description) == ("doing-now", "Does it.")
+        assert tool.input_schema["required"] == ["question"]
+        assert "$defs" not in tool.input_schema
+        assert result.name == "run_result"
+        text, document, failed = await called(client, "doing-now", question="it")
+        assert (text, failed, document["status"], document["output"]) == ("did it", False, "completed", "did it")
+        assert await called(client, "run_result", run_id=document["run_id"]) == (text, document, False)
+
+
+async def test_a_run_that_pauses_says_how_a_person_goes_on() -> None:
+    async with served("memory://") as (client, executor):
+        text, document, failed = await called(client, "doing-now", question="ask")
+        run_id = document["run_id"]
+        command = document["waiting"][0]["command"]
+        assert (failed, document["status"]) == (False, "paused")
+        assert text.startswith(f"Not done: {run_id} is paused and waits for:\n  approval at work: Really?")
+        assert f"approve {run_id}" in command
+        assert command in text
+        assert "Only a person may decide this" in text
+        # Nothing that a client can send approves it.
+        for args in ({"run_id": run_id}, {"run_id": run_id, "approve": True}):
+            assert (await called(client, "run_result", **args))[1]["status"] == "paused"
+        run = await executor.load(run_id)
+        await executor.answer(run_id, run.waiting[0].id, Approve())
+        assert (await called(client, "run_result", run_id=run_id))[0] == "did ask"
+
+
+async def test_what_goes_wrong_is_told() -> None:
+    async with served() as (client, executor):
+        other = await executor.start(doing, "of somebody else")
+        text, document, failed = await called(client, "doing-now", question="fail")
+        assert failed
+        assert text == f"Run {document['run_id']} is failed: ValueError: it cannot, with api_key=[redacted]"
+        assert "'question' is missing; 'x' is unknown" in (await called(client, "doing-now", x=1))[0]
+        assert (await called(client, "nope"))[0] == "there is no tool 'nope'; there are: doing-now, run_result"
+        for name in (other.run_id, "nobody", 7):
+            text, _, failed = await called(client, "run_result", run_id=name)
+            assert (failed, text.partition(";")[0]) == (True, f"no run {str(name)!r} in this store")
+
+
+async def test_progress_and_a_client_that_gives_up() -> None:
+    told: list[tuple[float, str | None]] = []
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+
+    async with served() as (client, executor):
+        await client.call_tool("doing-now", {"question": "it"}, progress_callback=tell)
+        assert told == [(1.0, "work")]
+        with anyio.move_on_after(0.2):
+            await client.call_tool("doing-now", {"question": "wait"})
+        with anyio.fail_after(10):
+            while not (await executor.runs(status="interrupted")).runs:  # noqa: ASYNC110 - no event tells of it
+                await anyio.sleep(0.01)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def _command(folder: Path, *options: str) -> tuple[list[str], dict[str, str]]:
+    words = [sys.executable, "-m", "orchestrator", "serve-mcp", "tool_user", *options]
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    return words, env
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the command runs under asyncio whatever its client does
+async def test_over_stdio_and_the_command_that_goes_on(tmp_path: Path) -> None:
+    (program, *args), env = _command(tmp_path)
+    async with Client(StdioServerParameters(command=program, args=args, env=env, cwd=tmp_path)) as client:
+        _, document, _ = await called(client, "tool_user", question="What is 20+8?")
+        assert document["status"] == "paused"
+        command = document["waiting"][0]["command"]
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        done = await anyio.run_process(
+            command, env={**env, "PATH": f"{Path(program).parent}:{env['PATH']}"}, cwd=elsewhere
+        )
+        assert done.stdout.strip() == b"28"
+        assert (await called(client, "run_result", run_id=document["run_id"]))[0] == "28"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_over_http_for_this_machine_only(tmp_path: Path) -> None:
+    words, env = _command(tmp_path, "--http", "--port", "0", "--approve", "none")
+    with subprocess.Popen(words, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - quick
+        assert process.stderr is not None
+        try:
+            url = next(
+                found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/mcp", line))
+            )
+            async with McpToolbox.http(url) as box:
+                found = await box.execute(name="tool_user", tool_input={"question": "What is 20+8?"})
+                assert '"output": "28"' in str(found.output)
+            async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as client:
+                for headers, status in (
+                    ({"host": "evil.example"}, 421),
+                    ({"host": "127.0.0.1:1"}, 421),
+                    ({"origin": "http://evil.example"}, 403),
+                ):
+                    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+                    assert (await client.post(url, json=asked, headers=headers)).status_code == status
+            port = int(url.rpartition(":")[2].partition("/")[0])
+            with socket.socket(socket.AF_INET6) as sock:
+                assert sock.connect_ex(("::1", port)) != 0
+        finally:
+            process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        assert process.wait() == 0
