@@ -226,11 +226,18 @@ def tools(
     """
     from orchestrator.cli.environment import import_from_here
     from orchestrator.cli.launch import load_tools
-    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.output import out, out_json, warn
     from orchestrator.tools.refs import builtin_groups
 
     import_from_here()
-    groups = {name: load_tools([name]) for name in ([ref] if ref is not None else builtin_groups())}
+    groups = {}
+    for name in [ref] if ref is not None else builtin_groups():
+        try:
+            groups[name] = load_tools([name])
+        except UsageError as error:  # a group needs a package that is not installed
+            if ref is not None:
+                raise
+            warn(str(error))
     if json:
         names = ("name", "description", "parameters", "risk", "effect")
         out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])

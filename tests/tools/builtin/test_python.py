@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -258,3 +259,22 @@ async def test_a_call_that_is_cancelled_ends_its_process() -> None:
     assert scope.cancelled_caught
     assert time.monotonic() - began < 30
     await anyio.to_thread.run_sync(until, lambda: workers() <= before, "the end of its process")
+
+
+WITHOUT = """
+import importlib.machinery as machinery, sys
+from orchestrator.cli import main
+find = machinery.PathFinder.find_spec
+missing = lambda cls, name, *rest: None if name.startswith("pydantic_monty") else find(name, *rest)
+machinery.PathFinder.find_spec = classmethod(missing)
+main()
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [(["tools", "python"], 2), (["tools"], 0)])
+def test_without_its_package_one_line_says_what_to_install(words: list[str], code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    [line] = done.stderr.splitlines()
+    assert 'pip install "graph-orchestrator[sandbox]"' in line
+    assert ("arithmetic" in done.stdout) == (code == 0)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, ToolResult, node
+from orchestrator.errors import GraphUnknown
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.terminal import Terminal
 from orchestrator.tools.builtin.terminal.kept import Kept
@@ -55,6 +56,14 @@ def test_it_is_a_group_of_its_own_and_says_how_dangerous_it_is() -> None:
         "terminal", "terminal", "dangerous", "irreversible", False,
     )  # fmt: skip
     assert set(terminal.to_param()["function"]["parameters"]["properties"]) == {"command", "restart"}
+
+
+async def test_a_reference_names_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    [terminal] = tools_from_ref("terminal:work", str(tmp_path))
+    assert (await terminal(command="pwd")).text.startswith(f"{tmp_path}/work\n")
+    with pytest.raises(GraphUnknown, match="is no directory"):
+        tools_from_ref("terminal:nowhere", str(tmp_path))
 
 
 @pytest.mark.parametrize("given", [{"timeout": 0}, {"timeout": -1}, {"timeout": float("nan")}, {"output_limit": 1}])

@@ -55,10 +55,11 @@ class Python(_Sandboxed):
     """
 
     async def call(self, code: str, variables: dict[str, JsonValue] | None = None) -> ToolResult:
-        """Run Python code and see what it prints and the value of its last expression. There are the usual built-in
-        functions and math, json, re, datetime, itertools, collections, functools, random, decimal, dataclasses, typing
-        and a few more modules of the standard library; no files, no network, and no other packages. Each call begins
-        anew: it finds no variables of earlier ones.
+        """Run Python code, and see what it prints and the value of its last expression.
+
+        There are the usual built-in functions and math, json, re, datetime, itertools, collections, functools, random,
+        decimal, dataclasses, typing and a few more modules of the standard library; no files, no network, and no other
+        packages. Each call begins anew: it finds no variables of earlier ones.
 
         Args:
             code: what to run. End with an expression, or print.
@@ -105,10 +106,11 @@ class PythonSession(_Sandboxed):
         self.pool = Pool[Sandbox](partial(Sandbox, self._limits), interpreters, check=lambda one: not one.lost)
 
     async def call(self, code: str, env: Sandbox, variables: dict[str, JsonValue] | None = None) -> ToolResult:
-        """Run Python code and see what it prints and the value of its last expression. There are the usual built-in
-        functions and math, json, re, datetime, itertools, collections, functools, random, decimal, dataclasses, typing
-        and a few more modules of the standard library; no files, no network, and no other packages. Variables and
-        functions are kept for the next call.
+        """Run Python code, and see what it prints and the value of its last expression.
+
+        There are the usual built-in functions and math, json, re, datetime, itertools, collections, functools, random,
+        decimal, dataclasses, typing and a few more modules of the standard library; no files, no network, and no other
+        packages. Variables and functions are kept for the next call.
 
         Args:
             code: what to run. End with an expression, or print.

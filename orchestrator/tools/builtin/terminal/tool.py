@@ -100,9 +100,10 @@ class Terminal(Tool):
     async def call(
         self, command: str, env: Session, ctx: Context[object] | None = None, restart: bool = False
     ) -> ToolResult:
-        """Run a command in a shell. The working directory and variables are kept for the next command. Commands get no
-        input and no terminal. Output of more than a few thousand words is cut in its middle. A command that takes too
-        long is killed, so start servers and the like in the background, with their output in a file:
+        """Run a command in a shell; its working directory and variables are kept for the next one.
+
+        Commands get no input and no terminal. Output of more than a few thousand words is cut in its middle. A command
+        that takes too long is killed, so start servers and the like in the background, with their output in a file:
         `server > server.log 2>&1 &`.
 
         Args:
