@@ -141,20 +141,21 @@ async def test_every_call_has_one_result_also_when_the_run_is_cancelled(tmp_path
             await anyio.sleep(60)
         return "quick"
 
-    async with Executor(f"sqlite:///{tmp_path}/r.db", tools=[slow]) as executor, anyio.create_task_group() as tasks:
-        graph = execute()
-        calls = calls_of("slow", {"n": 0}, {"n": 1}, {"n": 2})
-        tasks.start_soon(lambda: executor.start(graph, calls, run_id="r"))
+    executor = Executor(f"sqlite:///{tmp_path}/r.db", tools=[slow])
+    calls = calls_of("slow", {"n": 0}, {"n": 1}, {"n": 2})
+    async with executor, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: executor.start(execute(), calls, run_id="r"))
         await began.wait()
         run = await executor.cancel("r")
         assert run.status == "cancelled"
-        settled = {e.data["key"]: e.data async for e in executor.events("r") if e.type == "effect_settled"}
-        intended = [e.data["key"] async for e in executor.events("r") if e.type == "effect_intended"]
-    assert sorted(settled) == sorted(intended)
-    assert sorted(bool(data.get("ok", True)) for data in settled.values()) == [False, False, True]
-    talk = ModelRequest.of([user("x"), assistant("", calls["pending"]), *run.state.observations, user("So?")]).messages
-    assert [message.role for message in talk] == ["user", "assistant", "tool", "tool", "tool", "user"]
-    assert [message.tool_call_id for message in talk[2:5]] == ["c0", "c1", "c2"]
+        events = [event async for event in executor.events("r")]
+        ended = {str(e.data["key"]): bool(e.data.get("ok", True)) for e in events if e.type == "effect_settled"}
+        assert ended.keys() == {e.data["key"] for e in events if e.type == "effect_intended"}
+        assert sorted(ended.values()) == [False, False, True]
+        said = [user("x"), assistant("", calls["pending"]), *run.state.observations, user("So?")]
+        talk = ModelRequest.of(said).messages
+        assert [message.role for message in talk] == ["user", "assistant", "tool", "tool", "tool", "user"]
+        assert [message.tool_call_id for message in talk[2:5]] == ["c0", "c1", "c2"]
 
 
 # -- time ----------------------------------------------------------------------------------------------------------
