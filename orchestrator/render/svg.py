@@ -212,7 +212,7 @@ def _marks(node: NodeMark, x: float, y: float, height: float) -> str:
         f'<g class="badge" transform="translate({px(x)} {px(y)})"><circle r="{px(_BADGE)}"/>{signs}</g>'
         f'<g class="count"><rect x="{px(left)}" y="{px(y - 7.5)}" width="{px(wide)}" height="15"'
         f' rx="7.5"/><text data-slot="count" x="{px(left + wide / 2)}" y="{px(y + 3.6)}">{node.count}</text>'
-        f'</g><text class="took" data-slot="took" x="{px(x - 6)}" y="{px(y + height + 12)}">'
+        f'</g><text class="took" data-slot="took" x="{px(x - 6)}" y="{px(y + height + (16 if node.per_item else 12))}">'
         f"{escape(node.mark.texts.get('took', ''))}</text>"
     )
 
