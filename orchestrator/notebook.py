@@ -44,8 +44,10 @@ _BYTES = 500_000
 _QUIET = 0.5
 _WIDTH, _HEIGHT = 110, 14
 """Columns and lines of the text below the picture."""
+_BESIDE = "display:flex;flex-wrap:wrap;align-items:flex-start;gap:1em"
 _LINES = (
-    "margin:.3em 0 0;padding:.5em .8em;font:12px/1.45 ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
+    "flex:1 1 32em;min-width:0;margin:.3em 0 0;"
+    "padding:.5em .8em;font:12px/1.45 ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
     "white-space:pre;overflow-x:auto;border-left:3px solid #8d98aa;background:transparent;color:inherit"
 )
 _numbers = itertools.count(1)
@@ -109,7 +111,12 @@ class LiveView:
         lines = paint.going_on(self._model, self._model.standing(), time.time(), _WIDTH, _HEIGHT)
         text = "\n".join(line.fitted(_WIDTH).text for line in lines)
         pre = f'<pre style="{_LINES}">{html.escape(text)}</pre>'
-        self._put({"text/html": f"<div>{picture}{pre}</div>", "text/plain": text})
+        self._put(
+            {
+                "text/html": f'<div style="{_BESIDE}"><div style="max-width:100%">{picture}</div>{pre}</div>',
+                "text/plain": text,
+            }
+        )
         ended = time.monotonic()
         self._changed = False
         self._next = ended + max(_TICK, (ended - began) / _SHARE, len(picture) / _BYTES)
