@@ -49,10 +49,11 @@ class _Writer:
     def data(self, plan: Plan) -> dict[str, Any]:
         run, rows = self.run, self.rows
         kept = states(plan, self.records)
-        numbers = {row.activation: row.number for row in rows.rows}
+        ordered = nested(rows.rows)
+        numbers = {row.activation: number for number, row in enumerate(ordered)}
         parts = {(mark.path, mark.name): mark.id for mark in self.replayed.drawing.by_key.values()}
         kinds = {mark.id: mark.kind for mark in self.replayed.drawing.by_key.values()}
-        steps = [self._step(row, kept.steps.get(row.activation), numbers, parts) for row in rows.rows]
+        steps = [self._step(row, kept.steps.get(row.activation), numbers, parts) for row in ordered]
         types = list(dict.fromkeys(record.type for record in self.records))
         return {
             "run": told(run.run_id, 200),
@@ -106,7 +107,7 @@ class _Writer:
         optional = {
             "path": told(row.path, 200),
             "seq": row.seq,
-            "up": row.parent,
+            "up": None if row.parent is None else numbers[self.rows.rows[row.parent].activation],
             "depth": row.depth,
             "outcome": told(row.outcome, 80),
             "went": why.went,
@@ -207,6 +208,20 @@ class _Writer:
         if not working and self.rows.end - since > 0.001:
             found.append([self._at(since), self._at(self.rows.end)])
         return found
+
+
+def nested(rows: Sequence[Row]) -> list[Row]:
+    """Rows in the order in which they began, those of a graph inside right behind the row that it runs in."""
+    inside: dict[int | None, list[Row]] = {}
+    for row in rows:
+        inside.setdefault(row.parent, []).append(row)
+    found: list[Row] = []
+    left = inside.get(None, [])[::-1]
+    while left:
+        row = left.pop()
+        found.append(row)
+        left += inside.get(row.number, [])[::-1]
+    return found
 
 
 def clean(value: object) -> Any:

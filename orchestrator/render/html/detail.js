@@ -22,7 +22,7 @@ class Detail {
     const facts = [
       ["kind", kind], ["branch", step.path], ["attempt", step.attempt],
       ["worked", lasting(step.work)], ["waited", this.waited(step)],
-      ["records", step.began + " – " + (step.seq ?? "")],
+      ["records", step.began + " – " + (step.seq ?? "still open")],
       ["began", "at " + lasting(step.t[0] / 1000) + ", " + new Date(this.data.start * 1000 + step.t[0]).toLocaleString()],
       ["calls", (step.calls ?? []).length || null], ["tokens", this.spent(step.usage)],
     ];
@@ -117,12 +117,12 @@ class Detail {
 
   message(message, kind = "") {
     if (!message) return empty("A message that the journal does not hold.");
-    const { role, content, text, tool_calls: calls, usage, extras, parsed, finish, ...rest } = message;
+    const { role, content, text, tool_calls: calls, usage, extras, parsed, finish, model, ...rest } = message;
     const said = content ?? text;
     const thought = extras?.reasoning_content ?? extras?.reasoning;
     const more = Object.entries(rest).filter(([name, value]) => value && !["tool_call_id", "name", "digest"].includes(name));
     return make("div", { class: "message " + kind },
-      make("div", { class: "role" }, make("span", {}, role ?? ""), make("span", { class: "data" }, visible(rest.name ?? rest.tool_call_id ?? finish ?? ""))),
+      make("div", { class: "role" }, make("span", {}, role ?? ""), make("span", { class: "data" }, visible(rest.name ?? rest.tool_call_id ?? [model, finish].filter(Boolean).join(", ")))),
       thought ? make("details", {}, make("summary", {}, "Thoughts"), make("div", { class: "text" }, visible(thought))) : null,
       said ? make("div", { class: "text" }, typeof said === "string" ? visible(said) : pretty(said)) : null,
       (calls ?? []).map((call) => make("div", { class: "text" }, "→ " + visible(call.name ?? ""), block(call.arguments ?? call.raw ?? {}))),

@@ -35,7 +35,7 @@ class StepList {
       const idle = this.data.idle.filter(([from, to]) => to > from);
       const total = idle.reduce((sum, [from, to]) => sum + to - from, 0);
       const width = Math.max(1, (span - total) / 40);
-      for (const [from, to] of idle) if (to - from > width) this.cuts.push([from, to, width]);
+      for (const [from, to] of idle) if (to - from > Math.max(width, 250)) this.cuts.push([from, to, width]);
     }
     this.length = Math.max(1, this.place(span));
     this.marks();
@@ -62,6 +62,7 @@ class StepList {
     last.style.right = "0";
     this.scaleBox.append(first, last);
     for (const [from, to] of this.cuts) {
+      if (this.percent(from) < 4 || this.percent(to) > 92) continue; // it would stand on the numbers at the ends
       const note = make("span", { title: lasting((to - from) / 1000) + " in which nothing worked" }, "//");
       note.style.left = this.percent(from) + "%";
       this.scaleBox.append(note);
