@@ -104,7 +104,6 @@ async def _stdio(url: str, codes: list[Code], offered: Any) -> None:
     """Over stdin and stdout, until the client closes them. Whatever else is printed goes to stderr."""
     import os
 
-    import anyio
     from mcp.server.stdio import stdio_server
 
     from orchestrator.cli.driver import opened
@@ -114,9 +113,28 @@ async def _stdio(url: str, codes: list[Code], offered: Any) -> None:
             async with opened(url, *codes) as executor:
                 server: Server[Any] = offered(executor).server()
                 await server.run(read, write, server.create_initialization_options())
-        except anyio.get_cancelled_exc_class():
+        except BaseException as error:
             # A thread sits in a read of stdin that nothing ends. All runs have been checkpointed and given back.
-            os._exit(INTERRUPTED)
+            os._exit(_end_of(error))
+
+
+def _end_of(error: BaseException) -> int:
+    """Tells why it ends, where that is an error, and gives the exit code."""
+    import traceback
+
+    import anyio
+
+    from orchestrator.cli.exits import of_error
+    from orchestrator.cli.guard import alone
+    from orchestrator.cli.output import warn
+    from orchestrator.errors import OrchestratorError
+
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return INTERRUPTED
+    found = alone(error) if isinstance(error, Exception) else error
+    known = isinstance(found, OrchestratorError | UsageError | OSError)
+    warn(f"error: {found}" if known else "".join(traceback.format_exception(found)).rstrip())
+    return of_error(found)
 
 
 async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
