@@ -47,9 +47,9 @@ def test_why_tells_where_a_run_stands(ran: Shell) -> None:
 
 
 def test_why_of_a_step_and_show_say_the_same(ran: Shell) -> None:
-    show, shown = ran.look(("show", "two"), ("show", "two", "--json"))
+    show, shown = ran.look(("show", "writer"), ("show", "writer", "--json"))
     first = shown.json["history"][0]["seq"]
-    one, as_json = ran.look(("why", "two", first), ("why", "two", first, "--json"))
+    one, as_json = ran.look(("why", "writer", first), ("why", "writer", first, "--json"))
     assert shown.json["why"] in show.out
     assert as_json.json["why"] in show.out
     assert f"record {first})" in one.out
@@ -66,7 +66,7 @@ def test_a_run_becomes_a_page(ran: Shell) -> None:
     )
     assert [done.code for done in (written, two, printed, graph)] == [0, 0, 0, 0]
     (one,) = page_data((ran.place / "two.html").read_text())
-    assert (one["run"], one["status"]) == ("two", "completed")
+    assert (one["run"], one["status"]) == ("two", "paused")
     assert [data["run"] for data in page_data((ran.place / "both.html").read_text())] == ["writer", "bad"]
     assert SECRET not in (ran.place / "both.html").read_text()
     assert page_data(printed.out)[0]["head"] == 3
