@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.executor.overlay import Overlay, Place, Planned, PlannedStep, StepState, Way
+from orchestrator.executor.overlay import Overlay, Place, Planned, Way
+from orchestrator.executor.planned import Plans
+from orchestrator.executor.worktime import WorkTime
 from orchestrator.graph.topology import START
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
     from orchestrator.kernel.frame import Frame
     from orchestrator.kernel.question import Question
-    from orchestrator.kernel.token import Activation, Cell, Group
+    from orchestrator.kernel.token import Activation
     from orchestrator.kernel.version import Path
 
 _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
@@ -62,39 +63,6 @@ class _Doing(NamedTuple):
     token: Activation
 
 
-class _Plan:
-    """The steps of one map over items that need each other."""
-
-    __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
-
-    def __init__(self, path: str, edge: int, items: Sequence[object], group: Group) -> None:
-        self.path, self.edge, self.group = path, edge, group
-        self.steps = [_step(number, item) for number, item in enumerate(items)]
-        self.busy: Counter[tuple[int, str]] = Counter()
-        """(number of a step, `running` or `waiting`) -> tokens."""
-        self.ended: dict[int, StepState] = {}
-
-    def look(self, number: int) -> None:
-        """Bring a step up to date."""
-        step = self.steps[number]
-        state: StepState = self.ended.get(number, "planned")
-        if self.busy[number, "waiting"]:
-            state = "waiting"
-        elif self.busy[number, "running"]:
-            state = "running"
-        if state != step.state:
-            self.steps[number] = replace(step, state=state)
-
-    def settle(self, cell: Cell) -> None:
-        """A step's tokens all reached a join, or ended; then those may be over that need it and never began."""
-        if not cell.done or cell.index in self.ended:
-            return
-        self.ended[cell.index] = "visited" if cell.versions or cell.ended else "skipped"
-        self.look(cell.index)
-        for index in self.group.dependents.get(cell.index, ()):
-            self.settle(self.group.cells[index])
-
-
 class Trace:
     """Folds a run's records and keeps its overlay.
 
@@ -118,14 +86,12 @@ class Trace:
         self._queued: dict[Place, None] = {}
         self._entered: dict[Place, None] = {}
         self._told: dict[Place, Sequence[str]] = {}
-        self._plans: list[_Plan] = []
-        self._numbers: dict[int, int] = {}
+        self._plans = Plans()
+        self._time = WorkTime()
         self._doing: dict[str, _Doing] = {}
         self._asked: dict[str, tuple[Activation, Place, float]] = {}
         self._questions: dict[Place, dict[str, Question]] = {}
         self._failures: dict[Place, str] = {}
-        self._waits: dict[str, list[tuple[float, float]]] = {}
-        self._gaps: list[tuple[float, float]] = []
         self._awake = True
         for record in records:
             self.apply(record)
@@ -144,7 +110,7 @@ class Trace:
         before = machine.updated
         delta = machine.apply(record)
         if before and (not self._awake or record.type == "resumed") and record.ts > before:
-            self._gaps.append((before, record.ts))
+            self._time.gap(before, record.ts)
         self._edges(changed)
         self._asks(record, activation, changed)
         for gone in (*machine.gone, *delta.cancelled):
@@ -153,7 +119,7 @@ class Trace:
                 for question in [key for key, (asker, _, _) in self._asked.items() if asker is gone]:
                     self._withdraws(question, changed)
             self._moves(gone, None, changed)
-            self._waits.pop(gone.key, None)
+            self._time.forget(gone.key)
         if activation is not None:
             now = activation.key in machine.running
             self._moves(activation, ("running" if now else self._asking(activation)), changed)
@@ -163,10 +129,8 @@ class Trace:
                 self._moves(begun, "running", changed)
         for path, plan, edge, items in opened:
             self._maps(path, plan, edge, items, changed)
-        if activation is not None:
-            self._settles(activation, changed)
-        for gone in machine.gone:
-            self._settles(gone, changed)
+        for token in (*((activation,) if activation is not None else ()), *machine.gone):
+            changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
             self._ends(record, changed)
         self._awake = bool(machine.running)
@@ -215,8 +179,7 @@ class Trace:
 
     def planned(self, number: int) -> Planned:
         """A plan as it stands."""
-        plan = self._plans[number]
-        return Planned(plan.path, plan.edge, tuple(plan.steps))
+        return self._plans.told(number)
 
     # -- what a record did --------------------------------------------------------------------------------------
 
@@ -240,10 +203,7 @@ class Trace:
                 if not self._busy[state][place]:
                     del self._busy[state][place]
                 changed.places.add(place)
-            for number, cell in self._cells(token):
-                self._plans[number].busy[cell.index, state] += step
-                self._plans[number].look(cell.index)
-                changed.plans.add(number)
+            changed.plans.update(self._plans.moves(token, state, step))
 
     def _asking(self, activation: Activation) -> str | None:
         return "waiting" if activation.phase is Phase.ASKING else None
@@ -256,7 +216,7 @@ class Trace:
             self._tells(place, changed)
         elif isinstance(record, r.Answered) and record.question in self._asked:
             asker, _, since = self._asked[record.question]
-            self._waits.setdefault(asker.key, []).append((since, record.ts))
+            self._time.waited(asker.key, since, record.ts)
             self._withdraws(record.question, changed)
             if asker.key not in self.machine.running:
                 self._moves(asker, None, changed)
@@ -290,15 +250,12 @@ class Trace:
             changed.places.add(place)
         if not isinstance(record, r.StepDone | r.StepFailed):
             return
-        waited = self._waits.pop(activation.key, [])
-        took = self._worked(record.started, record.ended, waited)
+        took = self._time.worked(activation.key, record.started, record.ended)
         self._seconds[place] = self._seconds.get(place, 0.0) + took
         changed.places.add(place)
         if isinstance(record, r.StepFailed):
             self._fails(place, record.error, changed)
-            for number, cell in self._cells(activation):
-                self._plans[number].ended[cell.index] = "failed"
-                self._plans[number].look(cell.index)
+            self._plans.fails(activation)
             return
         self._visits[place] += 1
         if self._failed.pop(place, "") is None:
@@ -319,20 +276,6 @@ class Trace:
     def _ends(self, record: r.Ended, changed: Changed) -> None:
         if record.error is not None and record.error.node and not self._failed:
             self._fails((_names(record.error.path), record.error.node), record.error, changed)
-
-    def _worked(self, started: float, ended: float, waited: Sequence[tuple[float, float]]) -> float:
-        """Seconds from start to end, less those in which it waited, or the run stood still."""
-        gaps = self._gaps
-        first = bisect_left(gaps, started, key=lambda gap: gap[1])
-        lost = sorted((*waited, *gaps[first:]))
-        reached = started
-        total = max(0.0, ended - started)
-        for begin, end in lost:
-            begin, end = max(begin, reached), min(end, ended)
-            if end > begin:
-                total -= end - begin
-                reached = end
-        return max(0.0, total)
 
     # -- maps -----------------------------------------------------------------------------------------------------
 
@@ -373,37 +316,9 @@ class Trace:
             changed.places.add(target)
         changed.edges.add((path, edge))
         if wants_order(items):
-            group = self._new_group(path, plan.edges[edge].target, len(items))
-            if group is not None:
-                self._numbers[id(group)] = len(self._plans)
-                self._plans.append(_Plan(path, edge, items, group))
-                changed.plans.add(len(self._plans) - 1)
-                for doing in self._doing.values():
-                    for cell in doing.token.cells:
-                        if cell.group is group:
-                            self._plans[-1].busy[cell.index, doing.state] += 1
-                            self._plans[-1].look(cell.index)
-
-    def _new_group(self, path: str, target: str, size: int) -> Group | None:
-        """The group of a map that was opened just now."""
-        for frame in self.machine.frames():
-            if frame.place != path:
-                continue
-            for token in reversed(frame.live.values()):
-                for cell in token.cells:
-                    group = cell.group
-                    if len(group.cells) == size and id(group) not in self._numbers and token.node == target:
-                        return group
-        return None
-
-    def _cells(self, token: Activation) -> list[tuple[int, Cell]]:
-        """The steps of plans that a token belongs to."""
-        return [(self._numbers[id(cell.group)], cell) for cell in token.cells if id(cell.group) in self._numbers]
-
-    def _settles(self, activation: Activation, changed: Changed) -> None:
-        for number, cell in self._cells(activation):
-            self._plans[number].settle(cell)
-            changed.plans.add(number)
+            doing = [(one.state, one.token) for one in self._doing.values()]
+            number = self._plans.open(self.machine, path, edge, target[1], items, doing)
+            changed.plans.update(() if number is None else (number,))
 
     # -- when nothing works -----------------------------------------------------------------------------------------
 
@@ -442,14 +357,6 @@ def around_path(activation: Activation) -> str:
 def _names(path: str) -> str:
     """The names in a branch's path."""
     return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())
-
-
-def _step(number: int, item: object) -> PlannedStep:
-    if not isinstance(item, Mapping):
-        return PlannedStep(str(number), (), item)
-    needs = item.get("needs")
-    listed = needs if isinstance(needs, list | tuple) else () if needs is None else (needs,)
-    return PlannedStep(str(item.get("id", number)), tuple(map(str, listed)), item)
 
 
 def _branch(token: Activation) -> Path | None:

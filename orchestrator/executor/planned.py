@@ -1,0 +1,138 @@
+"""The steps that a run plans itself: maps over items that need each other, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.executor.overlay import Planned, PlannedStep, StepState
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.token import Activation, Cell, Group
+
+
+class _Plan:
+    """The steps of one such map."""
+
+    __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
+
+    def __init__(self, path: str, edge: int, items: Sequence[object], group: Group) -> None:
+        self.path, self.edge, self.group = path, edge, group
+        self.steps = [_step(number, item) for number, item in enumerate(items)]
+        self.busy: Counter[tuple[int, str]] = Counter()
+        """(number of a step, `running` or `waiting`) -> tokens."""
+        self.ended: dict[int, StepState] = {}
+
+    def move(self, number: int, state: str, by: int) -> None:
+        """So many tokens of a step more, or less, are in a state."""
+        self.busy[number, state] += by
+        self.look(number)
+
+    def end(self, number: int, state: StepState) -> None:
+        """A step is over."""
+        self.ended[number] = state
+        self.look(number)
+
+    def look(self, number: int) -> None:
+        """Bring a step up to date."""
+        step = self.steps[number]
+        state: StepState = self.ended.get(number, "planned")
+        if self.busy[number, "waiting"]:
+            state = "waiting"
+        elif self.busy[number, "running"]:
+            state = "running"
+        if state != step.state:
+            self.steps[number] = replace(step, state=state)
+
+    def settle(self, cell: Cell) -> None:
+        """A step's tokens all reached a join, or ended; then those may be over that need it and never began."""
+        pending = [cell]
+        while pending:
+            cell = pending.pop()
+            if cell.done and cell.index not in self.ended:
+                self.end(cell.index, "visited" if cell.versions or cell.ended else "skipped")
+                pending += [self.group.cells[index] for index in self.group.dependents.get(cell.index, ())]
+
+
+class Plans:
+    """All plans of a run, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._plans: list[_Plan] = []
+        self._numbers: dict[int, int] = {}
+        """Identity of a map's group -> number of its plan, which keeps the group alive."""
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def told(self, number: int) -> Planned:
+        """A plan as it stands."""
+        plan = self._plans[number]
+        return Planned(plan.path, plan.edge, tuple(plan.steps))
+
+    def open(
+        self,
+        machine: Machine,
+        path: str,
+        edge: int,
+        target: str,
+        items: Sequence[object],
+        doing: Iterable[tuple[str, Activation]],
+    ) -> int | None:
+        """A map was opened just now, and `doing` is what works or waits already. Its plan's number."""
+        group = self._new_group(machine, path, target, len(items))
+        if group is None:
+            return None
+        number = self._numbers[id(group)] = len(self._plans)
+        plan = _Plan(path, edge, items, group)
+        self._plans.append(plan)
+        for state, token in doing:
+            for cell in token.cells:
+                if cell.group is group:
+                    plan.move(cell.index, state, 1)
+        return number
+
+    def _new_group(self, machine: Machine, path: str, target: str, size: int) -> Group | None:
+        for frame in machine.frames():
+            if frame.place != path:
+                continue
+            for token in reversed(frame.live.values()):
+                for cell in token.cells:
+                    known = id(cell.group) in self._numbers
+                    if not known and len(cell.group.cells) == size and token.node == target:
+                        return cell.group
+        return None
+
+    def moves(self, token: Activation, state: str, by: int) -> Collection[int]:
+        """A token begins (1) or ends (-1) to be in a state. The plans that this changes."""
+        found = self._of(token)
+        for number, cell in found:
+            self._plans[number].move(cell.index, state, by)
+        return {number for number, _ in found}
+
+    def settles(self, token: Activation) -> Collection[int]:
+        """A token landed, or is gone. The plans that this may change."""
+        found = self._of(token)
+        for number, cell in found:
+            self._plans[number].settle(cell)
+        return {number for number, _ in found}
+
+    def fails(self, token: Activation) -> None:
+        """A token failed for good."""
+        for number, cell in self._of(token):
+            self._plans[number].end(cell.index, "failed")
+
+    def _of(self, token: Activation) -> list[tuple[int, Cell]]:
+        """The steps that a token belongs to."""
+        return [(self._numbers[id(cell.group)], cell) for cell in token.cells if id(cell.group) in self._numbers]
+
+
+def _step(number: int, item: object) -> PlannedStep:
+    if not isinstance(item, Mapping):
+        return PlannedStep(str(number), (), item)
+    needs = item.get("needs")
+    listed = needs if isinstance(needs, list | tuple) else () if needs is None else (needs,)
+    return PlannedStep(str(item.get("id", number)), tuple(map(str, listed)), item)
