@@ -126,6 +126,8 @@ def _parts(value: Any) -> ToolResult | None:
 def _json(value: Any) -> JsonValue:
     try:
         # What is plain JSON as it is holds no secret, and is a hundred times quicker to copy this way.
+        if type(value) is str and value.isascii():
+            return value
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()
         return cast(JsonValue, json.loads(text))
