@@ -218,22 +218,23 @@ def tools(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """List tools and their risk.
+    """List tools: their arguments, risk and effect.
 
-    Those of REF, else all built-in ones.
+    Those of REF, else all built-in ones. With --json their whole schemas.
 
     Example: orchestrator tools arithmetic
     """
     from orchestrator.cli.environment import import_from_here
     from orchestrator.cli.launch import load_tools
     from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.toollist import known, table
     from orchestrator.tools.refs import builtin_groups
 
     import_from_here()
     groups = {}
     for name in [ref] if ref is not None else builtin_groups():
         try:
-            groups[name] = load_tools([name])
+            groups[name] = known(load_tools([name]))
         except UsageError as error:  # a group needs a package that is not installed
             if ref is not None:
                 raise
@@ -242,10 +243,5 @@ def tools(
         names = ("name", "description", "parameters", "risk", "effect")
         out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])
         return COMPLETED
-    for group, found in groups.items():
-        out(group)
-        width = max((len(tool.name) for tool in found), default=0)
-        for tool in found:
-            said = tool.description.partition("\n")[0]
-            out(f"  {tool.name:{width}}  risk {tool.risk:9}  {said}".rstrip())
+    out(table(groups))
     return COMPLETED

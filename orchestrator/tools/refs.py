@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, cast
 
+from pydantic import BaseModel
+
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.tools.tool import Tool
@@ -73,7 +75,7 @@ def _tools_at(module: ModuleType, ref: str, place: str, directory: str | None) -
 def _tools(thing: object, ref: str) -> Toolbox:
     if isinstance(thing, Toolbox):
         return thing
-    many = isinstance(thing, Iterable) and not isinstance(thing, Tool | str)
+    many = isinstance(thing, Iterable) and not isinstance(thing, Tool | str | BaseModel)
     found: list[Any] = list(cast("Iterable[Any]", thing)) if many else [thing]
     if not found:
         raise GraphUnknown(f"tools {ref!r}: {type(thing).__name__} is no tool, toolbox or list of tools: it is empty")

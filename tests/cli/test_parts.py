@@ -50,7 +50,7 @@ def test_a_file_is_imported_once_under_its_own_name(place: Path) -> None:
     assert sys.path[0] == str(place)
     from_graph = graph_from_ref("mine.py:number")
     assert from_graph is module.number
-    assert tools_from_ref("mine.py:note") == [module.note]
+    assert list(tools_from_ref("mine.py:note")) == [module.note]
     assert model_from_ref("mine.py:model").name == "offline"
 
 
@@ -104,7 +104,7 @@ def test_graphs_that_are_not_there(place: Path, ref: str, says: str) -> None:
         ("arithmetc", "a shipped group (arithmetic, ask_human, "),
         ("json", "there is no tool in json"),
         ("mine.py:nte", "mine.py has no 'nte'; the tools there: note, mute"),
-        ("mine.py:waits", "Graph is no tool, toolbox or list of tools; decorate with @tool"),
+        ("mine.py:waits", "Graph is no tool itself: give .as_tool(name, description) of it"),
         ("nosuch.py", "there is no file 'nosuch.py'"),
     ],
 )

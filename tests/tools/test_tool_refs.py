@@ -48,7 +48,7 @@ def test_files(tmp_path: Path) -> None:
     file = tmp_path / "my tools.py"
     file.write_text("from orchestrator import tool\n\n@tool\ndef mine(a: int) -> int:\n    'Mine.'\n    return a\n")
     assert [one.name for one in tools_from_ref(str(file))] == ["mine"]
-    assert tools_from_ref(f"{file}:mine")[0] is tools_from_ref(str(file))[0]
+    assert tools_from_ref(f"{file}:mine").tools == tools_from_ref(str(file)).tools
 
 
 @pytest.mark.parametrize(
