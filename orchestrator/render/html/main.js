@@ -19,8 +19,7 @@ function moved(view) {
     for (const other of views) {
       if (other === view) continue;
       other.show(view.tab, true);
-      const name = view.index < 0 ? null : view.data.steps[view.index].name;
-      other.choose(other.data.named.get(name) ?? Math.min(view.index, other.data.steps.length - 1), true);
+      follow(other, view);
     }
     quiet = false;
   }
@@ -37,6 +36,12 @@ function moved(view) {
   try { history.replaceState(null, "", address); } catch { /* some browsers count; the page works without */ }
 }
 
+// The same step of another run, or one about as far.
+function follow(view, other) {
+  const name = other.index < 0 ? null : other.data.steps[other.index].name;
+  view.choose(view.data.named.get(name) ?? Math.min(other.index, view.data.steps.length - 1), true);
+}
+
 // #step=12&tab=state, or #seq=40; of the second run b.step and b.seq.
 function arrive() {
   const words = new URLSearchParams(location.hash.slice(1));
@@ -46,7 +51,8 @@ function arrive() {
     view.show(words.get("tab") ?? "step", true);
     const step = Number(words.get(name + "step")), seq = Number(words.get(name + "seq"));
     if (step >= 1 && step <= view.data.steps.length) view.choose(step - 1, true);
-    else view.go(seq >= 1 ? seq : view.data.head, null, true);
+    else if (seq >= 1 || !at || !together.checked) view.go(seq >= 1 ? seq : view.data.head, null, true);
+    else follow(view, views[0]);
   });
   quiet = false;
 }
