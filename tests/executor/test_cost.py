@@ -1,0 +1,128 @@
+"""What a step costs, counted and not timed, so the same everywhere: records, commits, statements, folds, bytes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from orchestrator import Executor, Graph, Limits, Outcome, append, node
+from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.records import encode
+
+pytestmark = pytest.mark.anyio
+
+
+class Grows(BaseModel):
+    """A state that may grow by a kibibyte each time."""
+
+    n: int = 0
+    until: int = 0
+    lines: Annotated[list[str], append] = []
+
+
+def looping(effect: Literal["pure", "idempotent"], line: str = "") -> Graph:
+    @node(effect=effect)
+    async def work(state: Grows) -> Outcome[Literal["again", "enough"]]:
+        return Outcome(
+            "again" if state.n + 1 < state.until else "enough", n=state.n + 1, **({"lines": line} if line else {})
+        )
+
+    return Graph(
+        name="looping", state=Grows, nodes={"work": work},
+        edges="START -> work\nwork -> work : again\nwork -> END : enough", output="n", limits=Limits(steps=None),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run cost."""
+
+    records: int
+    bytes: int
+    statements: Counter[str]
+    folds: int
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], list[int]]:
+    """SQL statements by their first word, and how many records were folded."""
+    statements, folds = Counter[str](), [0]
+    connect, apply = sqlite3.connect, Machine.apply
+
+    def connected(*args: Any, **kw: Any) -> sqlite3.Connection:
+        connection = connect(*args, **kw)
+        connection.set_trace_callback(lambda sql: statements.update([sql.split(None, 1)[0].upper()]))
+        return connection
+
+    def applied(self: Machine, record: Any) -> Any:
+        folds[0] += 1
+        return apply(self, record)
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    monkeypatch.setattr(Machine, "apply", applied)
+    return statements, folds
+
+
+async def cost_of(counts: tuple[Counter[str], list[int]], graph: Graph, steps: int, folder: Path) -> Cost:
+    statements, folds = counts
+    async with Executor(f"sqlite:///{folder}/{steps}.db") as executor:
+        await executor.start(graph, {"until": 3})  # what is done once is done
+        await anyio.sleep(0.1)
+        statements.clear()
+        folds[0] = 0
+        run = await executor.start(graph, {"until": steps})
+        spent, folded = Counter(statements), folds[0]
+        records = await executor.store.read(run.run_id)
+    return Cost(len(records), sum(len(encode(record)) for record in records), spent, folded)
+
+
+async def per_step(counts: tuple[Counter[str], list[int]], graph: Graph, folder: Path) -> dict[str, float]:
+    """What each of 40 further steps cost."""
+    few, many = [await cost_of(counts, graph, steps, folder) for steps in (10, 50)]
+    words = few.statements.keys() | many.statements.keys()
+    return {
+        "records": (many.records - few.records) / 40,
+        "folds": (many.folds - few.folds) / 40,
+        **{word: (many.statements[word] - few.statements[word]) / 40 for word in sorted(words)},
+    }
+
+
+async def test_a_durable_step_is_one_record_one_fold_one_commit(
+    counts: tuple[Counter[str], list[int]], tmp_path: Path
+) -> None:
+    cost = await per_step(counts, looping("idempotent"), tmp_path)
+    # Rounded: now and then somebody looks for messages, or for another process, between two of them.
+    assert {word: round(count) for word, count in cost.items() if round(count)} == {
+        "records": 1, "folds": 1, "BEGIN": 1, "COMMIT": 1, "INSERT": 1, "UPDATE": 1,
+    }  # fmt: skip
+
+
+async def test_pure_steps_share_commits(counts: tuple[Counter[str], list[int]], tmp_path: Path) -> None:
+    cost = await per_step(counts, looping("pure"), tmp_path)
+    assert (cost["records"], cost["folds"]) == (1, 1)
+    assert cost["COMMIT"] < 0.1  # now and then one, for what has waited long enough
+
+
+async def test_what_is_stored_is_what_was_produced(tmp_path: Path) -> None:
+    line = "x" * 1024
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        sizes = {}
+        for steps in (50, 400):
+            run = await executor.start(looping("pure", line), {"until": steps})
+            sizes[steps] = sum(len(encode(record)) for record in await executor.store.read(run.run_id))
+    a_step = (sizes[400] - sizes[50]) / 350
+    assert 1024 < a_step < 1024 * 1.3
+    stored = sum(part.stat().st_size for part in tmp_path.iterdir())
+    assert stored < 450 * 1024 * 1.4 + (128 << 10)  # six records fill a page, and every table has a page
+
+
+async def test_a_growing_history_makes_no_step_dearer(counts: tuple[Counter[str], list[int]], tmp_path: Path) -> None:
+    cost = await per_step(counts, looping("idempotent", "x" * 1024), tmp_path)
+    assert (cost["records"], cost["folds"], cost["COMMIT"]) == (1, 1, 1)
