@@ -72,7 +72,7 @@ def approve(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Approve what a run asks for, as it was shown, and go on with it.
+    """Approve what a run asks for, as shown, and go on with it.
 
     Example: orchestrator approve 3f2a9c1d
     """

@@ -34,7 +34,7 @@ Tools = Annotated[
     typer.Option(
         "--tools",
         metavar="REF",
-        help="A built-in group, module, module:attr or file.py:attr; may be repeated. Default: arithmetic.",
+        help="A built-in group, module, module:attr, file.py:attr or mcp:SERVER; may be repeated. Default: arithmetic.",
     ),
 ]
 Model = Annotated[
