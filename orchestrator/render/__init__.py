@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from orchestrator.render.drawing import Drawing
     from orchestrator.render.html import to_html
     from orchestrator.render.mermaid import to_mermaid
-    from orchestrator.render.overlaid import HasOverlay, RunLike
+    from orchestrator.render.moments import Live, Moment, Replay, replay
+    from orchestrator.render.overlaid import HasOverlay, Mark, RunLike
     from orchestrator.render.png import to_png
     from orchestrator.render.style import stylesheet
     from orchestrator.render.svg import to_svg
@@ -37,7 +38,11 @@ __all__ = [
     "Drawing",
     "Format",
     "HasOverlay",
+    "Live",
+    "Mark",
+    "Moment",
     "RenderError",
+    "Replay",
     "RunLike",
     "draw",
     "engines",
@@ -45,6 +50,7 @@ __all__ = [
     "plain",
     "redact",
     "render",
+    "replay",
     "stylesheet",
     "to_dot",
     "to_html",
@@ -59,13 +65,18 @@ __all__ = [
 _HOMES = {
     "Drawing": "drawing",
     "HasOverlay": "overlaid",
+    "Live": "moments",
+    "Mark": "overlaid",
+    "Moment": "moments",
     "RenderError": "backends",
+    "Replay": "moments",
     "RunLike": "overlaid",
     "engines": "backends",
     "draw": "build",
     "lines": "words",
     "plain": "words",
     "redact": ".redacting",
+    "replay": "moments",
     "stylesheet": "style",
     "to_dot": "dot",
     "to_html": "html",

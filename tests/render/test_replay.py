@@ -16,8 +16,8 @@ from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.token import Phase
 from orchestrator.render.build import draw
+from orchestrator.render.moments import RUN, Live, replay
 from orchestrator.render.overlaid import Mark, plan_marks
-from orchestrator.render.replay import RUN, Live, replay
 from tests.kernel.harness import TooLongError
 from tests.kernel.orders import Order
 from tests.kernel.test_laws import KINDS, Trial

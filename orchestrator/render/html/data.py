@@ -10,7 +10,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.kernel.plan import Plan
 from orchestrator.redacting import redact, redacted
 from orchestrator.render.html.states import StepState, states
-from orchestrator.render.replay import Replay, mark_json, replay
+from orchestrator.render.moments import Replay, mark_json, replay
 from orchestrator.render.timeline import Asking, Call, Row, Timeline, timeline
 from orchestrator.render.why import Telling
 from orchestrator.render.words import told
