@@ -30,6 +30,7 @@ class Trip(BaseModel):
     places: list[str] = []
     notes: Annotated[list[str], append] = []
     place: str = ""
+    logs: Annotated[list[list[str]], append] = []
 
 
 @node
@@ -52,7 +53,7 @@ def inner() -> Graph:
 
 
 def trip() -> Graph:
-    stay = Subgraph(inner(), inputs={"place": ITEM}, outputs={"notes": "notes"})
+    stay = Subgraph(inner(), inputs={"place": ITEM}, outputs={"logs": "notes"})
     return Graph(
         name="trip",
         state=Trip,
