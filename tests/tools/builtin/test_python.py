@@ -22,6 +22,8 @@ from tests.tools.builtin.processes import until
 
 pytest.importorskip("pydantic_monty")
 pytestmark = pytest.mark.anyio
+on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+"""Of tests that look at the interpreter, which knows nothing of event loops."""
 
 
 async def run(
@@ -61,6 +63,7 @@ def workers() -> set[int]:
 # -- what it does --------------------------------------------------------------------------------------------------
 
 
+@on_one_loop
 @pytest.mark.parametrize(
     ("code", "output"),
     [
@@ -166,7 +169,7 @@ ESCAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it is the interpreter that is looked at
+@on_one_loop
 @pytest.mark.parametrize("code", ESCAPES)
 async def test_ways_out_of_the_sandbox_are_refused(code: str, tmp_path: Path) -> None:
     file = tmp_path / "secret.txt"
@@ -214,7 +217,7 @@ BOMBS = [
 BOUNDED = Python(memory=16 << 20, seconds=0.15)
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it is the interpreter that is looked at
+@on_one_loop
 @pytest.mark.parametrize("code", BOMBS)
 async def test_bombs_of_memory_depth_and_time_are_stopped(code: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -225,6 +228,7 @@ async def test_bombs_of_memory_depth_and_time_are_stopped(code: str) -> None:
     assert grown < 150, f"this process grew by {grown} MB"
 
 
+@on_one_loop
 @pytest.mark.parametrize(
     "code",
     [
@@ -271,10 +275,9 @@ main()
 """
 
 
-@pytest.mark.parametrize(("words", "code"), [(["tools", "python"], 2), (["tools"], 0)])
-def test_without_its_package_one_line_says_what_to_install(words: list[str], code: int) -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True, timeout=60)
-    assert done.returncode == code
+def test_without_its_package_one_line_says_what_to_install_and_the_other_tools_are_there() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT, "tools"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
     [line] = done.stderr.splitlines()
     assert 'pip install "graph-orchestrator[sandbox]"' in line
-    assert ("arithmetic" in done.stdout) == (code == 0)
+    assert "terminal" in done.stdout

@@ -26,6 +26,8 @@ from orchestrator.tools.builtin.terminal.kept import Kept
 from tests.tools.builtin.processes import alive, token, wait_for, wait_until_gone
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="what is held is held on Linux")]
+on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+"""Of tests that look at shells and processes, which know nothing of event loops."""
 
 
 @asynccontextmanager
@@ -58,6 +60,7 @@ def test_it_is_a_group_of_its_own_and_says_how_dangerous_it_is() -> None:
     assert set(terminal.to_param()["function"]["parameters"]["properties"]) == {"command", "restart"}
 
 
+@on_one_loop
 async def test_a_reference_names_its_directory(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     [terminal] = tools_from_ref("terminal:work", str(tmp_path))
@@ -75,8 +78,6 @@ def test_limits_are_positive(given: dict[str, Any]) -> None:
 # -- one shell -----------------------------------------------------------------------------------------------------
 
 SHELLS = ["bash", "/bin/sh"]
-on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio"])
-"""Of tests that look at shells and processes, which know nothing of event loops."""
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -162,6 +163,7 @@ def test_it_does_not_matter_which_descriptors_are_free() -> None:
     assert done.stdout.split() == [str(number) for number in range(8)]
 
 
+@on_one_loop
 async def test_restart_begins_anew_and_ends_what_was_started(tmp_path: Path) -> None:
     word = token()
     async with opened(cwd=tmp_path) as terminal:
@@ -212,6 +214,7 @@ async def test_only_listed_variables_are_passed_on(tmp_path: Path, monkeypatch: 
         assert (await run(terminal, 'echo "$A"')).text.startswith("1 2\n")
 
 
+@on_one_loop
 @pytest.mark.parametrize(
     ("given", "command", "says"),
     [
@@ -240,6 +243,7 @@ async def test_a_program_that_is_no_shell_is_told(tmp_path: Path) -> None:
 # -- what comes out ------------------------------------------------------------------------------------------------
 
 
+@on_one_loop
 async def test_long_output_is_cut_in_the_middle_and_says_how_much(tmp_path: Path) -> None:
     async with opened(cwd=tmp_path, output_limit=1000) as terminal:
         await run(terminal, "true")
@@ -300,9 +304,10 @@ async def test_a_command_that_takes_too_long_is_killed_with_all_that_was_started
         assert (await run(terminal, "echo after")).text.startswith("after\n[new shell")
 
 
-@pytest.mark.parametrize("command", ["while :; do :; done", "trap '' TERM INT; cat /dev/zero >/dev/null", "yes"])
+@on_one_loop
+@pytest.mark.parametrize("command", ["while :; do :; done", "trap '' TERM INT; yes"])
 async def test_what_never_ends_is_ended(command: str, tmp_path: Path) -> None:
-    async with opened(cwd=tmp_path, timeout=0.3) as terminal:
+    async with opened(cwd=tmp_path, timeout=0.2) as terminal:
         assert (await run(terminal, command)).exit_code == 124
 
 
@@ -327,6 +332,7 @@ async def test_the_end_of_the_shell_is_the_end_of_its_jobs(tmp_path: Path) -> No
         assert not alive(word)
 
 
+@on_one_loop
 async def test_a_command_that_kills_its_warden_takes_nothing_along(tmp_path: Path) -> None:
     word = token()
     async with opened(cwd=tmp_path) as terminal:
