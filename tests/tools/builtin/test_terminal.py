@@ -157,6 +157,7 @@ MANY = """
 """
 
 
+@pytest.mark.storm
 def test_it_does_not_matter_which_descriptors_are_free() -> None:
     program = [sys.executable, "-c", textwrap.dedent(MANY)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=100, check=True)
@@ -356,7 +357,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.storm)])
 def test_nothing_outlives_this_process_however_it_ends(how: int, tmp_path: Path) -> None:
     word = token()
     commands = [all_escapes(word), f"sleep {word}"]
@@ -414,6 +415,7 @@ async def test_the_end_of_a_run_is_the_end_of_its_shell(last: str, status: str, 
             assert run.output[1] == "1\n"
 
 
+@on_one_loop
 async def test_each_run_has_a_shell_of_its_own(tmp_path: Path) -> None:
     async with Executor(tools=[Terminal(cwd=tmp_path)]) as executor:
         results: dict[int, Any] = {}
