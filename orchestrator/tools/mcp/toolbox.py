@@ -189,7 +189,7 @@ class McpToolbox(Toolbox):
     ) -> None:
         # A task group is left by the task that entered it, whoever else has the toolbox open.
         mine = anyio.get_current_task().id
-        at = max(number for number, (task, _) in enumerate(self._hosting) if task == mine)
+        at = max((number for number, (task, _) in enumerate(self._hosting) if task == mine), default=-1)
         _, host = self._hosting.pop(at)
         self._connection.drop_host(host)
         host.cancel_scope.cancel()
