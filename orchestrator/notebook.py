@@ -90,12 +90,15 @@ class LiveView:
         self._show = show or _in_notebook()
         self._graph, self._trace, self._model = graph, Trace(graph), Model(graph)
         self._prefix = f"live{next(_numbers)}-"
-        self._shown = False
+        self._shown = self._moved = False
         self._next = 0.0
         self._changed = True
 
     def add(self, event: Event) -> None:
         """Take in an event, in order; it is seen at the next `draw`."""
+        self._moved = self._moved or event.type == "migrated"
+        if self._moved:  # it goes on in another graph, which its end will show
+            return
         record = record_of(event)
         if record is not None:
             self._trace.apply(record)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from orchestrator.cli import words
 from orchestrator.cli.output import out_line
 from orchestrator.cli.redaction import redacted
+from orchestrator.errors import StoreCorrupt
 
 if TYPE_CHECKING:
     from orchestrator.cli.live.screen import Screen
@@ -102,6 +104,10 @@ class Plain:
         return f"  {place}: {call} failed: {_fault(event.data.get('error'))}"
 
 
+_BEFORE = 400
+"""Records of a long run that a tree begins with; of those before, it says how many steps they were."""
+
+
 class Tree:
     """What the run does as a tree that is drawn anew as it grows; where that cannot be, lines of text.
 
@@ -114,22 +120,35 @@ class Tree:
         self._stream = stream
         self._plain = Plain(write)
         self._screen: Screen | None = None
+        self._until = 0
+        """Records that the screen knows of before anything is shown."""
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
         from orchestrator.cli.live.screen import Screen, can_draw
 
+        self._screen = None
         if not can_draw(self._stream):
             return
-        screen = Screen((await executor.load(run_id)).definition, self._stream)
-        async for event in executor.events(run_id):
-            if event.seq is None or event.seq > seen:
-                break
-            screen.past(event)
-        screen.begin()
-        self._screen = screen
+        with suppress(StoreCorrupt):  # lines tell what can be read, and then where the damage is
+            run = await executor.load(run_id)
+            self._until = max(seen, run.seq - _BEFORE)
+            screen = Screen(run.definition, self._stream)
+            async for event in executor.events(run_id):
+                if event.seq is None or event.seq > self._until:
+                    break
+                screen.past(event)
+            screen.begin()
+            self._screen = screen
 
     def show(self, event: Event) -> None:
-        (self._screen or self._plain).show(event)
+        if self._screen is None:
+            self._plain.show(event)
+        elif event.type == "migrated":  # its steps are those of another graph from here on
+            self._screen.hold()
+            self._screen = None
+            self._plain.show(event)
+        elif event.seq is None or event.seq > self._until:
+            self._screen.show(event)
 
     def hold(self) -> None:
         (self._screen or self._plain).hold()

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 from rich.cells import cell_len
 
-from orchestrator import Context, Executor, Graph, Limits, Retry, Update, append, node
+from orchestrator import Approve, Context, Executor, Graph, Limits, Retry, Update, append, node, tool
 from orchestrator.cli.live import brief, paint
 from orchestrator.cli.live.model import Model
 from orchestrator.cli.live.screen import Screen, can_draw
@@ -260,6 +260,38 @@ async def test_events_give_back_their_records() -> None:
         for run_id in {run.run_id, fork.run_id}:
             records = await executor.store.read(run_id)
             assert [record_of(event) async for event in executor.events(run_id)] == list(records)
+
+
+async def test_it_is_told_who_answered_and_how_far_a_call_is() -> None:
+    @tool(risk="write", effect="idempotent")
+    async def fetch(pages: int, ctx: Context[object]) -> str:
+        """Fetch pages."""
+        await ctx.progress(f"page 1\n{NASTY}page 2", done=2, total=pages)
+        return "all"
+
+    @node
+    async def calls(state: Trip, ctx: Context[object]) -> Update:
+        return {"report": str((await ctx.tool("fetch", pages=8)).output)}
+
+    graph = Graph(
+        name="fetching", state=Trip, input="topic", nodes={"ok": Confirm(), "calls": calls},
+        edges="START -> ok -> calls -> END", output="report",
+    )  # fmt: skip
+    async with Executor(tools=[fetch]) as executor:
+        run = await executor.start(graph, "x")
+        seen = [event async for event in executor.events(run.run_id)]
+        model, told = of(graph, seen), list[str]()
+
+        async def follow() -> None:
+            async for event in executor.events(run.run_id, after=run.seq, follow=True):
+                model.apply(event)
+                told.append("\n".join(now_in(model)))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await executor.answer(run.run_id, run.waiting[0].id, Approve(), by=f"ann{NASTY}")
+    assert any(re.search(r"fetch\(pages=8\).*  25% redpage 2$", shown, re.M) for shown in told)
+    assert after_all(model)[0] == "✓ ok → approved by annred  0.00 s"
 
 
 def test_words_that_are_not_whole_are_not_shown() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.redaction import redacted
@@ -13,7 +14,7 @@ from orchestrator.render.words import lines, plain, told
 if TYPE_CHECKING:
     from orchestrator.cli.live.model import Call
 
-_LONGEST = 160
+_LONGEST, _NAME = 160, 40
 _UNFINISHED = re.compile(r"\S+\Z")
 _STRING, _ITEMS, _DEEP = 400, 6, 4
 
@@ -60,6 +61,25 @@ def came_to(made: Call) -> str:
     if isinstance(result, dict) and "output" in result:
         result = result["output"]
     return value(result)
+
+
+def name_of(item: object) -> str:
+    """What an item of a map is called: its own name, if it has one, else what it says."""
+    found = item if isinstance(item, dict) else getattr(item, "__dict__", None)
+    if not isinstance(found, dict):
+        return value(item, _NAME)
+    return value(next((found[name] for name in ("name", "title", "id") if found.get(name)), found), _NAME)
+
+
+def how_far(data: Mapping[str, object]) -> str:
+    """What a step or a call tells of itself while it works."""
+    said = value(str(data.get("text") or "").strip().rpartition("\n")[2])
+    done, total = data.get("done"), data.get("total")
+    if not isinstance(done, int | float):
+        return said
+    if isinstance(total, int | float) and total > 0:
+        return f"{min(1.0, max(0.0, done / total)):.0%} {said}".strip()
+    return f"{done:g} {said}".strip()
 
 
 def tokens(made: Call) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from orchestrator.cli.live import brief
 from orchestrator.executor.events import record_of
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
@@ -43,6 +44,8 @@ class Call:
     fault: str = ""
     tokens: tuple[int, int] = (0, 0)
     next_at: float = 0.0
+    note: str = ""
+    """How far it is, as it said last."""
 
 
 @dataclass(slots=True)
@@ -52,8 +55,8 @@ class Branch:
     path: str
     depth: int = 0
     """How many maps are open around the fork that it belongs to."""
-    item: object = None
-    """Of a map: what it works on."""
+    item: str | None = None
+    """Of a map: what it works on, in a few words."""
     steps: list[Step] = field(default_factory=list)
     open: dict[str, Step] = field(default_factory=dict)
     """Steps that are not over, by activation."""
@@ -75,6 +78,8 @@ class Step:
     attempt: int = 1
     next_at: float = 0.0
     asks: str = ""
+    by: str = ""
+    """Who answered what it asked last."""
     note: str = ""
     depth: int = 0
     """How many maps are open around it."""
@@ -114,6 +119,7 @@ class Model:
         self.calls = 0
         """Calls that are under way or over."""
         self._steps: dict[str, Step] = {}
+        self._askers: dict[str, Step] = {}
 
     # -- what others ask ---------------------------------------------------------------------------------------
 
@@ -177,8 +183,14 @@ class Model:
             step.state, step.started, step.text = "running", event.ts, ""
         elif event.type == "token":
             step.text = (step.text + str(event.data.get("text") or event.data.get("reasoning") or ""))[-_TAIL:]
+        elif event.type == "progress":
+            call = step.calls.get(str(event.data.get("key", "")))
+            if call is None:
+                step.note = brief.how_far(event.data)
+            else:
+                call.note = brief.how_far(event.data)
         else:
-            step.note = f"{event.data.get('name', '')} {_text(event.data.get('data'))}".strip()
+            step.note = f"{event.data.get('name', '')} {brief.value(event.data.get('data', ''))}".strip()
 
     def _before(self, record: r.Record) -> None:
         """What a record says of a step, before the fold lets go of it."""
@@ -200,6 +212,11 @@ class Model:
             case "asked":
                 step = self._step_of(record)
                 step.state, step.asks, step.text = "waiting", record.question.prompt, ""
+                self._askers[record.question.id] = step
+            case "answered":
+                asker = self._askers.pop(record.question, None)
+                if asker is not None:
+                    asker.by = "by policy" if record.policy else f"by {record.by}" if record.by else ""
             case "resumed":
                 for step in self._steps.values():
                     if step.state == "running":
@@ -293,7 +310,7 @@ class Model:
 
 def _label(branch: Branch, token: Activation) -> None:
     if branch.item is None and len(token.stack) > branch.depth:
-        branch.item = token.stack[-1][1]
+        branch.item = brief.name_of(token.stack[-1][1])
 
 
 def _add_with_all_around(found: set[str], path: str) -> None:
@@ -302,9 +319,3 @@ def _add_with_all_around(found: set[str], path: str) -> None:
         if not path:
             return
         path = path.rpartition("/")[0]
-
-
-def _text(value: object) -> str:
-    from orchestrator.cli.words import compact
-
-    return value if isinstance(value, str) else "" if value is None else compact(value)

@@ -183,6 +183,8 @@ def _head(step: Step, standing: Standing, now: float, over: bool, label: str) ->
     parts.append((step.node, "bold" if not step.over else ""))
     if step.state == "done" and step.outcome != "done":
         parts.append((f" → {step.outcome}", style if not step.fault else "yellow"))
+    if step.by and step.over:
+        parts.append((f" {brief.text(step.by, 40)}", "dim"))
     if step.attempt > 1:
         parts.append((f"  attempt {step.attempt}", "yellow"))
     lasted = brief.took((step.ended if step.over else now) - step.started, over=step.over) if step.key else ""
@@ -252,6 +254,8 @@ def _call(one: Call, now: float, over: bool) -> Line:
         parts.append((f"  {brief.text(one.fault)}", "red"))
     elif one.state == "unknown":
         parts.append(("  may or may not have happened", "yellow"))
+    elif going and one.note:
+        parts.append((f"  {one.note}", "dim"))
     elif one.state == "done" and (said := brief.came_to(one)):
         parts.append((f"  = {said}", "dim"))
     return Line(tuple(parts), going_on=going)
@@ -262,7 +266,7 @@ def _branch(model: Model, branch: Branch, standing: Standing, now: float, *, who
     segment = branch.path.rpartition("/")[2]
     label = ""
     if "." in segment:
-        label = f"{segment} {brief.value(_name_of(branch.item), 40)}".rstrip() if branch.item is not None else segment
+        label = f"{segment} {branch.item}".rstrip() if branch.item else segment
     steps = branch.steps
     if not steps:
         queued = branch.path in standing.live
@@ -285,14 +289,6 @@ def _branch(model: Model, branch: Branch, standing: Standing, now: float, *, who
     for step in shown:
         for line in _step(model, step, standing, now, whole=whole):
             yield line.inside() if label else line
-
-
-def _name_of(item: object) -> object:
-    """What an item of a map is called: by its own name, if it has one."""
-    found = item if isinstance(item, dict) else getattr(item, "__dict__", None)
-    if not isinstance(found, dict):
-        return item
-    return next((found[name] for name in ("name", "title", "id") if found.get(name)), str(item))
 
 
 def _many(count: int, one: str, more: str = "") -> str:
