@@ -102,7 +102,7 @@ def compare_offered(machine: Machine, graph: Graph, tools: Toolbox, *, strict: b
         lines = "\n".join(f"  - {line}" for line in (*grave, *(new if strict else ())))
         raise ToolsChanged(
             f"run {machine.run_id!r}: its tools changed since it was last driven:\n{lines}\n"
-            "Give the executor the tools as they were (tools=), or accept the changes (accept_changes=True)."
+            "Give the executor the tools as they were (tools=), or accept the changes (accept_changes=True, --accept-changes)."
         )
     return (*grave, *new)
 
@@ -119,7 +119,7 @@ def _grave(
         elif now[name] != digest:
             properties = (own.get(name) or tools[name]).parameters.get("properties")
             takes = ", ".join(properties) if isinstance(properties, Mapping) and properties else "none"
-            yield f"{what} takes other arguments; now: {takes} (schema {now[name]}, it was {digest})"
+            yield f"{what} takes other arguments; now: {takes} (schema {now[name][:8]}, it was {digest[:8]})"
 
 
 def _ahead(machine: Machine, graph: Graph) -> set[str]:
