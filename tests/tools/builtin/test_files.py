@@ -225,6 +225,13 @@ async def test_what_is_no_text_or_too_large_is_refused(tmp_path: Path) -> None:
     assert "cannot be written in latin-1" in await refused(latin, "replace_in_file", path="latin", old="k", new="€")
 
 
+async def test_what_would_be_no_text_is_not_written(files: Files, tmp_path: Path) -> None:
+    assert "NUL" in await refused(files, "create_file", path="a", text="x\0")
+    assert "no text" not in await done(files, "create_file", path="a", text="one line")
+    assert "NUL" in await refused(files, "replace_in_file", path="a", old="one", new="\0")
+    assert (tmp_path / "a").read_text() == "one line"
+
+
 async def test_permissions_stay(files: Files, tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text("echo a\n")

@@ -119,7 +119,8 @@ class Files(Toolbox):
             after = Text(text).data()
             if before is not None and before != after and not overwrite:
                 raise ToolError("there is such a file: change it with replace_in_file, or set overwrite")
-            return after, f"Written: {path}, {len(Text(text).lines())} lines."
+            count = len(Text(text).lines())
+            return after, f"Written: {path}, {count} line{'s' * (count != 1)}."
 
         return self._edits.make(path, "create", idempotency_key, change)
 

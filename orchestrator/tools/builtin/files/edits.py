@@ -95,8 +95,7 @@ class Edits:
             edit = log.of_key(str(key_of(key)))
             if edit is None:
                 return None
-            later = [other for other in log.of_path(edit.path) if other.number > edit.number]
-            if later:  # an edit that was not made is forgotten before the next one is
+            if log.has_later(edit):  # an edit that was not made is forgotten before the next one is
                 return edit.said
             parts = tuple(edit.path.split("/"))
             try:

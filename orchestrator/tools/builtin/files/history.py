@@ -62,8 +62,11 @@ class History:
     def __init__(self, place: Directory) -> None:
         self._place = place
 
-    def _names(self) -> list[str]:
-        return [name for name in self._place.names() if name.count(".") == 2 and name.partition(".")[0].isdigit()]
+    def _names(self, path: str | None = None) -> list[str]:
+        """Names of the records, of one file or of all, the newest first."""
+        part = "." if path is None else f".{_short(path)}."
+        found = [name for name in self._place.names() if name.count(".") == 2 and part in name]
+        return [name for name in reversed(found) if name.partition(".")[0].isdigit()]
 
     def _load(self, name: str) -> tuple[Edit, bytes] | None:
         """A record; None if a crash cut it off, so that its edit was never made."""
@@ -74,16 +77,22 @@ class History:
         except (ValueError, TypeError):
             return None
 
-    def of_path(self, path: str) -> list[Edit]:
-        """The edits of a file, the newest first."""
-        part = f".{_short(path)}."
-        found = [self._load(name) for name in reversed(self._names()) if part in name]
-        return [edit for edit, _ in filter(None, found) if edit.path == path]
+    def of_path(self, path: str) -> Iterator[Edit]:
+        """The edits of a file, the newest first. Each is read when it is asked for."""
+        for name in self._names(path):
+            found = self._load(name)
+            if found is not None and found[0].path == path:
+                yield found[0]
+
+    def has_later(self, edit: Edit) -> bool:
+        """Whether its file was edited again."""
+        newest = next(self.of_path(edit.path), edit)
+        return newest.number > edit.number
 
     def of_key(self, key: str) -> Edit | None:
         """The edit that a call made, or was about to make."""
         part = f".{key[:16]}"
-        for name in reversed(self._names()):
+        for name in self._names():
             found = self._load(name) if name.endswith(part) else None
             if found and found[0].key == key:
                 return found[0]
@@ -104,14 +113,14 @@ class History:
 
     def settle(self, path: str, now: str | None) -> None:
         """Forget the newest edit of a file if it was never made: a crash came first, or the disk refused."""
-        newest = next(iter(self.of_path(path)), None)
+        newest = next(self.of_path(path), None)
         if newest is not None and newest.before == now != newest.after:
             self.forget(newest)
 
     def note(self, edit: Edit, before: bytes | None) -> Edit:
         """Keep an edit that is about to be made."""
-        last = max((int(name.partition(".")[0]) for name in self._names()), default=0)
-        edit = replace(edit, number=last + 1)
+        last = next(iter(self._names()), "0")
+        edit = replace(edit, number=int(last.partition(".")[0]) + 1)
         self._place.create(_name(edit), json.dumps(asdict(edit)).encode() + b"\n" + (before or b""), mode=0o600)
         self._place.sync()
         return edit
@@ -122,13 +131,12 @@ class History:
 
     def shorten(self, path: str) -> None:
         """Let go of what a file held long ago. That its edits were made stays known."""
-        for edit in self.of_path(path)[_DEPTH:]:
-            found = self._load(_name(edit))
-            if found is None or not found[1]:
-                continue
-            self._place.remove("short")
-            self._place.create("short", json.dumps(asdict(edit)).encode() + b"\n", mode=0o600)
-            self._place.rename("short", _name(edit))
+        for name in self._names(path)[_DEPTH : _DEPTH + 2]:  # further ones had their turn before
+            found = self._load(name)
+            if found is not None and found[1]:
+                self._place.remove("short")
+                self._place.create("short", json.dumps(asdict(found[0])).encode() + b"\n", mode=0o600)
+                self._place.rename("short", name)
 
     def to_undo(self, path: str) -> Edit | None:
         """The newest edit of a file that was not taken back; None if there is none."""

@@ -58,8 +58,10 @@ class Text:
         """As bytes.
 
         Raises:
-            ToolError: the encoding lacks one of its characters.
+            ToolError: the encoding lacks one of its characters, or it would be no text.
         """
+        if "\0" in self.raw:
+            raise ToolError("the text has the character NUL, and files with it are no text: leave it out")
         try:
             return self.mark + self.raw.encode(self.encoding)
         except UnicodeEncodeError as error:
@@ -96,9 +98,8 @@ class Text:
         numbers = [self.raw.count("\n", 0, start) + 1 for start, _ in found]
         if len(found) > 1:
             where = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
-            raise ToolError(
-                f"the text is in the file {len(found)} times, at lines {where}: give more of what is around it"
-            )
+            count = f"{len(found)} times or more" if len(found) == _MANY else f"{len(found)} times"
+            raise ToolError(f"the text is in the file {count}, at lines {where}: give more of what is around it")
         start, end = found[0]
         return self.with_raw(self.raw[:start] + new.replace("\n", self.newline) + self.raw[end:]), numbers[0]
 
