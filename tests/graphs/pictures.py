@@ -1,4 +1,7 @@
-"""The pictures of the strategies in docs/pictures, each of a run. `python -m tests.graphs.pictures` draws them anew."""
+"""The pictures in docs/pictures: a run of each strategy, and all states that nodes can have.
+
+`python -m tests.graphs.pictures` draws them anew.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,8 @@ from orchestrator.models.base import Model
 from orchestrator.render import to_svg
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
+from tests.render.pictures import everything, untimed
+from tests.render.sample import research
 
 PLACE = Path(__file__).parents[2] / "docs" / "pictures"
 SUM = "What is 20+(2*4)?"
@@ -62,11 +67,17 @@ async def run_of(name: str) -> Run:
     return await graph.run(question, model=model(), tools=tools, approve="none")
 
 
+def states() -> str:
+    """A picture with all states."""
+    return to_svg(research(), everything())
+
+
 async def main() -> None:
     """Draw all."""
     for name in RUNS:
         run = await run_of(name)
-        (PLACE / f"{name}.svg").write_text(to_svg(run.definition, run).rstrip("\n") + "\n", encoding="utf-8")
+        (PLACE / f"{name}.svg").write_text(untimed(to_svg(run.definition, run)), encoding="utf-8")
+    (PLACE / "states.svg").write_text(states(), encoding="utf-8")
 
 
 if __name__ == "__main__":

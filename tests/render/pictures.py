@@ -1,40 +1,13 @@
-"""Makes `docs/pictures`: a run of each shipped strategy, and the states that a node can have.
-
-`python -m tests.render.pictures` writes them anew; a test holds those that are there to what is drawn today.
-"""
+"""The picture of all states, docs/pictures/states.svg, and how pictures are held to what is drawn today."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
-from importlib import import_module
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import anyio
-
-from orchestrator.cli.graphrefs import shipped
-from orchestrator.executor import Executor, Overlay
-from orchestrator.models import OfflineModel
-from orchestrator.render import to_svg
-from orchestrator.tools import tools_from_ref
-from tests.render.sample import research, running
-
-FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-QUESTION = "What is (3 + 4) * (2 + 2)?"
-
-
-async def pictures() -> dict[str, str]:
-    """File name -> SVG."""
-    made: dict[str, str] = {}
-    async with Executor(store="memory://", model=OfflineModel(), tools=tools_from_ref("arithmetic")) as executor:
-        for name in shipped():
-            graph = import_module(f"graphs.{name}").graph
-            run = await executor.start(graph, QUESTION, run_id=name, approve="none")
-            made[f"{name}.svg"] = untimed(to_svg(graph, run))
-    made["states.svg"] = to_svg(research(), everything())
-    return made
+from orchestrator.executor import Overlay
+from tests.render.sample import running
 
 
 def everything() -> Overlay:
@@ -73,14 +46,3 @@ def shape(svg: str) -> list[tuple[str, Mapping[str, str], str]]:
         (element.tag, {name: value for name in told if (value := element.get(name))}, (element.text or "").strip())
         for element in ET.fromstring(svg).iter()
     ]
-
-
-def main() -> None:
-    """Write them."""
-    for name, svg in anyio.run(pictures).items():
-        (FOLDER / name).write_text(svg)
-        sys.stdout.write(f"{name}\n")
-
-
-if __name__ == "__main__":
-    main()

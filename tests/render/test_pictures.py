@@ -1,17 +1,15 @@
-"""The pictures in the documentation are those that are drawn."""
+"""The pictures in the documentation are those that are drawn; `tests/graphs/test_docs.py` looks at each strategy's."""
 
 from __future__ import annotations
 
-import pytest
-
-from tests.render.pictures import FOLDER, pictures, shape
-
-pytestmark = pytest.mark.anyio
+from tests.graphs.pictures import PLACE, RUNS, states
+from tests.render.pictures import shape
 
 
-async def test_pictures_in_the_documentation_are_what_is_drawn() -> None:
-    made = await pictures()
-    assert {file.name for file in FOLDER.glob("*.svg")} == set(made), "write them: python -m tests.render.pictures"
-    for name, svg in made.items():
-        kept = (FOLDER / name).read_text()
-        assert shape(kept) == shape(svg), f"{name} is not what is drawn: python -m tests.render.pictures"
+def test_the_picture_of_all_states_is_what_is_drawn() -> None:
+    kept = (PLACE / "states.svg").read_text(encoding="utf-8")
+    assert shape(kept) == shape(states()), "draw anew: python -m tests.graphs.pictures"
+
+
+def test_there_is_a_picture_of_everything_and_no_other() -> None:
+    assert {path.stem for path in PLACE.glob("*.svg")} == {*RUNS, "states"}
