@@ -13,12 +13,14 @@ Part: TypeAlias = tuple[str, str]
 """A text, and the style (of rich) that it is shown in."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_TURNS, _STILL = frozenset(SPINNER), "▸ "
 _SPINS = 10
 """Pictures of the spinner per second."""
 _MARKS = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "waiting": ("?", "bold yellow"), "dropped": ("–", "dim"),
           "retrying": ("↻", "yellow"), "unknown": ("!", "bold yellow"), "queued": ("○", "dim")}  # fmt: skip
 ASCII = str.maketrans({
-    "✓": "+", "✗": "x", "–": "-", "↻": "~", "○": "o", "│": "|", "…": "~", "→": ">", "·": "-", "“": '"', "”": '"',
+    "▸": ">", "✓": "+", "✗": "x", "–": "-", "↻": "~", "○": "o", "│": "|", "…": "~", "→": ">", "·": "-",
+    "“": '"', "”": '"',
     "⠋": "|", "⠙": "/", "⠹": "-", "⠸": "\\", "⠼": "|", "⠴": "/", "⠦": "-", "⠧": "\\", "⠇": "|", "⠏": "/",
 })  # fmt: skip
 """For terminals that know nothing else."""
@@ -48,6 +50,12 @@ class Line:
     def inside(self) -> Line:
         """The same, one step further in."""
         return replace(self, parts=(("│ ", "dim"), *self.parts))
+
+    def still(self) -> Line:
+        """The same where nothing turns any more."""
+        return replace(
+            self, parts=tuple((_STILL, "") if text[:1] in _TURNS else (text, style) for text, style in self.parts)
+        )
 
     def fitted(self, width: int) -> Line:
         """The same in at most so many columns of a terminal."""
@@ -80,9 +88,11 @@ def left_behind(model: Model, step: Step, standing: Standing, now: float) -> lis
     return lines
 
 
-def going_on(model: Model, standing: Standing, now: float, width: int, height: int) -> list[Line]:
+def going_on(
+    model: Model, standing: Standing, now: float, width: int, height: int, doing: str = "running"
+) -> list[Line]:
     """What is not over, and below it what was spent and what is left: at most `height` lines."""
-    end = summary(model, now, width)
+    end = summary(model, now, width, doing)
     lines = [line for step in model.top.steps for line in _step(model, step, standing, now, whole=False)]
     return [*_fitted(lines, max(1, height - len(end))), *end]
 
@@ -97,13 +107,22 @@ def _fitted(lines: list[Line], most: int) -> list[Line]:
     return [*(lines[number] for number in kept), _note(f"… {len(lines) - len(kept)} lines more")]
 
 
-def summary(model: Model, now: float, width: int) -> list[Line]:
+def where_it_stands(model: Model, standing: Standing, now: float, width: int, height: int) -> list[Line]:
+    """The same for good: nothing is drawn anew after it."""
+    return [line.still() for line in going_on(model, standing, now, width, height, doing="so far")]
+
+
+def summary(model: Model, now: float, width: int, doing: str = "running") -> list[Line]:
     """What the run is doing, what it spent, and what is left of its limits: one line, or two where it is narrow."""
     machine, usage = model.machine, model.machine.usage
     status = machine.status
     seconds = usage.seconds + (max(0.0, now - machine.updated) if machine.running and status == "running" else 0.0)
     mark, style = (_spinner(now), "cyan") if status == "running" else _OF_STATUS.get(status, ("–", "yellow"))
-    spent = [status, brief.took(seconds, over=status != "running") or "0 s", _many(machine.steps, "step")]
+    spent = [
+        doing if status == "running" else status,
+        brief.took(seconds, over=status != "running") or "0 s",
+        _many(machine.steps, "step"),
+    ]
     spent += [_many(usage.calls, "call")] if usage.calls else []
     spent += [f"{'about ' if usage.estimated else ''}{usage.tokens:,} tokens"] if usage.tokens else []
     spent += [f"cost {usage.cost:.4f}"] if usage.cost else []

@@ -81,7 +81,7 @@ class Screen:
         self._settle()
         model = self._model
         if model.machine.root is not None:
-            self._print(paint.going_on(model, model.standing(), time.time(), self._console.width, self._height))
+            self._print(paint.where_it_stands(model, model.standing(), time.time(), self._console.width, self._height))
 
     # -- drawing -------------------------------------------------------------------------------------------------
 
