@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -36,6 +37,7 @@ from orchestrator.tools.capping import cut
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.places import Place
     from orchestrator.graph.limits import LimitsLeft
     from orchestrator.graph.node import Node
     from orchestrator.kernel.question import Answer, Question, QuestionKind
@@ -56,12 +58,14 @@ _SHARED = (str, int, float, bool, type(None), bytes)
 class StepContext(Context[Any]):
     """The context of one attempt. Cheap to make: what a node does not use is never built."""
 
-    __slots__ = ("_asked", "_ledger", "_tools", "activation", "live", "scope", "signal", "spec")
+    __slots__ = ("_asked", "_ledger", "_tools", "activation", "live", "place", "scope", "signal", "spec")
 
     def __init__(self, live: LiveRun, activation: Activation, spec: Node) -> None:
         self.live, self.activation, self.spec = live, activation, spec
         self.scope: anyio.CancelScope | None = None
         """The attempt's time limit."""
+        self.place: Place | None = None
+        """Its place, where only so many steps run at a time."""
         self.signal: Signal | None = None
         """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
         self._ledger: Ledger | None = None
@@ -108,6 +112,10 @@ class StepContext(Context[Any]):
     def holder(self) -> Holder:
         """The run, as who holds instances of the pools of tools."""
         return self.live.holdings.of(self.live.run_id)
+
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        """Wait in here for what other steps do: they may need this one's place among those that run at a time."""
+        return nullcontext() if self.place is None else self.place.aside()
 
     @property
     def ledger(self) -> Ledger:

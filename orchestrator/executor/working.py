@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.effect import Effect
+from orchestrator.executor.places import Place
 from orchestrator.graph.codec import shown
 from orchestrator.graph.outcome import RESERVED, Outcome
 from orchestrator.jsontypes import JsonObject
@@ -23,7 +24,8 @@ async def work(context: StepContext, state: object) -> object:
     """What a node returns; of an irreversible one maybe what the journal says that it returned."""
     gate = context.live.given.gate
     if gate is not None:
-        async with gate:
+        context.place = Place(gate)
+        async with context.place:
             return await _run_node(context, state)
     if context.spec.effect == "irreversible":
         return await _run_node(context, state)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ import anyio.lowlevel
 from orchestrator.errors import PoolTimeout
 from orchestrator.tools.instances import Factory, Instance, whole
 from orchestrator.tools.leases import Holder, Lease
+from orchestrator.tools.waiting import Aside, goes_on, locked, stopped_by
 
 T = TypeVar("T")
 
@@ -133,17 +134,19 @@ class Pool(Generic[T]):
             yield lease.value
 
     @asynccontextmanager
-    async def lease(self, key: Hashable = None) -> AsyncIterator[Lease[T]]:
-        """As `use`, for who says what became of the call."""
+    async def lease(self, key: Hashable = None, *, aside: Aside = nullcontext) -> AsyncIterator[Lease[T]]:
+        """As `use`, for who says what became of the call.
+
+        Args:
+            aside: what is done around waiting: others can have meanwhile what the caller holds beside this.
+        """
         own = object() if key is None else key
-        async with self._turn(own) as lease:
-            await self._equip(lease)
+        async with self._turn(own, aside) as lease:
+            await self._equip(lease, aside)
             try:
                 yield lease
-            except Exception:
-                raise
-            except BaseException:
-                lease.broken = True
+            except BaseException as error:
+                lease.broken = lease.broken or stopped_by(error)
                 raise
             finally:
                 lease.new, lease.waited = False, 0.0
@@ -187,7 +190,7 @@ class Pool(Generic[T]):
     # -- turns -----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _turn(self, key: Hashable) -> AsyncIterator[Lease[T]]:
+    async def _turn(self, key: Hashable, aside: Aside = nullcontext) -> AsyncIterator[Lease[T]]:
         self._settle_in()
         lease = self._held.get(key)
         if lease is None:
@@ -196,8 +199,11 @@ class Pool(Generic[T]):
                 key.pools[self] = None
         lease.users += 1
         try:
-            async with lease.lock:
+            await locked(lease.lock, aside)
+            try:
                 yield lease
+            finally:
+                lease.lock.release()
         finally:
             lease.users -= 1
             if not lease.users and lease.instance is None and self._held.get(key) is lease:
@@ -213,7 +219,7 @@ class Pool(Generic[T]):
         if self._loop is None or self._loop == here:
             self._loop = here
             return
-        if (self._held or self._taken) and _goes_on(self._loop):
+        if (self._held or self._taken) and goes_on(self._loop):
             raise RuntimeError(f"{self!r} is in use in another event loop: give each loop a pool of its own")
         # That loop is over, and what belonged to it can only be closed if that takes no loop.
         for instance in (*self._free, *(lease.instance for lease in self._held.values() if lease.instance)):
@@ -226,7 +232,7 @@ class Pool(Generic[T]):
 
     # -- instances -------------------------------------------------------------------------------------------------
 
-    async def _equip(self, lease: Lease[T]) -> None:
+    async def _equip(self, lease: Lease[T], aside: Aside) -> None:
         """See that a lease has an instance that works."""
         if lease.instance is not None and await self._works(lease.instance):
             return
@@ -238,7 +244,7 @@ class Pool(Generic[T]):
                 self._give()
                 raise
         else:
-            lease.waited = await self._permission()
+            lease.waited = await self._permission(aside)
         try:
             lease.instance = await self._instance()
             lease.new = True
@@ -246,7 +252,7 @@ class Pool(Generic[T]):
             self._give()
             raise
 
-    async def _permission(self) -> float:
+    async def _permission(self, aside: Aside) -> float:
         """Wait until there may be one more; the seconds that it took."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         if self._taken < self.size and not self._waiting:
@@ -257,8 +263,9 @@ class Pool(Generic[T]):
         began = anyio.current_time()
         try:
             await self.reclaim()
-            with anyio.move_on_after(self.acquire_timeout):
-                await waiter.event.wait()
+            async with aside():
+                with anyio.move_on_after(self.acquire_timeout):
+                    await waiter.event.wait()
         except BaseException:
             if waiter.granted:
                 self._give()
@@ -333,15 +340,3 @@ class Pool(Generic[T]):
         with suppress(RuntimeError):  # the loop is over, and nobody waits any more
             if soon is not None:
                 soon(self._give)
-
-
-def _goes_on(loop: anyio.lowlevel.EventLoopToken) -> bool:
-    """Whether an event loop is not over yet."""
-    native: Any = loop.native_token
-    if hasattr(native, "is_closed"):
-        return not native.is_closed()
-    try:
-        native.run_sync_soon(lambda: None)
-    except RuntimeError:
-        return False
-    return True

@@ -15,6 +15,7 @@ import copy
 import inspect
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -350,7 +351,7 @@ class Tool:
         if self.pool is None:
             return await self._in_time(self._bind(args, key, ctx), key, ctx)
         holder = getattr(ctx, "holder", None) if whose is None else whose
-        async with self.pool.lease(holder) as lease:
+        async with self.pool.lease(holder, aside=getattr(ctx, "aside", nullcontext)) as lease:
             if told is not None:
                 told |= lease.told()
             bound: Callable[..., Any] = self._bind(args, key, ctx)

@@ -292,3 +292,33 @@ def test_a_process_that_is_told_to_end_closes_what_its_runs_held(number: signal.
         process.send_signal(number)
         assert process.stdout.read() == "closed\n"
         process.wait(10)
+
+
+async def test_waiting_for_an_instance_takes_no_place_among_the_steps_that_run() -> None:
+    """Else the one that holds the instance could wait for the place of the one that waits for the instance."""
+    shells = Shells(1)
+    steps = plain.replace(work=work)
+    two = Graph(
+        name="two", state=Session, input="commands", nodes={"a": work, "b": work}, edges="START -> a -> b -> END",
+        output="said",
+    )  # fmt: skip
+    async with Executor(tools=[shells.tool], concurrency=1) as executor, anyio.create_task_group() as tasks:
+        with anyio.fail_after(20):
+            for n in range(6):
+                tasks.start_soon(executor.start, two if n % 2 else steps, ["x", "y"])
+            await executor.start(two, ["z"])
+    assert (shells.made, shells.most, shells.idle) == (7, 1, True)
+
+
+async def test_a_graph_that_is_called_as_a_tool_needs_no_further_place() -> None:
+    @node
+    async def outer(state: Session, ctx: Context[Any]) -> Update:
+        return {"said": (await ctx.tool("inner", commands=["its"])).text}
+
+    shells = Shells(1)
+    graph = Graph(name="outer", state=Session, nodes={"o": outer}, edges="START -> o -> END", output="said")
+    tools = [shells.tool, plain.as_tool("inner", "Run commands elsewhere.")]
+    async with Executor(tools=tools, concurrency=1) as executor:
+        with anyio.fail_after(10):
+            run = await executor.start(graph, {})
+    assert run.status == "completed"

@@ -1,0 +1,56 @@
+"""Places among the steps that run at the same time, where an executor bounds their number."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+
+import anyio
+
+
+class Place:
+    """The place of one step: `async with place`. It is given up while the step only waits for other steps."""
+
+    __slots__ = ("_coming", "_gate", "_held", "_waits")
+
+    def __init__(self, gate: anyio.CapacityLimiter) -> None:
+        self._gate = gate
+        self._held = self._coming = False
+        self._waits = 0
+
+    async def __aenter__(self) -> None:
+        await self._gate.acquire_on_behalf_of(self)
+        self._held = True
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._give_up()
+
+    @asynccontextmanager
+    async def aside(self) -> AsyncIterator[None]:
+        """Others can have it in here. A step of several calls has none while one of them waits."""
+        self._waits += 1
+        self._give_up()
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not (self._waits or self._held or self._coming):
+                await self._come_back()
+
+    async def _come_back(self) -> None:
+        self._coming = True
+        try:
+            await self._gate.acquire_on_behalf_of(self)
+            self._held = True
+        finally:
+            self._coming = False
+        if self._waits:  # another call of the step waits by now
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._held:
+            self._held = False
+            self._gate.release_on_behalf_of(self)
