@@ -43,6 +43,7 @@ class _Writer:
         """Digest -> message: each is told once, as in the journal."""
         self.offers: dict[str, object] = {}
         """Digest -> tools that a model was offered."""
+        self.worked = _worked(rows)
         self.kinds: dict[str, str] = {}
         """Key of a call's record -> its name, for calls inside calls."""
 
@@ -100,7 +101,7 @@ class _Writer:
             "part": parts.get((row.place, row.node), ""),
             "began": row.began,
             "t": [self._at(row.started), None if row.ended is None else self._at(row.ended)],
-            "work": round(row.working(self.rows.end), 6),
+            "work": round(self.worked[row.number], 6),
             "status": row.status,
             "came": why.came,
         }
@@ -208,6 +209,18 @@ class _Writer:
         if not working and self.rows.end - since > 0.001:
             found.append([self._at(since), self._at(self.rows.end)])
         return found
+
+
+def _worked(rows: Timeline) -> list[float]:
+    """Seconds that each row worked; one with a graph inside, as long as something in that did."""
+    found = [row.working(rows.end) for row in rows.rows]
+    inside = [0.0] * len(found)
+    for row in reversed(rows.rows):
+        if row.graph:
+            found[row.number] = min(found[row.number], inside[row.number])
+        if row.parent is not None:
+            inside[row.parent] += found[row.number]
+    return found
 
 
 def nested(rows: Sequence[Row]) -> list[Row]:

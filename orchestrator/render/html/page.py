@@ -23,13 +23,13 @@ from orchestrator.render.words import plain
 if TYPE_CHECKING:
     from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
+    from orchestrator.render.moments import Replay
     from orchestrator.render.overlaid import RunLike
 
 _SCRIPTS = ("format.js", "run.js", "picture.js", "list.js", "detail.js", "view.js", "main.js")
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 _LOOK = re.compile(r' style="[^"]*"')
-_ID = re.compile(r' id="([^"]*)"')
 
 
 def page(graph: Graph, run: RunLike | None = None, other: Run | None = None) -> str:
@@ -45,8 +45,7 @@ def page(graph: Graph, run: RunLike | None = None, other: Run | None = None) -> 
     panes, told = [], []
     for prefix, one in zip("ab", runs, strict=False):
         data, replayed = run_data(one)
-        svg = to_svg(one.definition, replayed.last)
-        panes.append(_pane(prefix, data, _inside(svg, f"{prefix}-")))
+        panes.append(_pane(prefix, data, *_forms(one, replayed, prefix)))
         told.append(data)
     if len(told) == 2:
         panes.insert(0, _comparison(told[0], told[1]))
@@ -83,12 +82,12 @@ def _still(graph: Graph) -> str:
     return Template(_text("graph.html")).substitute(
         name=escape(plain(graph.name, 80)),
         said=escape(said),
-        svg=_inside(to_svg(graph), "a-"),
+        svg=_inside(to_svg(graph, prefix="a-")),
         edges=escape(edges),
     )
 
 
-def _pane(prefix: str, data: Mapping[str, Any], svg: str) -> str:
+def _pane(prefix: str, data: Mapping[str, Any], svg: str, fold: str) -> str:
     return Template(_text("run.html")).substitute(
         p=prefix,
         graph=escape(data["graph"]),
@@ -97,13 +96,25 @@ def _pane(prefix: str, data: Mapping[str, Any], svg: str) -> str:
         why=escape(data["why"]),
         head=data["head"],
         svg=svg,
+        fold=fold,
     )
 
 
-def _inside(svg: str, prefix: str) -> str:
-    """A picture as a part of a page: its style is the page's, its ids its own. What it says is escaped, so only ours
-    can look like an attribute."""
-    return _ID.sub(lambda found: f' id="{prefix}{found[1]}"', _LOOK.sub("", _STYLE.sub("", svg, count=1)))
+def _inside(svg: str) -> str:
+    """A picture as a part of a page: its style is the page's. What it says is escaped, so only ours can look like an
+    attribute."""
+    return _LOOK.sub("", _STYLE.sub("", svg, count=1))
+
+
+def _forms(run: Run, replayed: Replay, prefix: str) -> tuple[str, str]:
+    """The picture with graphs inside open, and, if there are any, with them closed and a button that changes forms."""
+    opened = _inside(to_svg(run.definition, replayed.last, prefix=f"{prefix}-"))
+    if all(node.subgraph is None for node in run.definition.nodes.values()):
+        return opened, ""
+    closed = _inside(to_svg(run.definition, replayed.last, prefix=f"{prefix}c-", closed=True))
+    says = 'aria-pressed="false" title="Draw graphs inside as one node"'
+    button = f'<button type="button" id="{prefix}-fold" {says}>Fold</button>'
+    return opened + closed.replace("<svg ", "<svg hidden ", 1), button
 
 
 def _comparison(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -1,31 +1,29 @@
-// The one picture of a run. A moment is the marks of its parts: classes and texts, and nothing else changes.
+// The one picture of a run, in two forms if graphs in it can be closed. A moment is the marks of its parts: classes and texts, and nothing else changes.
 
 const MARKS = $MARKS;
 
 class Picture {
   constructor(canvas, prefix, data, choose) {
     this.canvas = canvas;
-    this.svg = canvas.querySelector("svg");
-    this.prefix = prefix;
+    this.forms = [...canvas.querySelectorAll("svg.agent-graph")].map((svg, at) => ({ svg, prefix: prefix + ["-", "c-"][at] }));
+    this.form = this.forms[0];
     this.moments = data.picture.moments;
     this.start = data.picture.start;
     this.parts = new Map();
     this.shown = new Map(); // part -> its mark as shown, as text
-    this.size = [this.svg.viewBox.baseVal.width, this.svg.viewBox.baseVal.height];
     this.seq = null;
     const names = new Set(Object.keys(this.start));
     for (const [, changes] of this.moments) for (const name of Object.keys(changes)) names.add(name);
     for (const name of names) {
-      const element = document.getElementById(prefix + "-" + name);
-      if (!element) continue;
-      const title = element.querySelector(":scope > title");
-      this.parts.set(name, { element, title });
+      const found = this.forms.map((form) => document.getElementById(form.prefix + name)).filter(Boolean);
+      if (found.length) this.parts.set(name, found.map((element) => ({ element, title: element.querySelector(":scope > title") })));
     }
     this.marks = new Map();
-    this.svg.addEventListener("click", (event) => {
-      const node = event.target.closest(".node");
-      if (node) choose(node.id.slice(prefix.length + 1));
-    });
+    for (const form of this.forms)
+      form.svg.addEventListener("click", (event) => {
+        const node = event.target.closest(".node");
+        if (node) choose(node.id.slice(form.prefix.length));
+      });
     new ResizeObserver(() => { if (this.fitted) this.fit(); }).observe(canvas);
     this.fit();
   }
@@ -53,10 +51,14 @@ class Picture {
     return low;
   }
 
-  put(name, { element, title }, [classes, texts]) {
+  put(name, parts, [classes, texts]) {
     const told = classes + JSON.stringify(texts ?? 0);
     if (this.shown.get(name) === told) return;
     this.shown.set(name, told);
+    for (const part of parts) this.mark(part, classes, texts);
+  }
+
+  mark({ element, title }, classes, texts) {
     element.classList.remove(...MARKS);
     if (classes) element.classList.add(...classes.split(" "));
     for (const slot of element.querySelectorAll("[data-slot]"))
@@ -68,8 +70,11 @@ class Picture {
   }
 
   here(part) {
-    this.svg.querySelector(".here")?.classList.remove("here");
-    const element = part ? document.getElementById(this.prefix + "-" + part) : null;
+    this.canvas.querySelectorAll(".here").forEach((element) => element.classList.remove("here"));
+    this.part = part;
+    let name = part, element = null;
+    while (name && !(element = document.getElementById(this.form.prefix + name)) && name.includes("."))
+      name = name.slice(0, name.lastIndexOf(".")); // it is inside of a node that is closed
     if (!element) return;
     element.classList.add("here");
     const box = element.getBoundingClientRect(), frame = this.canvas.getBoundingClientRect();
@@ -81,10 +86,22 @@ class Picture {
 
   // -- size -----------------------------------------------------------------------------------------------------
 
+  get size() {
+    const { width, height } = this.form.svg.viewBox.baseVal;
+    return [width, height];
+  }
+
   scale(factor) {
     this.factor = Math.min(4, Math.max(0.03, factor));
-    this.svg.setAttribute("width", this.size[0] * this.factor);
-    this.svg.setAttribute("height", this.size[1] * this.factor);
+    this.form.svg.setAttribute("width", this.size[0] * this.factor);
+    this.form.svg.setAttribute("height", this.size[1] * this.factor);
+  }
+
+  fold(closed) {
+    this.form = this.forms[closed ? 1 : 0];
+    for (const form of this.forms) form.svg.toggleAttribute("hidden", form !== this.form);
+    this.fit();
+    this.here(this.part);
   }
 
   fit() {

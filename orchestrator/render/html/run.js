@@ -14,7 +14,7 @@ class RunData {
       step.name = place + "\n" + count;
       this.named.set(step.name, step.index);
     }
-    this.span = Math.max(1, ...this.records.slice(-1).map((record) => record[0]));
+    this.span = this.records.reduce((most, record) => Math.max(most, record[0]), 1);
   }
 
   // -- states ---------------------------------------------------------------------------------------------------

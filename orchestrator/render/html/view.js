@@ -121,6 +121,11 @@ class View {
     click("out", () => this.picture.zoom(0.8));
     click("fit", () => this.picture.fit());
     click("real", () => this.picture.zoom(0));
+    this.at("fold")?.addEventListener("click", (event) => {
+      const closed = event.currentTarget.getAttribute("aria-pressed") !== "true";
+      event.currentTarget.setAttribute("aria-pressed", String(closed));
+      this.picture.fold(closed);
+    });
     this.slider.addEventListener("input", () => { this.pause(); this.go(Number(this.slider.value)); });
     this.at("search").addEventListener("input", (event) => this.search(event.target.value));
     this.at("squeeze").addEventListener("change", (event) => this.list.setAxis(event.target.checked));

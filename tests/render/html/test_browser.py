@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-SHOWN = """[...document.querySelectorAll('#a-canvas [id]')].map((e) => [e.id, e.getAttribute('class'),
+SHOWN = """[...document.querySelectorAll('#a-canvas svg:not([hidden]) [id]')].map((e) => [e.id, e.getAttribute('class'),
   [...e.querySelectorAll(':scope > [data-slot], :scope > * > [data-slot]')].map((t) => t.textContent)])"""
 SLIDE = (
     "(seq) => { const s = document.getElementById('a-slider'); s.value = seq; s.dispatchEvent(new Event('input')); }"
@@ -259,6 +259,21 @@ def test_a_node_of_the_picture_leads_to_its_steps(opened: Opened) -> None:
     assert page.locator("#a-node-grade.here").count() == 1
 
 
+def test_graphs_inside_are_folded_and_unfolded(opened: Opened) -> None:
+    page = opened.go("#step=3")
+    assert page.locator("[id='a-node-look.search'].here").is_visible()
+    page.locator("#a-fold").click()
+    assert not page.locator("[id='a-node-look.search']").is_visible()
+    assert page.locator("#ac-node-look.here").is_visible()
+    assert page.evaluate("document.getElementById('ac-node-look').classList.contains('visited')")
+    page.keyboard.press("Home")
+    assert not page.evaluate("document.getElementById('ac-node-look').classList.contains('visited')")
+    page.locator("#ac-node-look > .name").click()
+    assert "look" in texts(page, "#a-rows [aria-selected=true]")[0]
+    page.locator("#a-fold").click()
+    assert page.locator("[id='a-node-look.search']").is_visible()
+
+
 @on("long")
 def test_five_thousand_steps_do_not_freeze(opened: Opened) -> None:
     page = opened.page
@@ -298,11 +313,10 @@ SIZES = {"desk": {"width": 1400, "height": 900}, "phone": {"width": 390, "height
     indirect=True,
 )  # fmt: skip
 def test_no_serious_fault_that_axe_finds(opened: Opened) -> None:
-    axe = axe_script()
     page = opened.page
+    page.evaluate(axe_script())
     for tab in ("step", "state", "model", "tools", "run"):
         page.locator(f"#a-tab-{tab}").click()
-        page.evaluate(axe)
         found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
         serious = [
             (fault["id"], node["html"][:200], node["failureSummary"])

@@ -36,11 +36,13 @@ main.run Run tour
   div.panes
     section.picture Graph
       div.tools
+        button
         button Smaller
         button Larger
         button
         button
       div.canvas region Picture of the graph
+        svg
         svg
     section.detail Step
       div.tabs tablist What to show
@@ -202,7 +204,9 @@ def test_what_the_data_tells_of_a_run(page: str) -> None:
 def test_every_part_that_a_moment_names_is_in_the_picture(page: str) -> None:
     ids = set(Page(page).ids)
     moments = data_of(page)[0]["picture"]["moments"]
-    assert {f"a-{part}" for _, changes in moments for part in changes} <= ids
+    named = {part for _, changes in moments for part in changes}
+    assert {f"a-{part}" for part in named} <= ids
+    assert {f"ac-{part}" for part in named if "look." not in part} <= ids
     assert {f"a-{step['part']}" for step in data_of(page)[0]["steps"]} <= ids
 
 
