@@ -74,6 +74,21 @@ async def test_states_of_forks_and_joins(name: str, tmp_path: Path) -> None:
     assert await compared(run, url) > 2
 
 
+async def test_states_of_a_fork_with_other_values(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    made = SHAPES["k8"]()
+    async with Executor(store=url, graphs=[made]) as ex:
+        run = await ex.start(made, {"xs": []}, run_id="r")
+        points = await ex.history("r")
+        for seq in (points[0].seq, points[3].seq):
+            fork = await ex.fork("r", at=seq, update={"log": "put in", "total": 40})
+            fork = await ex.resume(fork.run_id)
+            assert fork.status == "completed"
+            assert await compared(fork, url) > 4
+            assert "put in" in fork.values["log"]
+    assert run.status == "completed"
+
+
 async def test_deltas_grow_with_the_updates_only(tmp_path: Path) -> None:
     sizes = []
     for steps in (100, 200):
