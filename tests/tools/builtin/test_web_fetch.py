@@ -326,6 +326,7 @@ async def test_long_texts_are_given_in_parts(web: Web) -> None:
         ("application/json", b'{"a": [1]}', '{"a": [1]}'),
         ("application/problem+json", b"{}", "{}"),
         ("Text/Plain", b"x", "x"),
+        ("text/plain", b"a\x1b[2Jb\xe2\x80\xaec\r\n\td", "a[2Jbc\r\n\td"),
     ],
 )
 async def test_letters_are_read_as_they_were_meant(web: Web, kind: str, data: bytes, said: str) -> None:

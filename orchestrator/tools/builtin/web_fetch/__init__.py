@@ -13,7 +13,7 @@ from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.web_fetch.client import Fetching, Page
 from orchestrator.tools.builtin.web_fetch.guard import Guard, Resolver, system_resolver
 from orchestrator.tools.builtin.web_fetch.letters import text_of
-from orchestrator.tools.builtin.web_fetch.readable import readable
+from orchestrator.tools.builtin.web_fetch.readable import CONTROL, readable
 from orchestrator.tools.result import ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
 
@@ -119,7 +119,7 @@ def _text(page: Page) -> tuple[str, str]:
     text = text_of(page.data, page.charset, markup=markup or page.type.endswith("xml"))
     if text is None:
         raise ToolError(f"{page.url} says that it is text, and is not")
-    return readable(text, page.url) if markup else ("", text)
+    return readable(text, page.url) if markup else ("", text.translate(CONTROL))
 
 
 web_fetch = WebFetch()

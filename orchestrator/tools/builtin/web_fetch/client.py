@@ -123,10 +123,10 @@ async def _read(stream: object, packed: str, limit: int, url: URL) -> tuple[byte
 
 @cache
 def _context() -> ssl.SSLContext:
-    """What certificates are checked with: those that this machine trusts. Reading them takes a while."""
+    """What certificates are checked with: those that this machine trusts, or `SSL_CERT_FILE`. Read once: it is slow."""
     import httpx2
 
-    return httpx2.create_ssl_context(trust_env=False)
+    return httpx2.create_ssl_context()
 
 
 def _charset(parameters: str) -> str:

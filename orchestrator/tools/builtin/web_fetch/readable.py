@@ -18,7 +18,7 @@ _TITLE = 300
 _LINKS = 2000
 """Links of a page that are given; the others are words only."""
 _HUGE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
-_CONTROL = dict.fromkeys(
+CONTROL = dict.fromkeys(
     (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 )
 """What steers terminals, or turns text around."""
@@ -210,7 +210,7 @@ class _Scanner:
 
 def _plain(text: str) -> str:
     """Text with its references resolved. Those of numbers that are no characters would be an error, if long enough."""
-    return html.unescape(_HUGE.sub("\ufffd", text)).translate(_CONTROL)
+    return html.unescape(_HUGE.sub("\ufffd", text)).translate(CONTROL)
 
 
 def _attribute(rest: str, name: str) -> str:
