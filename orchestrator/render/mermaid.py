@@ -65,7 +65,7 @@ def _lines(drawing: Drawing, direction: Direction) -> Iterator[str]:
     marks = [*drawing.nodes, *(cluster.node for cluster in drawing.clusters)]
     edges = [*drawing.edges]
     for number, plan, steps, mark in plan_drawings(drawing.planned):
-        title = " ".join((f"plan {number}", steps_of(plan), mark.texts.get("times", "")))
+        title = " ".join((f"plan {number}:", steps_of(plan), mark.texts.get("times", "")))
         yield f'  subgraph plan{number} ["{_said(title.strip())}"]'
         yield from _level(steps.levels(), None, "    ")
         yield from (f"    {edge.source} {_arrow(edge)} {edge.target}" for edge in steps.edges)

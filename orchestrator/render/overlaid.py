@@ -7,8 +7,8 @@ that moment, one that is shown live and one that is replayed all get it from the
     node, terminal      node-look.find           visited running waiting failed queued            count, took, told
                                                  interrupted current many timed
     edge                edge-look.find--judge    taken, and w2 to w5 the more often it was         times
-    step of a plan      plan-1.E2                visited running waiting failed skipped current   (none)
-    its need            plan-1.E1--E2            taken                                            (none)
+    second step of it   plan-1.2                 visited running waiting failed skipped current   (none)
+    its need of the 1st plan-1.1--2              taken                                            (none)
     plan                plan-1                   shown                                            times
     run                 run-status               the status, if it is one of ours                 status
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from orchestrator.executor.overlay import Overlay, Planned, PlannedStep
+from orchestrator.executor.overlay import Overlay, Planned
 from orchestrator.render.words import told
 
 if TYPE_CHECKING:
@@ -149,25 +149,33 @@ def status_mark(run: Overlay) -> Mark:
 
 def plan_marks(number: int, plan: Planned) -> dict[str, Mark]:
     """What a run adds to the parts of its plan of that number, from 1 on, by their ids."""
-    done = {step.id for step in plan.steps if step.state == "visited"}
-    begun = sum(step.state != "planned" for step in plan.steps)
+    place = places(plan)
+    done = {index for index, step in enumerate(plan.steps, 1) if step.state == "visited"}
+    begun = any(step.state != "planned" for step in plan.steps)
     marks = {f"plan-{number}": Mark(("shown",), {"times": f"{len(done)}/{len(plan.steps)}"} if begun else {})}
-    for step in plan.steps:
+    for index, step in enumerate(plan.steps, 1):
         now = ("current",) if step.state in ("running", "waiting") else ()
-        marks[step_id(number, step)] = Mark() if step.state == "planned" else Mark((step.state, *now))
+        marks[step_id(number, index)] = Mark() if step.state == "planned" else Mark((step.state, *now))
         for need in step.needs:
-            marks[need_id(number, need, step)] = Mark(("taken",)) if need in done else Mark()
+            if need in place:
+                taken = ("taken",) if place[need] in done else ()
+                marks[need_id(number, place[need], index)] = Mark(taken)
     return marks
 
 
-def step_id(number: int, step: PlannedStep) -> str:
-    """The id of a step's part."""
-    return f"plan-{number}.{told(step.id, 60)}"
+def places(plan: Planned) -> dict[str, int]:
+    """A step's own id -> its place in the plan, from 1 on."""
+    return {step.id: index for index, step in enumerate(plan.steps, 1)}
 
 
-def need_id(number: int, need: str, step: PlannedStep) -> str:
-    """The id of the part that shows what a step needs."""
-    return f"plan-{number}.{told(need, 60)}--{told(step.id, 60)}"
+def step_id(number: int, index: int) -> str:
+    """The id of a step's part. By its place, since a step's own id may be any text, of any length."""
+    return f"plan-{number}.{index}"
+
+
+def need_id(number: int, need: int, index: int) -> str:
+    """The id of the part that shows that a step needs another one."""
+    return f"plan-{number}.{need}--{index}"
 
 
 def place(frame: str) -> str:

@@ -14,7 +14,7 @@ from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.layers import layered
 from orchestrator.render.layout import Layout, Point, lay_out
-from orchestrator.render.overlaid import Mark, need_id, plan_marks, step_id
+from orchestrator.render.overlaid import Mark, need_id, places, plan_marks, step_id
 from orchestrator.render.words import plain, told
 
 MOST_PLANS = 12
@@ -76,45 +76,44 @@ def _laid_out(drawing: Drawing, widest: float) -> Layout:
 def steps_of(plan: Planned) -> str:
     """What a plan is, in a few words."""
     where = f" in {plain(plan.path, 40)}" if plan.path else ""
-    return f"{len(plan.steps)} steps of the run's own{where}"
+    return f"{len(plan.steps)} planned step{'s' if len(plan.steps) != 1 else ''}{where}"
 
 
 def _drawing(number: int, plan: Planned, marks: Mapping[str, Mark]) -> Drawing:
-    keys = {step.id: f"p{number}s{index}" for index, step in enumerate(plan.steps)}
-    nodes = {step.id: _step(number, step, keys[step.id], marks) for step in plan.steps}
-    edges = [
-        EdgeMark(
-            key=f"p{number}e{count}",
-            id=need_id(number, need, step),
-            index=count,
-            path=f"plan-{number}",
-            source=keys[need],
-            target=keys[step.id],
-            names=(told(need, 60), told(step.id, 60)),
-            mark=marks[need_id(number, need, step)],
-        )
-        for count, (need, step) in enumerate((n, s) for s in plan.steps for n in dict.fromkeys(s.needs) if n in keys)
-    ]
-    return Drawing(
-        name=f"plan {number}",
-        nodes=tuple(nodes.values()),
-        edges=tuple(edges),
-        run=True,
-        by_key={mark.key: mark for mark in nodes.values()},
-    )
+    place = places(plan)
+    nodes = tuple(_step(number, index, step, marks) for index, step in enumerate(plan.steps, 1))
+    edges: list[EdgeMark] = []
+    for index, step in enumerate(plan.steps, 1):
+        for need in dict.fromkeys(step.needs):
+            if need in place:
+                part = need_id(number, place[need], index)
+                edges.append(
+                    EdgeMark(
+                        key=f"p{number}e{len(edges)}",
+                        id=part,
+                        index=len(edges),
+                        path=f"plan-{number}",
+                        source=nodes[place[need] - 1].key,
+                        target=nodes[index - 1].key,
+                        names=(told(need, 60), told(step.id, 60)),
+                        mark=marks[part],
+                    )
+                )
+    by_key = {mark.key: mark for mark in nodes}
+    return Drawing(name=f"plan {number}", nodes=nodes, edges=tuple(edges), run=True, by_key=by_key)
 
 
-def _step(number: int, step: PlannedStep, key: str, marks: Mapping[str, Mark]) -> NodeMark:
+def _step(number: int, index: int, step: PlannedStep, marks: Mapping[str, Mark]) -> NodeMark:
     item = step.item if isinstance(step.item, Mapping) else {}
     named = next((item[name] for name in _NAMES if isinstance(item.get(name), str) and item[name]), "")
     look: Look = "tool" if isinstance(item.get("tool"), str) and item["tool"] else "custom"
     return NodeMark(
-        key=key,
-        id=step_id(number, step),
+        key=f"p{number}s{index}",
+        id=step_id(number, index),
         name=told(step.id, 60),
         path=f"plan-{number}",
         look=look,
         kind=told(str(named), 40) or "step",
         tooltip=told(f"{step.id}: {json.dumps(step.item, ensure_ascii=False, default=str)}", 400),
-        mark=marks[step_id(number, step)],
+        mark=marks[step_id(number, index)],
     )

@@ -12,13 +12,14 @@ from pydantic import BaseModel
 
 from graphs.rewoo import graph as rewoo
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Retry, Run, Update, append, node
-from orchestrator.executor.overlay import Overlay
+from orchestrator.executor.overlay import Overlay, Planned, PlannedStep
 from orchestrator.executor.trace import Trace
 from orchestrator.graph.node import ITEM
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Confirm, Subgraph
-from orchestrator.render import Replay, replay, to_mermaid, to_svg
+from orchestrator.render import Replay, replay, to_mermaid, to_svg, to_text
 from orchestrator.render.overlaid import CLASSES, STATUSES, Mark
+from orchestrator.render.plans import MOST_PLANS
 from orchestrator.tools import tools_from_ref
 
 pytestmark = pytest.mark.anyio
@@ -117,7 +118,7 @@ async def test_steps_that_a_run_planned_begin_when_what_they_need_is_done(tmp_pa
         if now["E3"] != "planned":
             assert (now["E1"], now["E2"]) == ("visited", "visited")
     assert seen[-1] == dict.fromkeys(("E1", "E2", "E3"), "visited")
-    assert "plan 1 3 steps of the run#39;s own 3#47;3" in to_mermaid(run.definition, run)
+    assert "plan 1#58; 3 planned steps 3#47;3" in to_mermaid(run.definition, run)
     assert run.overlay().items == {("", "work"): (3, 3)}
 
 
@@ -231,3 +232,21 @@ async def test_a_long_run_costs_what_it_changed() -> None:
     assert run.steps == 401
     told = json.dumps([moment.to_json() for moment in found.moments])
     assert len(told) / run.steps < 250
+
+
+def test_plans_of_any_size_and_number() -> None:
+    wide = [PlannedStep(f"s{number}", (), {"tool": "look"}) for number in range(300)]
+    same = "x" * 200
+    odd = [PlannedStep(same + "1"), PlannedStep(same + "2", (same + "1", "nobody")), PlannedStep(same + "2")]
+    deep = [PlannedStep(str(number), (str(number - 1),) if number else ()) for number in range(200)]
+    run = Overlay(
+        planned=(Planned("", 1, wide), Planned("", 1, odd), Planned("", 1, deep), *[Planned("", 1, odd)] * 40)
+    )
+    svg = to_svg(trip(), run)
+    names = [name for part in ET.fromstring(svg).iter() if (name := part.get("id"))]
+    assert len(names) == len(set(names))
+    assert {"plan-1.300", "plan-2.1--2", "plan-3.199--200", f"plan-{MOST_PLANS}"} <= set(names)
+    assert f"plan-{MOST_PLANS + 1}" not in names
+    assert "31 more plans are not drawn" in svg
+    assert float(ET.fromstring(svg).get("width", "")) < 1000  # rows are broken
+    assert "s299" in to_text(trip(), run)
