@@ -68,7 +68,7 @@ class Guard:
 
         if len(given) > _LONG:
             raise ToolError(f"the address is longer than {_LONG} characters")
-        said = ascii(given)
+        said = ascii(given if len(given) <= 300 else given[:300] + "...")
         if not given.isprintable() or re.search(r"[\x00-\x20\x7f\\]", given):
             raise ToolError(f"{said} has blanks, backslashes or control characters: write them as %20 and the like")
         try:
