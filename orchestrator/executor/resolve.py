@@ -85,15 +85,16 @@ class Given:
             GraphUnknown: names all of them.
         """
         faults: list[str] = []
+        there = self.tool_map
         for path, node, own in _nodes(graph):
             if isinstance(node, UnresolvedNode):
                 faults.append(f"the code of node {path!r} is not loaded: give the graph itself, not its data")
             if node.model is not None and node.model not in self.models:
                 faults.append(str(self.no_model(path, node.model)))
             for tool in node.tools or ():
-                if tool in own or tool in self.tool_map:
+                if tool in own or tool in there:
                     continue
-                known = ", ".join(self.tool_map) or "none"
+                known = ", ".join(there) or "none"
                 if ":" in tool:
                     faults.append(f"the code of tool {tool!r} of node {path!r} is not loaded: give the graph itself")
                 else:

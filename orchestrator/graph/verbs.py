@@ -7,8 +7,10 @@ when a verb is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import BaseModel
 
 from orchestrator.graph.limits import Limits
 
@@ -27,11 +29,17 @@ def tools_of_a_node(things: Any) -> dict[str, tuple[object, Tool] | None]:
         ValueError: two have one name.
         TypeError: something can be no tool, or comes from a server, to which a node cannot connect.
     """
-    from orchestrator.tools import Toolbox
+    from orchestrator.tools import Tool, Toolbox
+
+    def each(thing: Any) -> Iterator[Any]:
+        if isinstance(thing, Iterable) and not isinstance(thing, str | Tool | Toolbox | BaseModel):
+            for one in thing:
+                yield from each(one)
+        else:
+            yield thing
 
     found: dict[str, tuple[object, Tool] | None] = {}
-    several = isinstance(things, list | tuple | set | frozenset)
-    for thing in things if several else (things,):
+    for thing in each(things):
         if isinstance(thing, str):
             if found.setdefault(thing, None) is not None:
                 raise ValueError(f"two tools are named {thing!r}: one is the node's own, so leave out the name")

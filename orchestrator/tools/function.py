@@ -92,7 +92,21 @@ class _Decorator(Protocol):
 
 
 @overload
-def tool(function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool: ...
+def tool(
+    function: Callable[..., Any] | Tool,
+    /,
+    name: str | None = None,
+    *,
+    description: str | None = None,
+    risk: Risk | None = None,
+    effect: Effect | None = None,
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    ends: bool | None = None,
+    group: str | None = None,
+    reconcile: Reconcile | None = None,
+    pool: Pool[Any] | None = None,
+) -> Tool: ...
 @overload
 def tool(
     *,

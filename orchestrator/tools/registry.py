@@ -53,8 +53,7 @@ class Registry:
             raise TypeError(f"register({group!r}): name the group first, as in @registry.register('tools')")
 
         def register(function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
-            renamed = {} if name is None else {"name": name}
-            made = as_tool(function).with_(**{**options, **renamed, "group": group})
+            made = as_tool(function, name).with_(**{**options, "group": group})
             there = self._groups.get(group, {})
             if made.name in there:
                 raise ValueError(

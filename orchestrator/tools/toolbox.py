@@ -257,21 +257,25 @@ class _View(Toolbox):
         return self._source.connections
 
 
-def as_tool(thing: Tool | Callable[..., Any]) -> Tool:
+def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
     """A tool as it is, a function or method as a tool.
+
+    Args:
+        name: what it is called; by default its own name.
 
     Raises:
         TypeError: it can be none; the message says what to do.
     """
+    renamed = {} if name is None else {"name": name}
     if isinstance(thing, Tool):
-        return thing
+        return thing.with_(**renamed) if renamed else thing
     if isinstance(thing, type):
         raise TypeError(f"{thing!r} is no tool but a class: give one of its objects, {thing.__name__}(...)")
     if hasattr(thing, "as_tool"):
         raise TypeError(f"{type(thing).__name__} is no tool itself: give .as_tool(name, description) of it")
     if not callable(thing):
         raise TypeError(f"{thing!r} is no tool: decorate it with @tool, or subclass Tool")
-    return FunctionTool(thing)
+    return FunctionTool(thing, **renamed)
 
 
 def distinct(tools: Iterable[Tool]) -> dict[str, Tool]:

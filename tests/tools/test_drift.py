@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Node, Tool, Update, node, tool
-from orchestrator.errors import GraphChanged, ToolsChanged
+from orchestrator.errors import GraphChanged, GraphUnknown, ToolsChanged
 from orchestrator.executor.offered import WITHOUT
 from orchestrator.nodes import Ask, Confirm, Execute, Subgraph
 
@@ -168,6 +168,13 @@ async def test_a_node_that_names_its_tools_needs_those(url: str) -> None:
         await gone_on(url, graph, question, OTHER)
     assert "news" not in str(caught.value)
     assert await gone_on(url, graph, question, weather) == "sunny in Bonn"
+
+
+async def test_a_tool_that_a_node_names_and_is_missing_is_named_with_the_node(url: str) -> None:
+    graph = graph_of(after=call.with_(tools=("weather",)))
+    question = await started(url, graph, weather)
+    with pytest.raises(GraphUnknown, match="node 'after' uses tool 'weather', and tools= has news: add it"):
+        await gone_on(url, graph, question, news)
 
 
 async def test_a_tool_of_a_node_is_compared_with_the_same_one(url: str) -> None:

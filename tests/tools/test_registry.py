@@ -162,7 +162,11 @@ async def test_functions_given_to_a_run_and_to_compare() -> None:
 
 
 async def test_a_nodes_own_tools_are_functions_tools_toolboxes_and_names() -> None:
-    one = ask.with_(tools=[weather, "twice", Toolbox(forecast)])
+    registry = Registry()
+    registry.register("maths")(lambda a: a, "same")
+    one = ask.with_(tools=[weather, "twice", Toolbox(forecast), registry])
+    assert one.tools == ("weather", "twice", "forecast", "same")
+    one = ask.with_(tools=(thing for thing in (weather, ["twice", Toolbox(forecast)])))
     assert one.tools == ("weather", "twice", "forecast")
     assert (await graph_of(one).run(tools=[twice])).output == "['weather', 'twice', 'forecast']: sunny in Bonn"
     with pytest.raises(GraphUnknown, match="node 'ask' uses tool 'twice', and tools= has none"):
