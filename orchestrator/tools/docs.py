@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 _STYLES = ("google", "numpy", "sphinx")
+_TIGHT = re.compile(
+    r"(?<=[^\n])\n(?=(?:Args|Arguments|Params|Parameters|Keyword Args|Keyword Arguments|Other Parameters|Attributes"
+    r"|Returns?|Yields?|Raises|Examples?|Notes?|Warnings?):[ \t]*\n[ \t]+\S)"
+)
+"""Where a section begins right behind another line: the parser wants a blank one between them, many people do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ def read_docstring(doc: str | None) -> Documented:
     # Late: the parser takes a tenth of a second to load.
     import griffe
 
-    docstring = griffe.Docstring(text)
+    docstring = griffe.Docstring(_TIGHT.sub("\n\n", text))
     style, _ = griffe.infer_docstring_style(docstring)
     name: Any = style.value if style is not None and style.value in _STYLES else "google"
     sections = docstring.parse(name, warnings=False)

@@ -103,7 +103,14 @@ async def test_the_code_interpreter_of_the_seeds() -> None:
 
     result = await code_interpreter("print('Hello World')", id="12345")
     assert result == "Hello World"
-    assert parameters_of(code_interpreter) == {"code"}
+    assert code_interpreter.to_param()["function"] == {
+        "name": "code_interpreter",
+        "description": "Run the code in docker container and return the output from stdout or stderr",
+        "parameters": {
+            "type": "object", "properties": {"code": {"type": "string", "description": "The code to run."}},
+            "required": ["code"], "additionalProperties": False,
+        },
+    }  # fmt: skip
     await code_interpreter(code="x = 1", id="12345")
     assert await code_interpreter("print(x)", id="12345") == "1"
     assert (await code_interpreter("print(x)", id="other")).startswith("Error: name 'x' is not defined\nTraceback")

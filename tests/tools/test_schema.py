@@ -342,3 +342,32 @@ def test_the_digest_is_of_what_it_takes_and_not_of_words() -> None:
 
     assert one.schema_digest != tool(google2, name="google").schema_digest
     assert one.schema_digest == tool(numpy, name="google").schema_digest
+
+
+def test_sections_of_a_docstring_need_no_blank_line_before_them() -> None:
+    @tool
+    def add(a: int, b: int = 1) -> int:
+        """
+        Add: the sum
+        of both.
+        Args:
+            a (int): the first one.
+            b (int): the second one.
+        Returns:
+            int: the sum.
+        """
+        return a + b
+
+    @tool
+    def note(text: str) -> str:
+        """Take a note.
+        Note: it is kept.
+        """
+        return text
+
+    assert add.description == "Add: the sum\nof both."
+    assert [one["description"] for one in add.to_param()["function"]["parameters"]["properties"].values()] == [
+        "the first one.",
+        "the second one.",
+    ]
+    assert note.description == "Take a note. Note: it is kept."
