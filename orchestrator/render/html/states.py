@@ -74,7 +74,17 @@ class _Reader(Traced):
         ended = self.running.get(record.activation) if isinstance(record, r.StepDone) else None
         if ended is not None and isinstance(record, r.StepDone):
             self._end(ended, record)
-        return super().apply(record)
+        delta = super().apply(record)
+        if isinstance(record, r.Forked) and record.update:
+            self._put_in()
+        return delta
+
+    def _put_in(self) -> None:
+        """What is live has values from outside now, in versions that are called like those that it had before."""
+        for frame in self.frames():
+            for token in frame.live.values():
+                self._merges.pop(token.version.key, None)
+                self._made[token.version.key] = self._whole(frame.plan.schema, token.version)
 
     def added(self, frame: Frame, token: Activation) -> None:
         """See `Traced.added`. A merge is looked at while its parents are known."""
