@@ -96,7 +96,6 @@ class _Scanner:
         self._depth = 0
         """What is being skipped, and how often it is open; what else is in it does not count."""
         self._links: list[str] = []
-        self._quotes = True
         self._left = _LINKS
         self.title = ""
         self.out = _Out()
@@ -138,12 +137,9 @@ class _Scanner:
         return self._raw(tag, end) if tag in _RAW else end
 
     def _rest(self, at: int) -> int:
-        if self._quotes:
-            found = _REST.match(self._page, at)
-            if found is not None:
-                return found.end()
-            self._quotes = False  # one that is left open reaches to the end; looking for it again takes too long
-        return _behind(self._page, ">", at)
+        # A quote that is left open is no quote. It can be the last of its kind only, so this is not looked for often.
+        found = _REST.match(self._page, at)
+        return found.end() if found else _behind(self._page, ">", at)
 
     def _raw(self, tag: str, at: int) -> int:
         end = re.compile(f"</{tag}(?=[\\s/>])", re.IGNORECASE).search(self._page, at)
