@@ -27,7 +27,8 @@ _LOOK = 1000
 """Milliseconds between two looks whether the parent is still there, should a copy of the pipe have outlived it."""
 _SWEEP = 5.0
 """Seconds in which all is killed. Only a process that the kernel holds, or of another user, takes longer."""
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_IGNORED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+"""By name: this module is also read where there are no terminals, and no such signals."""
 
 
 def main(argv: list[str]) -> int:
