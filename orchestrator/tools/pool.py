@@ -199,7 +199,13 @@ class Pool(Generic[T]):
                 key.pools[self] = None
         lease.users += 1
         try:
-            await locked(lease.lock, aside)
+            try:
+                await locked(lease.lock, aside)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"{self!r}: this call has the instance already, and would wait for itself: "
+                    "a tool cannot call another one that uses the same instance"
+                ) from error
             try:
                 yield lease
             finally:

@@ -139,6 +139,23 @@ def stateful(pool: Pool[Any], **given: Any) -> Tool:
     return remember
 
 
+async def test_a_tool_cannot_wait_for_its_own_instance(counted: type[Env]) -> None:
+    pool: Pool[Env] = Pool(counted, 2)
+    remember = stateful(pool)
+
+    @tool(pool=pool)
+    async def twice(env: Env) -> str:
+        """Call another one."""
+        return str(await remember("a", id="x"))
+
+    with pytest.raises(RuntimeError, match="this call has the instance already, and would wait for itself"):
+        await twice(id="x")
+    assert await twice(id="y") == "a"
+    async with pool:
+        pass
+    assert counted.alive == 0
+
+
 async def test_without_an_id_a_call_has_an_instance_for_itself(counted: type[Env]) -> None:
     remember = stateful(Pool(counted, 1))
     assert await remember("a") == "a"
