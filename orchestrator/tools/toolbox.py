@@ -266,7 +266,7 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
     Raises:
         TypeError: it can be none; the message says what to do.
     """
-    renamed = {} if name is None else {"name": name}
+    renamed: dict[str, Any] = {} if name is None else {"name": name}
     if isinstance(thing, Tool):
         return thing.with_(**renamed) if renamed else thing
     if isinstance(thing, type):
