@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.executor.overlay import Overlay
 from orchestrator.kernel.machine import Branch, Machine
 from orchestrator.kernel.records import Failure, StepDone, StepFailed
@@ -123,9 +124,14 @@ class Run:
 
     @cached_property
     def _overlay(self) -> Overlay:
+        from orchestrator.executor.glance import glance
         from orchestrator.executor.trace import Trace
 
-        return Trace(self.definition, self.records()).overlay(self.status)
+        try:
+            records = self.records()
+        except (StoreError, RunUnknown):  # its store is gone, and what was loaded can still be shown
+            return glance(self.machine, self.status, self.error)
+        return Trace(self.definition, records).overlay(self.status)
 
     def records(self) -> Sequence[Record]:
         """Its journal up to record `seq`. Reads the store, and blocks meanwhile."""

@@ -159,6 +159,18 @@ def _asked(run: Run) -> int:
     return max(place for place, record in enumerate(run.records()) if record.type == "asked")
 
 
+async def test_a_run_whose_store_is_gone_shows_what_it_knows(tmp_path: Any) -> None:
+    file = tmp_path / "runs.db"
+    run = await solved(f"sqlite:///{file}")
+    for part in tmp_path.iterdir():
+        part.unlink()
+    marks = shown(run.to_svg())
+    assert marks["node-work"].classes[0] == "visited"
+    assert marks["node-work"].texts["count"] == "×6"
+    assert marks["run-status"].classes == ("completed",)
+    assert not file.exists()
+
+
 @node(retry=Retry(attempts=2, wait=0.0))
 def shaky(state: Trip, ctx: Context) -> Update:
     raise ConnectionError("no way")

@@ -1,0 +1,34 @@
+"""An overlay from a run as it is in memory, for when its journal is gone: less than `trace` tells, and all it knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.executor.overlay import Overlay, Place
+from orchestrator.kernel.token import Phase
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.records import Failure
+
+
+def glance(machine: Machine, status: str, error: Failure | None) -> Overlay:
+    """Where a machine has been and where it is."""
+    visits = dict(machine.visits)
+    waiting: set[Place] = set()
+    for frame in machine.frames():
+        for token in frame.live.values():
+            place = (frame.place, token.node)
+            if token.counted:
+                visits[place] -= 1
+            if token.phase is Phase.ASKING:
+                waiting.add(place)
+    return Overlay(
+        visits={place: count for place, count in visits.items() if count > 0},
+        taken=dict(machine.taken),
+        waiting=frozenset(waiting),
+        running=frozenset((token.frame.place, token.node) for token in machine.running.values()),
+        failed=frozenset() if error is None or not error.node else frozenset({(error.path, error.node)}),
+        status=status,
+        seconds=dict(machine.busy),
+    )
