@@ -15,6 +15,7 @@ from rich.cells import cell_len
 
 from orchestrator import Approve, Context, Executor, Graph, Limits, Retry, Update, append, node, tool
 from orchestrator.cli.live import brief, paint
+from orchestrator.cli.live.line import Line
 from orchestrator.cli.live.model import Model
 from orchestrator.cli.live.screen import Screen, can_draw
 from orchestrator.executor import Event
@@ -310,6 +311,23 @@ def test_words_that_are_not_whole_are_not_shown() -> None:
         == '{"password": "[redacted]", "text": "[redacted]"}'
     )
     assert len(brief.value({"a": ["x" * 10_000] * 1000})) <= 160
+
+
+@pytest.mark.parametrize("width", [10, 11, 40, 79])
+@pytest.mark.parametrize("tail", [True, False])
+@pytest.mark.parametrize("words", ["short", "long " * 50, "東京" * 60, "👩‍👩‍👧 " * 40, "a\u0301" * 90])
+def test_a_line_is_cut_by_columns(words: str, tail: bool, width: int) -> None:
+    line = Line((("“", "dim"), (words, ""), ("”", "dim")), tail=tail)
+    for _ in range(6):
+        assert cell_len(line.fitted(width).text) <= width
+        if cell_len(line.text) <= width:
+            assert line.fitted(width) == line
+        narrow = line.said_in("ascii").fitted(width).text
+        assert narrow.isascii()
+        assert len(narrow) <= width
+        line = line.inside()
+    if tail and words == "long " * 50 and width > 39:
+        assert line.fitted(width).text.endswith("long ”")
 
 
 class Written(io.StringIO):

@@ -3,81 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from orchestrator.cli.live import brief
+from orchestrator.cli.live.line import SPINNER, Line, Part
 from orchestrator.cli.live.model import Branch, Call, Model, Standing, Step
 
-Part: TypeAlias = tuple[str, str]
-"""A text, and the style (of rich) that it is shown in."""
-
-SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_TURNS, _STILL = frozenset(SPINNER), "▸ "
 _SPINS = 10
 """Pictures of the spinner per second."""
 _MARKS = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "waiting": ("?", "bold yellow"), "dropped": ("–", "dim"),
           "retrying": ("↻", "yellow"), "unknown": ("!", "bold yellow"), "queued": ("○", "dim")}  # fmt: skip
-ASCII = str.maketrans({
-    "▸": ">", "✓": "+", "✗": "x", "–": "-", "↻": "~", "○": "o", "│": "|", "…": "~", "→": ">", "·": "-",
-    "“": '"', "”": '"',
-    "⠋": "|", "⠙": "/", "⠹": "-", "⠸": "\\", "⠼": "|", "⠴": "/", "⠦": "-", "⠧": "\\", "⠇": "|", "⠏": "/",
-})  # fmt: skip
-"""For terminals that know nothing else."""
 _DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
 """Of what is over inside of what goes on: how much is shown."""
 _BRANCHES = 40
 """Branches of a fork that are shown when it is over; of more than that, half as many, and those that failed."""
 _MOST = 200
 """Lines that one step leaves behind for good, and steps of one branch that are looked at for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line: never wider than the terminal, whoever wrote what is in it."""
-
-    parts: tuple[Part, ...]
-    going_on: bool = False
-    """Whether it is about something that is not over, or that stands around it."""
-    tail: bool = False
-    """Whether its end is what counts, where it is too long."""
-
-    @property
-    def text(self) -> str:
-        """The line without its styles."""
-        return "".join(text for text, _ in self.parts)
-
-    def inside(self) -> Line:
-        """The same, one step further in."""
-        return replace(self, parts=(("│ ", "dim"), *self.parts))
-
-    def still(self) -> Line:
-        """The same where nothing turns any more."""
-        return replace(
-            self, parts=tuple((_STILL, "") if text[:1] in _TURNS else (text, style) for text, style in self.parts)
-        )
-
-    def fitted(self, width: int) -> Line:
-        """The same in at most so many columns of a terminal."""
-        from rich.cells import cell_len, set_cell_size
-
-        over = cell_len(self.text) - width
-        if over <= 0:
-            return self
-        if self.tail:
-            (*before, (text, style), last) = self.parts
-            room = max(0, cell_len(text) - over - 1)
-            while cell_len(text) > room:
-                text = text[1:]
-            return replace(self, parts=(*before, (f"…{text}", style), last))
-        kept: list[Part] = []
-        room = max(1, width - 1)
-        for text, style in self.parts:
-            kept.append((text if cell_len(text) <= room else set_cell_size(text, room), style))
-            room -= cell_len(kept[-1][0])
-            if room <= 0:
-                break
-        return replace(self, parts=(*kept, ("…", "dim")))
 
 
 def left_behind(model: Model, step: Step, standing: Standing, now: float) -> list[Line]:

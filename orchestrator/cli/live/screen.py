@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from orchestrator.cli.live import paint
+from orchestrator.cli.live.line import Line
 from orchestrator.cli.live.model import Model
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Screen:
 
         self._stream = stream
         self._console: Console = Console(file=stream, markup=False, highlight=False, emoji=False)
-        self._ascii = not (getattr(stream, "encoding", "") or "").lower().startswith("utf")
+        self._encoding = getattr(stream, "encoding", "") or "ascii"
         self._model = Model(graph)
         self._live: Live | None = None
         self._lock = threading.RLock()
@@ -58,7 +59,7 @@ class Screen:
         over = self._over()
         if over:
             self._model.forget(over)
-            self._print([paint.Line(((f"… {over} step{'s' * (over > 1)} before this", "dim"),))])
+            self._print([Line(((f"… {over} step{'s' * (over > 1)} before this", "dim"),))])
 
     def show(self, event: Event) -> None:
         """One event, in order."""
@@ -134,19 +135,19 @@ class Screen:
             self._drawn = None  # else what scrolls up would still stand below, too
         self._print(lines)
 
-    def _print(self, lines: list[paint.Line]) -> None:
+    def _print(self, lines: list[Line]) -> None:
         if lines:
             self._console.print(self._whole(lines), no_wrap=True, crop=False, overflow="ignore")
 
-    def _whole(self, lines: list[paint.Line]) -> Text:
+    def _whole(self, lines: list[Line]) -> Text:
         from rich.text import Text
 
         return Text("\n", no_wrap=True, overflow="crop").join(self._text(line) for line in lines)
 
-    def _text(self, line: paint.Line) -> Text:
+    def _text(self, line: Line) -> Text:
         from rich.text import Text
 
         made = Text()
-        for text, style in line.fitted(max(10, self._console.width - 1)).parts:
-            made.append(text.translate(paint.ASCII) if self._ascii else text, style)
+        for text, style in line.said_in(self._encoding).fitted(max(10, self._console.width - 1)).parts:
+            made.append(text, style)
         return made
