@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
+from orchestrator.kernel.machine import Delta
 from orchestrator.kernel.why import Traced
 
 if TYPE_CHECKING:
@@ -70,10 +71,11 @@ class _Reader(Traced):
         """Key of a version -> the activation, or number of a whole state, that has it as its state."""
         self._merges: dict[str, tuple[str | int, Patch]] = {}
 
-    def apply(self, record: r.Record) -> object:  # type: ignore[override]  # nobody wants to know what began
-        ended = self.running.get(record.activation) if isinstance(record, r.StepDone) else None
-        if ended is not None and isinstance(record, r.StepDone):
-            self._end(ended, record)
+    def apply(self, record: r.Record) -> Delta:
+        """See `Machine.apply`."""
+        ended = self.running.get(record.activation) if isinstance(record, r.StepDone | r.StepFailed) else None
+        if ended is not None:
+            self._end(ended, record) if isinstance(record, r.StepDone) else self.before(ended)
         delta = super().apply(record)
         if isinstance(record, r.Forked) and record.update:
             self._put_in()
@@ -98,6 +100,12 @@ class _Reader(Traced):
             self._merges[version.key] = self._made[base.key], patch
         elif version.key:
             self._made[version.key] = self._whole(frame.plan.schema, version)
+
+    def dropped(self, activation: Activation) -> None:
+        """See `Traced.dropped`. What was at work had a state, too."""
+        if activation.counted:
+            self.before(activation)
+        super().dropped(activation)
 
     def before(self, activation: Activation) -> StepState:
         """The state that a step begins with."""

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from orchestrator import Executor
+from orchestrator import Executor, node
 from orchestrator.executor import Run
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
@@ -16,7 +17,7 @@ from orchestrator.kernel.records import Forked
 from orchestrator.render.html.states import Patch, States, states
 from orchestrator.render.timeline import timeline
 from tests.render.html.sample import run_count, run_tour
-from tests.render.html.shapes import SHAPES
+from tests.render.html.shapes import SHAPES, Board, shape
 
 pytestmark = pytest.mark.anyio
 
@@ -74,6 +75,23 @@ async def test_states_of_forks_and_joins(name: str, tmp_path: Path) -> None:
         run = await ex.start(made, {"xs": [{"id": 1, "needs": [2]}, {"id": 2}, {"id": 3}]}, run_id="r")
     assert run.status == "completed", run.error
     assert await compared(run, url) > 2
+
+
+async def test_steps_that_failed_or_were_dropped_have_the_state_that_they_began_with() -> None:
+    failing = shape("START -> a\na -> b, c\nb, c -> j\nj -> END", "j", c=fails)
+    async with Executor(graphs=[failing]) as ex:
+        run = await ex.start(failing, {"xs": []})
+    assert run.status == "failed"
+    plan = Plan.of(run.definition)
+    kept = states(plan, run.records())
+    for row in timeline(plan, run.records()).rows:
+        assert before(kept, row.activation)["log"][:1] == ([] if row.node == "a" else ["a"])
+
+
+@node
+async def fails(state: Board) -> None:
+    await anyio.sleep(0.05)
+    raise ValueError("no")
 
 
 async def test_states_of_a_fork_with_other_values(tmp_path: Path) -> None:
