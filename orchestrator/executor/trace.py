@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.executor.openings import Opening, around, branch_of, opened_maps
 from orchestrator.executor.overlay import Overlay, Place, Planned, Way
 from orchestrator.executor.planned import Plans
 from orchestrator.executor.worktime import WorkTime
-from orchestrator.graph.topology import START
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.needs import wants_order
@@ -106,7 +106,7 @@ class Trace:
         machine.took_now.clear()
         machine.gone.clear()
         activation = machine.running.get(getattr(record, "activation", None) or "")
-        opened = self._opens(record, activation)
+        opened = opened_maps(self.machine, record, activation)
         before = machine.updated
         delta = machine.apply(record)
         if before and (not self._awake or record.type == "resumed") and record.ts > before:
@@ -127,8 +127,8 @@ class Trace:
         for begun in delta.started:
             if begun.key in machine.running:
                 self._moves(begun, "running", changed)
-        for path, plan, edge, items in opened:
-            self._maps(path, plan, edge, items, changed)
+        for opening in opened:
+            self._maps(opening, changed)
         for token in (*((activation,) if activation is not None else ()), *machine.gone):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
@@ -262,7 +262,7 @@ class Trace:
             self._failures.pop(place, None)
             self._tells(place, changed)
         if place in self._items:
-            branch = _branch(activation)
+            branch = branch_of(activation)
             done = self._done.setdefault(place, set())
             if branch is not None and branch not in done:
                 done.add(branch)
@@ -279,35 +279,8 @@ class Trace:
 
     # -- maps -----------------------------------------------------------------------------------------------------
 
-    def _opens(self, record: r.Record, activation: Activation | None) -> list[tuple[str, Plan, int, Sequence[object]]]:
-        """The maps that a record opens: (frame path, plan, number of the edge, items)."""
-        values: Mapping[str, object]
-        if isinstance(record, r.RunStarted):
-            plan, path, node, outcome, values = self.machine.plan, "", START, "done", record.values
-        elif activation is None:
-            return []
-        elif isinstance(record, r.GraphOpened):
-            sub = activation.frame.plan.sub.get(activation.node)
-            if sub is None:
-                return []
-            plan, path, node, outcome, values = sub, around_path(activation), START, "done", record.values
-        elif isinstance(record, r.StepDone):
-            frame = activation.frame
-            plan, path, node, outcome, values = frame.plan, frame.place, record.node, record.outcome, {}
-        else:
-            return []
-        routes = [(route.index, route.each) for route in plan.topology.routes(node, outcome) if route.each is not None]
-        if routes and isinstance(record, r.StepDone):
-            assert activation is not None
-            version = activation.frame.stepped(activation, record.update, record.ops, record.reduced)
-            values = plan.schema.dump({name: version.values[name] for _, name in routes if name in version.values})
-        found: list[tuple[str, Plan, int, Sequence[object]]] = []
-        for index, name in routes:
-            items = values.get(name)
-            found.append((path, plan, index, items if isinstance(items, list | tuple) else ()))
-        return found
-
-    def _maps(self, path: str, plan: Plan, edge: int, items: Sequence[object], changed: Changed) -> None:
+    def _maps(self, opening: Opening, changed: Changed) -> None:
+        path, plan, edge, items = opening
         target = (path, plan.edges[edge].target)
         self._taken[path, edge] += len(items)
         if items and target[1] in plan.nodes:
@@ -339,35 +312,6 @@ _TOLD = 3
 """Questions of one node that are told."""
 
 
-def around(path: str, node: str) -> list[Place]:
-    """A node and the subgraph nodes around it; `path` holds their names."""
-    found = [(path, node)]
-    while path:
-        path, _, name = path.rpartition("/")
-        found.append((path, name))
-    return found
-
-
-def around_path(activation: Activation) -> str:
-    """The path of the graph inside a subgraph's activation."""
-    place = activation.frame.place
-    return f"{place}/{activation.node}" if place else activation.node
-
-
 def _names(path: str) -> str:
     """The names in a branch's path."""
     return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())
-
-
-def _branch(token: Activation) -> Path | None:
-    """Where the branch of the innermost item of a map began."""
-    if not token.stack:
-        return None
-    vertex = token.stack[-1][0]
-    entry = next((entry for entry in token.forks if entry.fork == vertex), None)
-    step = token.place
-    while entry is not None and step.parent is not None:
-        if step.parent is entry.path:
-            return step
-        step = step.parent
-    return None

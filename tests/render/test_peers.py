@@ -169,7 +169,7 @@ def test_dot_reads_what_is_drawn(graph: Graph, run: Overlay | None) -> None:
 @example(all_nasty[0])
 @example(all_nasty[1])
 @example(all_nasty[2])
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(eight)
 def test_dot_reads_any_label_as_a_label(words: list[str]) -> None:
     check_dot(*drawn_with(words))

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.executor.openings import around
 from orchestrator.executor.overlay import Overlay, Place
-from orchestrator.executor.trace import Trace, around
+from orchestrator.executor.trace import Trace
 from orchestrator.graph import Graph
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine

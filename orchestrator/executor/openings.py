@@ -1,0 +1,85 @@
+"""Which maps a record opens, and to which item of a map a token belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from orchestrator.graph.topology import START
+from orchestrator.kernel import records as r
+
+if TYPE_CHECKING:
+    from orchestrator.executor.overlay import Place
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.version import Path
+
+
+class Opening(NamedTuple):
+    """A map that is opened."""
+
+    path: str
+    """Of its frame: names of the subgraph nodes around it."""
+    plan: Plan
+    edge: int
+    """Its edge's number."""
+    items: Sequence[object]
+
+
+def opened_maps(machine: Machine, record: r.Record, activation: Activation | None) -> list[Opening]:
+    """The maps that a record will open, asked before it is folded. `activation` is the one that it tells of."""
+    values: Mapping[str, object]
+    if isinstance(record, r.RunStarted):
+        plan, path, node, outcome, values = machine.plan, "", START, "done", record.values
+    elif activation is None:
+        return []
+    elif isinstance(record, r.GraphOpened):
+        sub = activation.frame.plan.sub.get(activation.node)
+        if sub is None:
+            return []
+        plan, path, node, outcome, values = sub, _path_inside(activation), START, "done", record.values
+    elif isinstance(record, r.StepDone):
+        frame = activation.frame
+        plan, path, node, outcome, values = frame.plan, frame.place, record.node, record.outcome, {}
+    else:
+        return []
+    routes = [(route.index, route.each) for route in plan.topology.routes(node, outcome) if route.each is not None]
+    if routes and isinstance(record, r.StepDone):
+        assert activation is not None
+        version = activation.frame.stepped(activation, record.update, record.ops, record.reduced)
+        values = plan.schema.dump({name: version.values[name] for _, name in routes if name in version.values})
+    found: list[Opening] = []
+    for index, name in routes:
+        items = values.get(name)
+        found.append(Opening(path, plan, index, items if isinstance(items, list | tuple) else ()))
+    return found
+
+
+def around(path: str, node: str) -> list[Place]:
+    """A node and the subgraph nodes around it; `path` holds their names."""
+    found = [(path, node)]
+    while path:
+        path, _, name = path.rpartition("/")
+        found.append((path, name))
+    return found
+
+
+def _path_inside(activation: Activation) -> str:
+    """The path of the graph inside a subgraph's activation."""
+    place = activation.frame.place
+    return f"{place}/{activation.node}" if place else activation.node
+
+
+def branch_of(token: Activation) -> Path | None:
+    """Where the branch of the innermost item of a map began."""
+    if not token.stack:
+        return None
+    vertex = token.stack[-1][0]
+    entry = next((entry for entry in token.forks if entry.fork == vertex), None)
+    step = token.place
+    while entry is not None and step.parent is not None:
+        if step.parent is entry.path:
+            return step
+        step = step.parent
+    return None
