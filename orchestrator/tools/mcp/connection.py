@@ -142,9 +142,9 @@ class Connection:
             await anyio.sleep(max(0.0, self._not_before - anyio.current_time()))
             try:
                 self._live = await self._connect()
-            except ToolUnavailable:
+            except ToolUnavailable as error:
                 self._postpone()
-                if not left:
+                if not left or isinstance(error, _Late):
                     raise
             else:
                 return self._live
@@ -177,8 +177,9 @@ class Connection:
             await live.ended.wait()
         if isinstance(live.fault, ToolUnavailable):
             raise live.fault
-        late = f"it did not answer within {self._patience:g} s"
-        raise self._unavailable(self._words(live.fault) if live.fault is not None else late, live)
+        if live.fault is None:
+            raise _Late(str(self._unavailable(f"it did not answer within {self._patience:g} s", live)))
+        raise self._unavailable(self._words(live.fault), live)
 
     async def _hold(self, live: _Live) -> None:
         """Holds a connection from its beginning to its end."""
@@ -274,7 +275,9 @@ class Connection:
         live.over.set()
         with anyio.move_on_after(_LAST_WORDS):
             await live.ended.wait()
-        self._postpone()
+        if self._live is live:  # the first of the calls that were under way
+            self._live = None
+            self._postpone()
 
     def _told(self, live: _Live, code: int, message: str) -> Exception:
         from mcp.types import CONNECTION_CLOSED
@@ -319,6 +322,10 @@ class Connection:
     def _safe(self, text: str) -> str:
         """What somebody else said, as a message can quote it."""
         return plain(without(text, self.server.secrets)).strip()[:_TOLD]
+
+
+class _Late(ToolUnavailable):
+    """It has been waited for; to do so again within the same call would take its time as well."""
 
 
 class _Expired(Exception):

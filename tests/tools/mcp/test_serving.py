@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.types import TextContent
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Update, node
+from orchestrator.cli import serve_mcp
+from orchestrator.cli.launch import Launch
 from orchestrator.cli.mcp_server import GraphServer
 from orchestrator.cli.report import GoOn
 from orchestrator.models import OfflineModel
@@ -142,52 +143,61 @@ async def test_progress_and_a_client_that_gives_up() -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def _command(folder: Path, *options: str) -> tuple[list[str], dict[str, str]]:
-    words = [sys.executable, "-m", "orchestrator", "serve-mcp", "tool_user", *options]
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT)}
-    return words, env
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the command runs under asyncio whatever its client does
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # one process to start is enough
 async def test_over_stdio_and_the_command_that_goes_on(tmp_path: Path) -> None:
-    (program, *args), env = _command(tmp_path)
-    async with Client(StdioServerParameters(command=program, args=args, env=env, cwd=tmp_path)) as client:
-        _, document, _ = await called(client, "tool_user", question="What is 20+8?")
+    env = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
+    words = ("-m", "orchestrator", "serve-mcp", "tool_user")
+    async with McpToolbox.stdio(sys.executable, *words, env=env, cwd=str(tmp_path)) as box:
+        ask, result = box
+        document: Any = (await ask.invoke({"question": "What is 20+8?"})).output
         assert document["status"] == "paused"
-        command = document["waiting"][0]["command"]
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
-        done = await anyio.run_process(
-            command, env={**env, "PATH": f"{Path(program).parent}:{env['PATH']}"}, cwd=elsewhere
-        )
+        done = await anyio.run_process(document["waiting"][0]["command"], env=env, cwd=elsewhere)
         assert done.stdout.strip() == b"28"
-        assert (await called(client, "run_result", run_id=document["run_id"]))[0] == "28"
+        document = (await result.invoke({"run_id": document["run_id"]})).output
+        assert (document["status"], document["output"]) == ("completed", "28")
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_over_http_for_this_machine_only(tmp_path: Path) -> None:
-    words, env = _command(tmp_path, "--http", "--port", "0", "--approve", "none")
-    with subprocess.Popen(words, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - quick
-        assert process.stderr is not None
-        try:
-            url = next(
-                found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/mcp", line))
-            )
-            async with McpToolbox.http(url) as box:
-                found = await box.execute(name="tool_user", tool_input={"question": "What is 20+8?"})
-                assert '"output": "28"' in str(found.output)
-            async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as client:
-                for headers, status in (
-                    ({"host": "evil.example"}, 421),
-                    ({"host": "127.0.0.1:1"}, 421),
-                    ({"origin": "http://evil.example"}, 403),
-                ):
-                    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-                    assert (await client.post(url, json=asked, headers=headers)).status_code == status
-            port = int(url.rpartition(":")[2].partition("/")[0])
-            with socket.socket(socket.AF_INET6) as sock:
-                assert sock.connect_ex(("::1", port)) != 0
-        finally:
-            process.send_signal(signal.SIGTERM)
-        process.stderr.read()
-        assert process.wait() == 0
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # uvicorn runs on nothing else
+async def test_over_http_for_this_machine_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    launch = Launch("tool_user", ("arithmetic",), "offline", str(tmp_path))
+    serve = partial(serve_mcp._http, 0)
+    port = 0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve_mcp._serve, url, [launch.load()], {"tool_user": launch}, GoOn(url), "none", serve)
+        address = await _address(capsys)
+        port = int(address.rpartition(":")[2].partition("/")[0])
+        async with McpToolbox.http(address) as box:
+            answer = await box.execute(name="tool_user", tool_input={"question": "What is 20+8?"})
+            assert '"output": "28"' in str(answer.output)
+        async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as client:
+            for headers, status in (
+                ({"host": "evil.example"}, 421),
+                ({"host": "127.0.0.1:1"}, 421),
+                ({"origin": "http://evil.example"}, 403),
+            ):
+                asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+                assert (await client.post(address, json=asked, headers=headers)).status_code == status
+        with socket.socket(socket.AF_INET6) as sock:
+            assert sock.connect_ex(("::1", port)) != 0
+        tasks.cancel_scope.cancel()
+    with socket.socket() as sock:
+        assert sock.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def _address(capsys: pytest.CaptureFixture[str]) -> str:
+    """Where the command says that it serves."""
+    said = ""
+    with anyio.fail_after(20):
+        while True:
+            said += capsys.readouterr().err
+            found = re.search(r"http://127\.0\.0\.1:\d+/mcp", said)
+            if found is not None:
+                return found[0]
+            await anyio.sleep(0.01)

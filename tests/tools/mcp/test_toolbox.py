@@ -46,7 +46,7 @@ async def _used(box: McpToolbox) -> None:
     assert "'a' must be a whole number" in str(wrong.error)
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the peers' tests start servers under both
+@pytest.mark.peer  # it takes long to start; by default `serve-mcp` stands for all servers made with the SDK
 async def test_over_stdio() -> None:
     async with McpToolbox.stdio(sys.executable, made.__file__, cwd=str(Path(made.__file__).parents[3])) as box:
         await _used(box)
@@ -160,7 +160,8 @@ async def test_a_call_that_is_cancelled_is_cancelled_there(rough: Rough, tmp_pat
     assert len((tmp_path / "cancelled").read_text().split()) == 2
 
 
-async def test_a_program_that_cannot_be_started(rough: Rough, tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_started(rough: Rough, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.tools.mcp.process.GRACE", 0.1)
     with pytest.raises(ToolUnavailable, match=r"'no-such-program' cannot be started: .*No such file.*install it"):
         async with McpToolbox.stdio("no-such-program"):
             pass
