@@ -60,6 +60,15 @@ def test_arguments_are_changed_in_an_editor_and_asked_about_again(shell: Shell) 
     assert "\x1b" not in terminal.shown
 
 
+def test_a_key_that_was_pressed_before_approves_nothing(shell: Shell) -> None:
+    with shell.terminal(*RUN, env=PLAIN) as terminal:
+        terminal.type("y\ry\ry\r")
+        begun(shell, terminal)
+        terminal.type("n\r")
+        assert terminal.end() == 0
+    assert notes(shell) == []
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

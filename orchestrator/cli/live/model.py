@@ -227,7 +227,8 @@ class Model:
 
     def _done(self, record: r.StepDone) -> None:
         step = self._step_of(record)
-        step.started = record.started or step.started
+        if all("." in segment for segment in step.branches):  # else a graph ran in it, since it began
+            step.started = record.started or step.started
         step.outcome, step.update = record.outcome, dict(record.update)
         step.fault = "" if record.error is None else str(record.error)
         self._ended(record.activation, "done", record.ended or record.ts)
