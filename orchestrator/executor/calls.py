@@ -15,7 +15,7 @@ from orchestrator.executor.effect import Effect, own_tools, plain, said_around
 from orchestrator.executor.unknown import uncertain
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.tools.capping import kept
-from orchestrator.tools.result import ToolFailure, ToolResult, as_text
+from orchestrator.tools.result import ToolFailure, ToolResult, worded
 from orchestrator.tools.running import run_function
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
@@ -65,7 +65,7 @@ class LedgeredToolbox(Toolbox):
         except Exception as error:
             return tool.failure(error)
         result = await perform_tool(self._context, tool, args)
-        return result.model_copy(update={"output": as_text(result.output)})
+        return worded(result)
 
 
 async def call_tool(context: StepContext, name: str, args: Mapping[str, object]) -> ToolResult:

@@ -83,6 +83,12 @@ def as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def worded(result: ToolResult) -> ToolResult:
+    """The result with its output as a text."""
+    nothing = result.output is None and result.content
+    return result.model_copy(update={"output": "" if nothing else as_text(result.output)})
+
+
 def result_of(value: Any) -> ToolResult:
     """What a tool returned, as a result: one is taken as it is, so is another library's, all else is the output.
 

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools.function import FunctionTool
-from orchestrator.tools.result import ToolFailure, ToolResult, as_text
+from orchestrator.tools.result import ToolFailure, ToolResult, worded
 from orchestrator.tools.tool import Tool
 
 _Change: TypeAlias = Callable[[Tool], "Tool | None"]
@@ -223,7 +223,7 @@ class Toolbox:
             result = await found.perform(found.validate(tool_input or {}))
         except Exception as error:
             return found.failure(error)
-        return result.model_copy(update={"output": as_text(result.output)})
+        return worded(result)
 
 
 class _View(Toolbox):

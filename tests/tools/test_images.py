@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator import Executor, Graph, Image, OpenAIModel, Profile, TextProtocol, Tool, ToolCall, ToolResult, tool
+from orchestrator import (
+    Executor,
+    Graph,
+    Image,
+    OpenAIModel,
+    Profile,
+    TextProtocol,
+    Tool,
+    Toolbox,
+    ToolCall,
+    ToolResult,
+    tool,
+)
 from orchestrator.models import Message, user
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import assistant
@@ -76,6 +88,12 @@ def test_the_text_has_a_line_for_each_part() -> None:
     assert ToolFailure(error="no", content=[DOT]).text == "Error: no\n[image/png, 20 bytes]"
     assert found.images == (DOT, Image(url="https://x.example/y.png"))
     assert SOUND.bytes == b"\x00\xff\x01"
+
+
+async def test_a_toolbox_gives_texts() -> None:
+    found = await Toolbox(giving(DOT)).execute(name="look")
+    assert (found.output, found.content) == ("", [DOT])
+    assert (await Toolbox(giving(None)).execute(name="look")).output == "null"
 
 
 @pytest.mark.parametrize(

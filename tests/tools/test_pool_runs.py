@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Tool, ToolCall, Update, append, node, tool
+from orchestrator.errors import RunEnded, RunUnknown
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.nodes.conversation import BEGAN_ANEW
 from orchestrator.tools import Pool
@@ -242,6 +245,43 @@ async def test_a_graph_that_is_called_as_a_tool_is_a_run_of_its_own() -> None:
         run = await executor.start(graph, {})
     assert run.output == ["['its'] mine own"]
     assert shells.idle
+
+
+async def runs_of_all_kinds(rounds: int, seed: int) -> None:
+    """Runs that end well, fail, pause, and are answered, cancelled or interrupted at any moment."""
+    dice = random.Random(seed)
+    shells = Shells(2)
+
+    async def one(executor: Executor, n: int) -> None:
+        graph, name = dice.choice([plain, asking]), f"r{n}"
+        with suppress(RunEnded), anyio.move_on_after(dice.choice([0.02, 0.1, 5])):
+            run = await executor.start(graph, [str(n), dice.choice(["x", "fail"])], run_id=name)
+            if run.status == "paused":
+                if dice.random() < 0.5:
+                    await executor.answer(name, run.waiting[0].id, Approve())
+                elif dice.random() < 0.5:
+                    await executor.cancel(name)
+            return
+        with suppress(RunUnknown, RunEnded):
+            await executor.cancel(name)
+
+    async with Executor(tools=[shells.tool]) as executor:
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for n in range(rounds):
+                    tasks.start_soon(one, executor, n)
+                    await anyio.sleep(dice.random() / 100)
+    assert (shells.most <= 2, shells.idle) == (True, True)
+
+
+async def test_runs_of_all_kinds_leave_nothing_behind() -> None:
+    await runs_of_all_kinds(25, 1)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("seed", range(10))
+async def test_storm_of_runs(seed: int, scale: int) -> None:
+    await runs_of_all_kinds(60 * scale, seed)
 
 
 _PROGRAM = """
