@@ -106,10 +106,10 @@ def why(run: Run, seq: int | None = None) -> Stand:
     """
     records = run.records()
     found = timeline(Plan.of(run.definition), records)
-    telling = Telling(found)
+    telling = Telling(found, run.status)
     if seq is None or (seq == run.seq and records[-1].type == "ended"):
         rows = telling.standing()
-        return Stand(run.run_id, run.seq, run.status, telling.stands(run.status), tuple(map(telling.why, rows)))
+        return Stand(run.run_id, run.seq, run.status, telling.stands(), tuple(map(telling.why, rows)))
     if not 1 <= seq <= run.seq:
         raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.seq}")
     row = found.row_at(seq)
@@ -131,16 +131,21 @@ class Reasons:
 
 def reasons(run: Run) -> Reasons:
     """The reasons of all steps that ended, and the run's own. Reads its records, and blocks meanwhile."""
-    telling = Telling(timeline(Plan.of(run.definition), run.records()))
+    telling = Telling(timeline(Plan.of(run.definition), run.records()), run.status)
     ended = [row for row in telling.rows.rows if row.seq is not None and row.status != "dropped"]
-    return Reasons(telling.stands(run.status), {row.seq or 0: telling.why(row) for row in ended})
+    return Reasons(telling.stands(), {row.seq or 0: telling.why(row) for row in ended})
 
 
 class Telling:
-    """The reasons of one run, in words."""
+    """The reasons of one run, in words.
 
-    def __init__(self, rows: Timeline) -> None:
-        self.rows = rows
+    Args:
+        rows: the run's.
+        status: the run's. A timeline does not know whether anybody drives it.
+    """
+
+    def __init__(self, rows: Timeline, status: str) -> None:
+        self.rows, self.status = rows, status
         self.traced = rows.traced
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -148,7 +153,11 @@ class Telling:
     def why(self, row: Row) -> Why:
         """Both sides of a step."""
         took = self.traced.took_by.get(row.activation)
-        return Why(row.seq, step_name(row), row.status, self.came(row), self.went(row), self.not_taken(took))
+        return Why(row.seq, step_name(row), self.state(row), self.came(row), self.went(row), self.not_taken(took))
+
+    def state(self, row: Row) -> str:
+        """A row's status; `interrupted` if nobody drives the run while it should work."""
+        return "interrupted" if row.status == "running" and self.status == "interrupted" else row.status
 
     def came(self, row: Row) -> str:
         """What brought a step about."""
@@ -245,8 +254,9 @@ class Telling:
     def _open_inside(self, row: Row) -> bool:
         return any(other.parent == row.number and other.live for other in self.rows.rows)
 
-    def stands(self, status: str) -> str:
+    def stands(self) -> str:
         """Why the run is where it is, in one line."""
+        status = self.status
         end = self.traced.end
         if end is not None:
             last = "; ".join(self._ends())

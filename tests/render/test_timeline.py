@@ -17,6 +17,7 @@ from orchestrator.kernel.records import decode
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.render.timeline import Row, Timeline, timeline
+from orchestrator.render.why import why
 from orchestrator.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -129,7 +130,9 @@ async def test_time_in_which_nobody_drove_it(tmp_path: Path) -> None:
         lost = await ex.load("r")
         assert lost.status == "interrupted"
         assert by_node(rows_of(lost))["work"].status == "running"
-    WAIT[0] = 30.0
+        told = why(lost)
+        assert told.why.endswith("at work")
+        assert told.steps[0].status == "interrupted"
     async with Executor(store=url, graphs=[made], tools=[quick]) as ex:
         run = await ex.resume("r")
     found = rows_of(run)

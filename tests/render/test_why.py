@@ -66,7 +66,7 @@ async def ran(made: Graph, tmp_path: Path, parts: list[dict[str, Any]] | None = 
 def told(run: Run) -> dict[str, Why]:
     """Every step's reasons, by path and node; of several the last."""
     rows = timeline(Plan.of(run.definition), run.records())
-    telling = Telling(rows)
+    telling = Telling(rows, run.status)
     return {f"{row.path}/{row.node}".lstrip("/"): telling.why(row) for row in rows.rows}
 
 

@@ -38,7 +38,7 @@ def run_data(run: Run) -> tuple[dict[str, Any], Replay]:
 class _Writer:
     def __init__(self, run: Run, records: Sequence[Record], rows: Timeline, replayed: Replay) -> None:
         self.run, self.records, self.rows, self.replayed = run, records, rows, replayed
-        self.telling = Telling(rows)
+        self.telling = Telling(rows, run.status)
         self.messages: dict[str, object] = {}
         """Digest -> message: each is told once, as in the journal."""
         self.offers: dict[str, object] = {}
@@ -60,7 +60,7 @@ class _Writer:
             "run": told(run.run_id, 200),
             "graph": told(run.graph, 80),
             "status": run.status,
-            "why": self.telling.stands(run.status),
+            "why": self.telling.stands(),
             "head": run.seq,
             "start": rows.start,
             "seconds": round(run.seconds, 6),
@@ -102,7 +102,7 @@ class _Writer:
             "began": row.began,
             "t": [self._at(row.started), None if row.ended is None else self._at(row.ended)],
             "work": round(self.worked[row.number], 6),
-            "status": row.status,
+            "status": why.status,
             "came": why.came,
         }
         optional = {

@@ -1,7 +1,7 @@
 // The steps and when they ran: only the rows that are seen are there, so that thousands of them cost nothing.
 
 const ROW = 28;
-const SIGNS = { done: "✓", failed: "✗", waiting: "‖", running: "▸", dropped: "⊘" };
+const SIGNS = { done: "✓", failed: "✗", waiting: "‖", running: "▸", interrupted: "▹", dropped: "⊘" };
 
 class StepList {
   constructor(view, box, scale) {
