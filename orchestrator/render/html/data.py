@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.plan import Plan
 from orchestrator.redacting import redact, redacted
 from orchestrator.render.html.states import StepState, states
-from orchestrator.render.moments import Replay, mark_json, replay
+from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
+from orchestrator.render.overlaid import Mark, node_mark, status_mark
 from orchestrator.render.timeline import Asking, Call, Row, Timeline, timeline
 from orchestrator.render.why import Telling
 from orchestrator.render.words import told
@@ -32,7 +34,22 @@ def run_data(run: Run) -> tuple[dict[str, Any], Replay]:
     plan = Plan.of(run.definition)
     rows = timeline(plan, records)
     replayed = replay(run.definition, records)
+    if run.status == "interrupted":
+        replayed = _abandoned(replayed, run)
     return _Writer(run, records, rows, replayed).data(plan), replayed
+
+
+def _abandoned(replayed: Replay, run: Run) -> Replay:
+    """The pictures of a run that nobody drives: its journal does not say so, its lease does. It is so at its end."""
+    last = replace(replayed.last, status=run.status)
+    before = replayed.at(run.seq)
+    marks = {RUN: status_mark(last)}
+    for part in replayed.drawing.by_key.values():
+        if not part.terminal:
+            marks[part.id] = node_mark(last, part.path, part.name)
+    changed = {part: mark for part, mark in marks.items() if before.get(part, Mark()) != mark}
+    end = Moment(run.seq, run.machine.updated, changed)
+    return replace(replayed, last=last, moments=(*replayed.moments, end))
 
 
 class _Writer:

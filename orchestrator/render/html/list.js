@@ -35,7 +35,7 @@ class StepList {
       const idle = this.data.idle.filter(([from, to]) => to > from);
       const total = idle.reduce((sum, [from, to]) => sum + to - from, 0);
       const width = Math.max(1, (span - total) / 40);
-      for (const [from, to] of idle) if (to - from > Math.max(width, 250)) this.cuts.push([from, to, width]);
+      for (const [from, to] of idle) if (to - from > Math.max(width, 30)) this.cuts.push([from, to, width]);
     }
     this.length = Math.max(1, this.place(span));
     this.marks();

@@ -51,8 +51,9 @@ function arrive() {
     view.show(words.get("tab") ?? "step", true);
     const step = Number(words.get(name + "step")), seq = Number(words.get(name + "seq"));
     if (step >= 1 && step <= view.data.steps.length) view.choose(step - 1, true);
-    else if (seq >= 1 || !at || !together.checked) view.go(seq >= 1 ? seq : view.data.head, null, true);
-    else follow(view, views[0]);
+    else if (seq >= 1) view.go(seq, null, true);
+    else if (at && together.checked && location.hash) follow(view, views[0]);
+    else view.go(view.data.head, view.data.open(), true);
   });
   quiet = false;
 }

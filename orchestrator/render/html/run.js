@@ -66,6 +66,13 @@ class RunData {
     return work >= 0 ? work : last;
   }
 
+  // Where a run stands that has not ended: the step that waits or works, innermost.
+  open() {
+    const found = this.steps.filter((step) => ["waiting", "interrupted", "running"].includes(step.status));
+    const inside = new Set(found.map((step) => step.up));
+    return found.find((step) => !inside.has(step.index))?.index ?? null;
+  }
+
   // The record at which a step is looked at: the one that ended it, else the newest.
   seqOf(index) { return this.steps[index].seq ?? this.head; }
 

@@ -286,6 +286,15 @@ def test_five_thousand_steps_do_not_freeze(opened: Opened) -> None:
     assert any("4322" in text for text in texts(page, "#a-rows .row .no"))
 
 
+@on("waits", size={"width": 390, "height": 800})
+def test_a_run_that_waits_opens_where_it_waits(opened: Opened) -> None:
+    assert texts(opened.page, "#a-rows [aria-selected=true] .no") == ["12"]
+    told = opened.page.locator("#a-panel").inner_text()
+    assert "question: approval" in told
+    assert "hunter2" not in told
+    assert opened.page.locator("#a-node-publish.waiting.here").count() == 1
+
+
 @on("two")
 def test_two_runs_move_together(opened: Opened) -> None:
     page = opened.page

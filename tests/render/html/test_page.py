@@ -243,3 +243,13 @@ def test_any_moment_of_a_run(run: Run) -> None:
         found = data_of(run.at(seq).to_html())[0]
         assert found["head"] == seq
         assert len(found["records"]) == seq
+
+
+def test_a_run_that_nobody_drives_is_interrupted_in_its_picture_too(run: Run) -> None:
+    lost = Run(run.at(8).machine, run.definition, run._store, interrupted=True)
+    found = data_of(lost.to_html())[0]
+    assert found["status"] == "interrupted"
+    marks = {part: mark for _, changes in found["picture"]["moments"] for part, mark in changes.items()}
+    assert marks["run-status"][0] == "interrupted"
+    assert any("interrupted" in mark[0].split() for part, mark in marks.items() if part.startswith("node-"))
+    assert "interrupted" in {step["status"] for step in found["steps"]}
