@@ -66,16 +66,20 @@ class Instance(Generic[T]):
         except Exception as error:
             log.warning("closing an instance of %s failed: %s", type(self.value).__name__, error)
 
-    def close_here(self) -> bool:
-        """Close it in this thread. Whether that can be: an instance that is closed by a coroutine cannot."""
-        if self._leave is not None and is_async(self._leave):
-            return False
+    @property
+    def closes_anywhere(self) -> bool:
+        """Whether it takes no event loop to close it."""
+        return self._leave is None or not is_async(self._leave)
+
+    def close_here(self) -> None:
+        """Close it in this thread, if that takes no event loop; what goes wrong there is logged."""
         try:
+            if not self.closes_anywhere:
+                raise RuntimeError("the event loop that it belongs to is over")
             if self._leave is not None:
                 self._leave()
         except Exception as error:
             log.warning("closing an instance of %s failed: %s", type(self.value).__name__, error)
-        return True
 
 
 async def whole(call: Callable[[], Any], *, abandon: bool = False) -> Any:

@@ -60,7 +60,7 @@ class Lease(Generic[T]):
         self.broken = False
         """Whether a call was stopped in the middle, so that nobody knows what state the instance is in."""
         self.new = False
-        """Whether the call that uses it is the first one."""
+        """Whether no call of the id has ended with this instance."""
         self.waited = 0.0
         """Seconds that this call waited for the instance."""
         self.inside: _Thread | None = None

@@ -145,11 +145,12 @@ class Pool(Generic[T]):
             await self._equip(lease, aside)
             try:
                 yield lease
+                lease.new = False
             except BaseException as error:
                 lease.broken = lease.broken or stopped_by(error)
                 raise
             finally:
-                lease.new, lease.waited = False, 0.0
+                lease.waited = 0.0
                 if lease.broken or key is None:
                     await self._put_back(lease)
 
@@ -302,7 +303,12 @@ class Pool(Generic[T]):
     async def _instance(self) -> Instance[T]:
         while self._free:
             found = self._free.pop()
-            if await self._works(found):
+            try:
+                works = await self._works(found)
+            except BaseException:
+                self._free.append(found)
+                raise
+            if works:
                 return found
             await self._discard(found)
         made: Instance[T] = await Instance.made(self._factory)
@@ -326,8 +332,11 @@ class Pool(Generic[T]):
         broken, lease.broken = lease.broken, False
         if instance is None:
             return
-        if broken and lease.inside is not None and lease.inside.leave(partial(self._ends_in_thread, instance)):
-            return
+        inside, lease.inside = lease.inside, None
+        if broken and inside is not None and instance.closes_anywhere:
+            assert self._loop is not None
+            if inside.leave(partial(self._ends_in_thread, instance, self._loop)):
+                return
         try:
             with anyio.CancelScope(shield=True):
                 if not broken and self._reset is not None and await instance.renewed(self._reset):
@@ -337,12 +346,16 @@ class Pool(Generic[T]):
         finally:
             self._give()
 
-    def _ends_in_thread(self, instance: Instance[T]) -> None:
+    def _ends_in_thread(self, instance: Instance[T], loop: anyio.lowlevel.EventLoopToken) -> None:
         """A thread that was left behind is done with an instance; this runs in it."""
         instance.close_here()
-        self._closed += 1
-        loop: Any = None if self._loop is None else self._loop.native_token
-        soon = getattr(loop, "call_soon_threadsafe", None) or getattr(loop, "run_sync_soon", None)
+
+        def give() -> None:
+            if self._loop == loop:
+                self._closed += 1
+                self._give()
+
+        native: Any = loop.native_token
+        soon = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
         with suppress(RuntimeError):  # the loop is over, and nobody waits any more
-            if soon is not None:
-                soon(self._give)
+            soon(give)

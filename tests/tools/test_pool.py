@@ -218,6 +218,13 @@ def test_what_a_tool_with_a_pool_cannot_be() -> None:
     assert parameters_of(plain) == {"env"}
 
 
+class Named:
+    """A context that says who holds the instance."""
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+
+
 # -- ids -----------------------------------------------------------------------------------------------------------
 
 
@@ -486,6 +493,49 @@ async def test_a_thread_that_goes_on_keeps_its_instance_until_it_is_done() -> No
     assert (found, events) == (["x"], ["made", "done", "closed", "made"])
     await run.release(id=2)
     assert (events[-1], pool.statistics().held) == ("closed", 0)
+
+
+async def test_what_a_loop_has_to_close_is_not_left_to_a_thread(counted: type[Env]) -> None:
+    pool: Pool[Env] = Pool(counted, 1)
+    go_on = threading.Event()
+
+    @tool(pool=pool, timeout=0.05)
+    def hang(env: Env) -> None:
+        """Hang."""
+        go_on.wait(5)
+
+    with pytest.raises(TimeoutError):
+        await hang(id=1)
+    go_on.set()
+    assert (counted.alive, pool.statistics().held) == (0, 0)
+
+
+async def test_who_is_cancelled_while_an_instance_is_looked_at_loses_none(counted: type[Env]) -> None:
+    slow = False
+
+    async def check(env: Env) -> bool:
+        await anyio.sleep(5 if slow else 0)
+        return True
+
+    pool: Pool[Env] = Pool(counted, 1, reset=counted.reset, check=check)
+    async with pool.use():
+        pass
+    slow = True
+    with anyio.move_on_after(0.01):
+        async with pool.use(1):
+            pass
+    found = pool.statistics()
+    assert (found.free, found.held, found.made) == (1, 0, 1)
+    await pool.aclose()
+
+
+async def test_a_call_that_fails_leaves_it_to_the_next_one_to_say_that_the_instance_is_new(counted: type[Env]) -> None:
+    pool: Pool[Env] = Pool(counted, 1)
+    remember = stateful(pool)
+    async with pool:
+        assert (await remember.invoke({"word": "fail"}, ctx=Named("x"))).failed
+        assert (await remember.invoke({"word": "a"}, ctx=Named("x"))).metadata["new_instance"] is True
+        assert "new_instance" not in (await remember.invoke({"word": "a"}, ctx=Named("x"))).metadata
 
 
 async def test_release_waits_for_the_calls_that_came_before(counted: type[Env]) -> None:
