@@ -73,7 +73,9 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, wides
         width, height = inner.width + shift.x + gap, inner.height + shift.y + gap
         least = sizes.head_size(cluster).width
         room[cluster.key] = Size(width, max(height, least)) if turned else Size(max(width, least), height)
-    placed = _rows(_broken(_ranks(list(room), level), room, widest), room)
+    # To the right, labels stand between the ranks.
+    labels = [sizes.label_size(edge).width + 12 for edge in level.edges] if turned else []
+    placed = _rows(_broken(_ranks(list(room), level), room, widest), room, max(_RANK_GAP, *labels, 0.0))
     for cluster in level.clusters:
         corner = placed.boxes[cluster.key]
         inner_boxes, x, y = done[cluster.key], corner.left + shift.x, corner.top + shift.y
@@ -165,7 +167,7 @@ def _broken(rows: list[list[str]], room: Mapping[str, Size], widest: float) -> l
     return found
 
 
-def _rows(rows: list[list[str]], room: Mapping[str, Size]) -> _Placed:
+def _rows(rows: list[list[str]], room: Mapping[str, Size], gap: float) -> _Placed:
     widths = [sum(room[key].width for key in row) + _GAP * (len(row) - 1) for row in rows]
     width = max(widths, default=0.0)
     boxes: dict[str, Box] = {}
@@ -177,9 +179,9 @@ def _rows(rows: list[list[str]], room: Mapping[str, Size]) -> _Placed:
             y = top + (height - size.height) / 2
             boxes[key] = Box(left, y, left + size.width, y + size.height)
             left += size.width + _GAP
-        top += height + _RANK_GAP
+        top += height + gap
     numbers = {key: number for number, keys in enumerate(rows) for key in keys}
-    return _Placed(Size(width, max(0.0, top - _RANK_GAP)), boxes, row=numbers)
+    return _Placed(Size(width, max(0.0, top - gap)), boxes, row=numbers)
 
 
 def _straight(source: Box, target: Box) -> Curve:
