@@ -182,7 +182,9 @@ class Host:
             machine = near.machine
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
-            lines = compare_offered(machine, graph, self.given.tools, strict=self.strict, accept=accept)
+            lines = compare_offered(
+                machine, machine.plan.graph or graph, self.given.tools, strict=self.strict, accept=accept
+            )
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
@@ -190,7 +192,7 @@ class Host:
         live.changes = changes
         if lines:
             live.changes = (*(changes or ()), *lines)
-            live.tools = offered(graph, self.given.tools)
+            live.tools = offered(machine.plan.graph or graph, self.given.tools)
         return live
 
     async def borrow(self, run_id: str) -> LiveRun:

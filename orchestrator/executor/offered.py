@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 WITHOUT = frozenset({"advance", "ask", "call", "complete", "extract", "observe", "repeat", "solve", "think", "vote"})
 """Kinds of nodes that call no tools."""
+_MOST = 20
+"""Arguments of a changed tool that an error names."""
 
 
 @dataclass(slots=True)
@@ -102,7 +104,8 @@ def compare_offered(machine: Machine, graph: Graph, tools: Toolbox, *, strict: b
         lines = "\n".join(f"  - {line}" for line in (*grave, *(new if strict else ())))
         raise ToolsChanged(
             f"run {machine.run_id!r}: its tools changed since it was last driven:\n{lines}\n"
-            "Give the executor the tools as they were (tools=), or accept the changes (accept_changes=True, --accept-changes)."
+            "Give the executor the tools as they were (tools=), or accept the changes (accept_changes=True, "
+            "--accept-changes)."
         )
     return (*grave, *new)
 
@@ -118,7 +121,7 @@ def _grave(
                 yield f"{what} is missing; there are: {', '.join(tools) or 'none at all'}"
         elif now[name] != digest:
             properties = (own.get(name) or tools[name]).parameters.get("properties")
-            takes = ", ".join(properties) if isinstance(properties, Mapping) and properties else "none"
+            takes = ", ".join(list(properties)[:_MOST]) if isinstance(properties, Mapping) and properties else "none"
             yield f"{what} takes other arguments; now: {takes} (schema {now[name][:8]}, it was {digest[:8]})"
 
 
