@@ -28,10 +28,12 @@ class Watch:
     Args:
         by: who answers what is asked here.
         asks: whether anything is asked here.
+        store: as given by `--store`, for the commands that are named.
     """
 
-    def __init__(self, run_id: str, by: str, *, json: bool, asks: bool) -> None:
+    def __init__(self, run_id: str, by: str, *, json: bool, asks: bool, store: str | None = None) -> None:
         self.asks, self.seen = asks, 0
+        self._store = store
         self._run_id, self._by = run_id, by
         self._sink: Sink = JsonLines() if json else Tree(out, sys.stdout)
         self._asker = asking.Asker()
@@ -80,7 +82,7 @@ class Watch:
         if said != self._left and run.status in ("paused", "interrupted"):
             self._left = said
             self._sink.hold()
-            report.tell_status(run, report.GoOn())
+            report.tell_status(run, report.GoOn(self._store))
 
     # -- asking --------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ def watch(
 
     url = store_url(store)
     asks = on_terminal() and not no_ask and not json
-    watching = Watch(run, by if by is not None else user_name(), json=json, asks=asks)
+    watching = Watch(run, by if by is not None else user_name(), json=json, asks=asks, store=store)
     found = one_run(url, run, watching.until_it_ends_or_can_go_on)
     while found.status not in FINAL:
         if found.status == "interrupted" and watching.asks:

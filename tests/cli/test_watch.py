@@ -78,11 +78,12 @@ def test_an_answer_from_elsewhere_ends_the_asking(shell: Shell) -> None:
 
 def test_code_is_not_imported_on_the_word_of_a_run_from_elsewhere(shell: Shell) -> None:
     waits(shell)
-    with shell.terminal("watch", "w", env=PLAIN) as terminal:
+    url = f"sqlite:///{shell.place}/.orchestrator/runs.db"
+    with shell.terminal("watch", "w", "--store", url, env=PLAIN) as terminal:
         terminal.wait_for("Approve? [y/n/e] ")
         terminal.type("y\r")
         assert "the answer is recorded" in terminal.wait_for("give --graph")
-        terminal.wait_for("was interrupted; go on with:")
+        terminal.wait_for(f"resume w --store {url}")
         terminal.type("\x03")
         assert terminal.end() == 130
     assert shell.journal("w")[-1] == "answered"

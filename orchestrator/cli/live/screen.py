@@ -49,6 +49,8 @@ class Screen:
         self._cost = 0.0
         self._drawn: tuple[float, Text] | None = None
         self._held = True
+        self._heard = 0.0
+        """Unix seconds of the last event: whether anything went on after it, nobody knows."""
 
     def past(self, event: Event) -> None:
         """An event that happened before: nothing that was over by then is shown."""
@@ -63,7 +65,7 @@ class Screen:
 
     def show(self, event: Event) -> None:
         """One event, in order."""
-        self._held = False
+        self._held, self._heard = False, max(self._heard, event.ts)
         with self._lock:
             self._model.apply(event)
         if event.seq is not None and time.monotonic() - self._looked > max(_SETTLE, self._cost / _SHARE):
@@ -82,7 +84,8 @@ class Screen:
         self._settle()
         model = self._model
         if model.machine.root is not None:
-            self._print(paint.where_it_stands(model, model.standing(), time.time(), self._console.width, self._height))
+            now = self._heard if model.machine.status == "running" else time.time()
+            self._print(paint.where_it_stands(model, model.standing(), now, self._console.width, self._height))
 
     # -- drawing -------------------------------------------------------------------------------------------------
 
