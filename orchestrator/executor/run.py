@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
+    from orchestrator.render.why import Stand
     from orchestrator.stores.base import Store
 
 
@@ -144,7 +145,19 @@ class Run:
             machine.apply(record)
         return Run(machine, self.definition, self._store)
 
-    # The three below load the drawing room above this one when they are called.
+    # Those below load the drawing room above this one when they are called.
+
+    def why(self, seq: int | None = None) -> Stand:
+        """Why it is where it is, or why the step that record `seq` ended ran and led where it led.
+
+        Reads the store, and blocks meanwhile.
+
+        Raises:
+            ValueError: there is no such record.
+        """
+        from orchestrator.render.why import why
+
+        return why(self, seq)
 
     def to_svg(self, at: int | None = None) -> str:
         """The graph as SVG, with the way that the run took, up to record `at`."""

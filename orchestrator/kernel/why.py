@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.token import Activation, Cell, OpenFork
     from orchestrator.kernel.version import Version
 
-__all__ = ["Came", "Cause", "End", "Gone", "Took", "Traced", "Way", "trace"]
+__all__ = ["Came", "Cause", "End", "Gone", "Took", "Traced", "Way"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,18 +318,6 @@ class _Within:
 
     def __exit__(self, *_: object) -> None:
         self._doing.pop()
-
-
-def trace(plan: Plan, records: Iterable[r.Record]) -> Traced:
-    """The run of these records, with why it went as it did.
-
-    Raises:
-        StoreCorrupt: the records are not in order.
-    """
-    machine = Traced(plan)
-    for record in records:
-        machine.apply(record)
-    return machine
 
 
 def _items(version: Version, field: str | None) -> int | None:

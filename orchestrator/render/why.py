@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.graph.topology import ANY, END, START
 from orchestrator.kernel.plan import Plan
-from orchestrator.redacting import redacted
 from orchestrator.render.timeline import Row, Timeline, timeline
-from orchestrator.render.words import cut, plain, told
+from orchestrator.render.words import plain, told
 
 if TYPE_CHECKING:
     from orchestrator.executor.run import Run
@@ -296,13 +295,6 @@ class Telling:
 def step_name(row: Row) -> str:
     """A row's path and node, one line."""
     return plain(f"{row.path}/{row.node}" if row.path else row.node, 120)
-
-
-def wrote(row: Row) -> str:
-    """What a step wrote, in short."""
-    said = redacted(dict(row.update))
-    assert isinstance(said, dict)
-    return cut(", ".join(f"{name}={told(str(value), 60)}" for name, value in said.items()), 200)
 
 
 def _outcome(took: Took) -> str:

@@ -84,7 +84,7 @@ async def test_an_outcome_and_the_edges_that_were_not_taken(tmp_path: Path) -> N
     assert again.came == f"grade gave retry (record {grade.seq}): grade -> again : retry"
     assert grade.line == f"{grade.went}; not taken: {grade.not_taken[0]}"
     assert why(run).why == "all of it came to END (one way)"
-    assert why(run, again.seq).steps == (again,)
+    assert why(run, again.seq).steps == run.why(again.seq).steps == (again,)
 
 
 async def test_branches_and_the_join_that_they_meet_at(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class StepList {
   track(step) {
     const end = this.data.span;
     const bar = (from, to, kind, title) => {
-      const left = this.percent(from);
+      const left = Math.min(this.percent(from), 99.5); // what just began is seen, too
       const part = make("i", { class: kind, title });
       part.style.left = left + "%";
       part.style.width = Math.max(0, this.percent(to ?? end) - left) + "%";
