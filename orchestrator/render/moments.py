@@ -1,14 +1,12 @@
 """A run as one drawing and what changes in it, moment by moment: what a page needs to replay it, or to show it live.
 
     replayed = replay(run.definition, run.records())
-    svg = to_svg(run.definition, replayed.last, ...)      # laid out once, with all that the run will ever plan
-    replayed.start                                        # id -> Mark, of every part, before the first record
-    replayed.moments                                      # for each record that changed the picture: id -> new Mark
+    svg = to_svg(run.definition, replayed.last)    # laid out once, with all that the run will ever plan
+    replayed.moments                               # for each record that changed the picture: id -> new Mark
 
-A `Mark` is all that a run adds to a part (see `overlaid`), so that a moment is shown by putting, for each id, the
-latest mark up to it: `part.className = own classes + mark.classes`, and its texts into the elements with that
-`data-slot`. Moments are deltas: a long run costs what its records changed. Going back is putting the marks that
-`earlier` finds, or those of the nearest of some full pictures that the page kept.
+A `Mark` is all that a run adds to a part (see `overlaid`), so a moment is shown by putting, for each id, the latest
+mark up to it: the part's own classes and the mark's, and its texts into the elements with that `data-slot`. Moments
+are deltas: a long run costs what its records changed. To go back, put `replayed.at(seq)`.
 """
 
 from __future__ import annotations
