@@ -320,7 +320,13 @@ anyio.run(main, backend=sys.argv[1])
 """
 
 
-@pytest.mark.parametrize(("number", "backend"), [(signal.SIGTERM, "trio"), (signal.SIGINT, "asyncio")])
+@pytest.mark.parametrize(
+    ("number", "backend"),
+    [
+        (signal.SIGTERM, "trio"),
+        pytest.param(signal.SIGINT, "asyncio", marks=pytest.mark.storm),
+    ],
+)
 def test_a_process_that_is_told_to_end_closes_what_its_runs_held(number: signal.Signals, backend: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, backend], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
