@@ -166,7 +166,7 @@ class Connection:
         live = _Live(Tail(self.server.secrets))
         self._hosts[0].start_soon(self._hold, live)
         try:
-            with anyio.move_on_after(self._patience):
+            with anyio.move_on_after(self._patience) as waiting:
                 await live.ready.wait()
         finally:
             if not live.usable:
@@ -177,9 +177,9 @@ class Connection:
             await live.ended.wait()
         if isinstance(live.fault, ToolUnavailable):
             raise live.fault
-        if live.fault is None:
+        if waiting.cancelled_caught and live.fault is None:
             raise _Late(str(self._unavailable(f"it did not answer within {self._patience:g} s", live)))
-        raise self._unavailable(self._words(live.fault), live)
+        raise self._unavailable(self._words(live.fault) if live.fault is not None else "it ended at once", live)
 
     async def _hold(self, live: _Live) -> None:
         """Holds a connection from its beginning to its end."""

@@ -224,7 +224,8 @@ class McpToolbox(Toolbox):
             risk = "dangerous"
         elif hints.read_only is False:
             risk = max(risk, "write", key=RISKS.index)
-        if hints.idempotent is False and not hints.read_only and effect == "idempotent":
+        changing = bool(hints.destructive) or hints.read_only is False
+        if (changing and effect in ("pure", "read")) or (hints.idempotent is False and effect == "idempotent"):
             effect = "irreversible"
         return {"risk": risk, "effect": effect, "timeout": self._timeout, "group": self.server.name}
 

@@ -1,6 +1,6 @@
 """An MCP server over stdio by hand: it starts quickly, and does what no library's server does.
 
-    python rough.py FOLDER [slow_end | dies_at_once | lists_badly]
+    python rough.py FOLDER [slow_end | dies_at_once | lists_badly | lists_and_ends]
 
 It writes its process id as a line of FOLDER/pids, and what it is told to cancel as a line of FOLDER/cancelled.
 """
@@ -125,6 +125,8 @@ def main() -> None:
                 answer(number, {"tools": BAD if page == 0 else [], "nextCursor": str(page + 1)})
             else:
                 answer(number, {"tools": TOOLS})
+                if MODE == "lists_and_ends":
+                    os._exit(0)
         elif method == "tools/call":
             call(number, params["name"], params)
         elif method == "notifications/cancelled":

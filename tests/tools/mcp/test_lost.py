@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Retry, Update, node
+from orchestrator.errors import ToolUnavailable
 from orchestrator.tools.mcp import McpToolbox
 from tests.tools.mcp.conftest import TOKEN
 
@@ -57,6 +59,18 @@ async def test_a_server_that_does_not_come_back(rough: Rough) -> None:
         found = await box.execute(name="echo", tool_input={"text": "a"})
     assert "'gone' cannot be started" in str(found.error)
     assert found.metadata == {}  # nothing was called: that is certain
+
+
+async def test_a_server_that_ends_whenever_it_has_listed(rough: Rough, tmp_path: Path) -> None:
+    """It may be connected just so, or not at all; what is said is never that it took too long."""
+    try:
+        async with rough("lists_and_ends") as box:
+            said = str((await box.execute(name="echo", tool_input={"text": "a"})).error)
+    except ToolUnavailable as error:
+        said = str(error)
+    assert re.search("ended|lost|cannot be reached", said)
+    assert "did not answer within" not in said
+    assert len((tmp_path / "pids").read_text().split()) <= 4
 
 
 class Paying(BaseModel):

@@ -75,9 +75,9 @@ async def test_hints_raise_and_never_lower(address: str) -> None:
     trusting = McpToolbox.http(address, trust_hints=True)
     async with McpToolbox.http(address) as plain, box, trusting:
         assert rules(plain) == [worst, worst, worst]
-        assert rules(box) == [("read", "read"), ("dangerous", "read"), ("read", "read")]
+        assert rules(box) == [("read", "read"), worst, ("read", "read")]
         assert rules(trusting) == [("read", "read"), worst, worst]
-        assert rules(box.override("drop", risk="write"))[1] == ("write", "read")
+        assert rules(box.override("drop", risk="write"))[1] == ("write", "irreversible")
 
 
 async def test_views_of_a_toolbox_that_is_not_open_yet(address: str) -> None:
