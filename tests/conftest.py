@@ -31,6 +31,7 @@ settings.load_profile("patient")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the option of the storms."""
     parser.addoption("--storm-scale", type=int, default=1, help="how many times as many rounds the storms run")
+    parser.addoption("--every-pair", action="store_true", help="run all rows of long tables on both event loops")
 
 
 APART = {
@@ -57,16 +58,48 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return (os.cpu_count() or 1) + 1
 
 
+_SHORT = 4
+"""Rows up to which a table runs on both event loops."""
+
+
+def _in_turn(items: list[pytest.Item]) -> set[pytest.Item]:
+    """What is left out of long tables: their rows run on one event loop or the other, in turn.
+
+    In a table of several parameters each value of each of them still meets both event loops.
+    """
+    tables: dict[tuple[object, str], dict[tuple[str, ...], dict[str, pytest.Item]]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and "anyio_backend" in item.fixturenames and hasattr(item, "callspec"):
+            loop = str(item.callspec.params["anyio_backend"])
+            row = tuple(part for part in item.callspec._idlist if part != loop)
+            tables.setdefault((item.parent, item.originalname), {}).setdefault(row, {})[loop] = item
+    left_out: set[pytest.Item] = set()
+    for table in tables.values():
+        if len(table) <= _SHORT:
+            continue
+        places: dict[tuple[int, str], int] = {}
+        for row in table:
+            for column, part in enumerate(row):
+                places.setdefault((column, part), sum(other == column for other, _ in places))
+        for row, pair in table.items():
+            if len(pair) == 2:
+                turn = sum(places[column, part] for column, part in enumerate(row)) % 2
+                left_out.add(pair[("asyncio", "trio")[turn]])
+    return left_out
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only `.ci/run` and `.ci/storm` run."""
     for item in items:
         if "aimock" in getattr(item, "fixturenames", ()):
             item.add_marker("peer")
     wanted = {mark for mark in APART if mark in config.option.markexpr}
-    apart = [item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)]
+    apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
+    if not config.getoption("--every-pair"):
+        apart |= _in_turn(items)
     if apart:
-        config.hook.pytest_deselected(items=apart)
-        items[:] = [item for item in items if item not in set(apart)]
+        config.hook.pytest_deselected(items=[*apart])
+        items[:] = [item for item in items if item not in apart]
 
 
 @pytest.fixture
