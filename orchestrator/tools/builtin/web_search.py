@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, cast, runtime_checkable
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlsplit
 
 from pydantic import Field
 
@@ -26,7 +26,8 @@ __all__ = ["Hit", "RecordedSearch", "SearXNG", "SearchProvider", "WebSearch", "w
 
 ADDRESS = "ORCHESTRATOR_SEARCH_URL"
 _TITLE, _SNIPPET, _URL = 200, 500, 2000
-_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]+")
+_NOT_SENT = "as they are not sent; an instance that asks for them needs a provider of your own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,27 @@ class SearXNG:
             params: what else it is told, such as `language` or `engines`.
             seconds: the longest that one thing takes which the network does.
             limit: bytes of the longest answer.
+
+        Raises:
+            ValueError: the address holds a user name, a password, or a query.
         """
+        parts = urlsplit(url)
+        if "@" in parts.netloc:
+            raise ValueError(f"the search address has a user name or password in it: leave them out, {_NOT_SENT}")
+        if parts.query or parts.fragment:
+            raise ValueError("the search address has a query or '#' in it: give these as SearXNG(..., params={...})")
         base = url.rstrip("/")
         self._url = base if base.endswith("/search") else f"{base}/search"
         self._params = dict(params or {})
         everywhere = ("0.0.0.0/0", "::/0")
         self._fetching = Fetching(
-            Guard(private=everywhere, ports=None), limit, 0, seconds, lambda _: True, "graph-orchestrator (web_search)"
+            Guard(private=everywhere, ports=None),
+            limit,
+            0,
+            seconds,
+            lambda _: True,
+            "graph-orchestrator (web_search)",
+            named=self._url,  # without `params`: those may be secret
         )
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
@@ -194,7 +209,10 @@ class WebSearch(Tool):
         url = os.environ.get(ADDRESS)
         if not url:
             raise ToolError(f"nobody is there to search: set {ADDRESS} to an instance of SearXNG")
-        return SearXNG(url)
+        try:
+            return SearXNG(url)
+        except ValueError as error:
+            raise ToolError(f"{ADDRESS}: {error}") from None
 
 
 def _clean(hit: Hit) -> Hit:

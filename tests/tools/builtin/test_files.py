@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from orchestrator import Tool, ToolResult
+from orchestrator import Context, Executor, Graph, Retry, Tool, ToolResult, node
 from orchestrator.tools import risk_at_most, tools_from_ref
-from orchestrator.tools.builtin.files import Files
+from orchestrator.tools.builtin.files import Files, history
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +45,7 @@ async def test_risks_and_effects_are_said_by_each_tool(files: Files) -> None:
     found = {tool.name: (tool.risk, tool.effect, tool.group) for tool in files}
     assert found == {
         "view_file": ("read", "read", "files"),
-        "create_file": ("write", "idempotent", "files"),
+        "create_file": ("write", "irreversible", "files"),
         "replace_in_file": ("write", "irreversible", "files"),
         "insert_in_file": ("write", "irreversible", "files"),
         "undo_edit": ("write", "irreversible", "files"),
@@ -226,7 +228,9 @@ async def test_what_is_no_text_or_too_large_is_refused(tmp_path: Path) -> None:
 
 
 async def test_what_would_be_no_text_is_not_written(files: Files, tmp_path: Path) -> None:
-    assert "NUL" in await refused(files, "create_file", path="a", text="x\0")
+    assert "NUL" in await refused(files, "create_file", path="new/a", text="x\0")
+    assert "larger" in await refused(files, "create_file", path="new/a", text="x" * 1_000_001)
+    assert not (tmp_path / "new").exists()
     assert "no text" not in await done(files, "create_file", path="a", text="one line")
     assert "NUL" in await refused(files, "replace_in_file", path="a", old="one", new="\0")
     assert (tmp_path / "a").read_text() == "one line"
@@ -255,16 +259,61 @@ async def test_a_reference_names_the_root(tmp_path: Path, monkeypatch: pytest.Mo
         tools_from_ref("files:nowhere")
 
 
+async def test_a_pattern_alone_is_no_list_of_them(tmp_path: Path) -> None:
+    """Read letter by letter it would hide other files, and no longer these."""
+    with pytest.raises(TypeError, match=r"write hidden=\['\.git'\]"):
+        Files(tmp_path, hidden=".git")
+
+
+async def test_who_waits_too_long_for_another_process_is_told(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_PATIENCE", 0.05)
+    await done(files, "create_file", path="a", text="1")
+    lock = os.open(tmp_path / ".orchestrator/undo/lock", os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as one does that was stopped
+        assert "may have been stopped" in await refused(files, "insert_in_file", path="a", line=0, text="x")
+    finally:
+        os.close(lock)
+    await done(files, "insert_in_file", path="a", line=0, text="x")
+
+
+class ManyTries(BaseModel):
+    said: list[str] = []
+
+
+async def test_a_step_that_is_tried_again_loses_no_edit(tmp_path: Path) -> None:
+    tries: list[int] = []
+
+    @node(retry=Retry(wait=0, on=("RuntimeError",)))
+    async def edit(state: ManyTries, ctx: Context) -> dict[str, object]:
+        """Make a file and change it."""
+        made = await ctx.tool("create_file", path="a", text="one", overwrite=True)
+        changed = await ctx.tool("replace_in_file", path="a", old="one", new="two")
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError("later")
+        return {"said": [made.text, changed.text]}
+
+    graph = Graph(name="tries", state=ManyTries, nodes={"edit": edit}, edges="START -> edit -> END", output="said")
+    async with Executor(tools=Files(tmp_path)) as executor:
+        run = await executor.start(graph, {})
+    assert (run.status, len(tries)) == ("completed", 2)
+    assert (tmp_path / "a").read_text() == "two"
+
+
 # -- crashes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["replace_in_file", "insert_in_file", "undo_edit"])
+@pytest.mark.parametrize("name", ["create_file", "replace_in_file", "insert_in_file", "undo_edit"])
 async def test_after_a_crash_the_file_says_whether_a_call_happened(tmp_path: Path, name: str) -> None:
     files = Files(tmp_path)
     (tmp_path / "a").write_text("old\n")
     await done(files, "replace_in_file", path="a", old="old", new="older")
     before = (tmp_path / "a").read_text()
     args: dict[str, Any] = {
+        "create_file": {"text": "new", "overwrite": True},
         "replace_in_file": {"old": "older", "new": "new"}, "insert_in_file": {"line": 0, "text": "new"},
         "undo_edit": {},
     }[name]  # fmt: skip

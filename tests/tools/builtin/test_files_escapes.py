@@ -207,6 +207,7 @@ async def test_who_saves_in_between_loses_nothing(tmp_path: Path, trap: dict[str
     files = Files(tmp_path)
     said = await refused(files, "replace_in_file", path="a", old="old", new="new")
     assert "changed by something else just now" in said
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".orchestrator"] == ["a"]  # no other is left
     assert (tmp_path / "a").read_text() == "saved by an editor"
 
 

@@ -43,10 +43,21 @@ def test_it_is_a_group_of_its_own_and_harmless() -> None:
     assert set(python.to_param()["function"]["parameters"]["properties"]) == {"code", "variables"}
 
 
-@pytest.mark.parametrize("given", [{"memory": 0}, {"seconds": 0}, {"depth": -1}, {"output_limit": 0}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"memory": 0}, {"seconds": 0}, {"depth": -1}, {"output_limit": 0}, {"seconds": float("inf")},
+        {"seconds": float("nan")}, {"seconds": 1e30}, {"memory": 1 << 70}, {"depth": 1 << 70},
+    ],
+)  # fmt: skip
 def test_limits_are_positive(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match=f"{next(iter(given))}=.* positive"):
         Python(**given)
+
+
+def test_limits_are_numbers() -> None:
+    with pytest.raises(TypeError, match=r"memory=1\.5 is no whole number"):
+        Python(memory=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  the fault
 
 
 def workers() -> set[int]:
@@ -114,6 +125,9 @@ async def test_a_run_can_keep_its_variables() -> None:
         assert (await run("x = 40", tool=tool)).output == "[a new interpreter: nothing of earlier code is there]"
         assert (await run("x + 2", tool=tool)).output == "42"
         assert "division" in (await run("1 / 0", tool=tool)).text
+        assert (await run("x", tool=tool)).output == "40"
+        for words in ("memory limit", "time limit exceeded", "worker exceeded"):  # only words, and no limit
+            assert "the variables are lost" not in (await run(f"raise ValueError('{words}')", tool=tool)).text
         assert (await run("x", tool=tool)).output == "40"
         assert "the variables are lost" in (await run("while True: pass", tool=tool)).text
         lost = await run("x", tool=tool)
@@ -226,6 +240,22 @@ async def test_bombs_of_memory_depth_and_time_are_stopped(code: str) -> None:
     assert len(result.text) < 25_000
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
     assert grown < 150, f"this process grew by {grown} MB"
+
+
+@on_one_loop
+@pytest.mark.parametrize(
+    "code",
+    [
+        "len('a' * 50_000_000)",
+        "len(list(range(1_500_000)))",
+        "x = []\nfor i in range(300): x.append('a' * 200_000)\nlen(x)",
+    ],
+)
+async def test_it_is_the_limit_of_memory_that_stops_what_takes_too_much(code: str) -> None:
+    """Each takes less than a second, and without this limit comes to its end."""
+    result = await run(code, tool=Python(memory=16 << 20, seconds=60))
+    assert "MemoryError: memory limit exceeded" in result.text
+    assert "16777216 bytes" in result.text
 
 
 @on_one_loop

@@ -75,6 +75,11 @@ def test_limits_are_positive(given: dict[str, Any]) -> None:
         Terminal(**given)
 
 
+def test_one_name_is_no_list_of_them() -> None:
+    with pytest.raises(TypeError, match=r"write env=\['PATH'\]"):
+        Terminal(env="PATH")
+
+
 # -- one shell -----------------------------------------------------------------------------------------------------
 
 SHELLS = ["bash", "/bin/sh"]

@@ -14,6 +14,7 @@ import pytest
 from orchestrator import ToolResult
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.web_fetch import WebFetch
+from orchestrator.tools.builtin.web_fetch.client import _context
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from tests.tools.builtin.web import Web, serving
 
@@ -72,6 +73,8 @@ HOSTS = [
     "[fe80::1%25lo]", "[fc00::1]", "[fd00:ec2::254]", "[fec0::1]", "[ff02::1]", "[2002:7f00:1::]", "[2002:a00:1::1]",
     "[64:ff9b::7f00:1]", "[64:ff9b::169.254.169.254]", "[64:ff9b:1::1]", "[2001:0:7f00:1::]", "[2001:db8::1]",
     "[2600::5efe:7f00:1]", "[100::1]", "[3fff::1]", "[5f00::1]",
+    # outside of what was ever given to anybody; the first are translated to IPv4 (SIIT)
+    "[::ffff:0:127.0.0.1]", "[::ffff:0:a00:1]", "[64:ff9b::1:7f00:1]", "[400::7f00:1]", "[4000::1]", "[fe00::1]",
     # letters that are read as others
     "\uff11\uff12\uff17.0.0.1", "127\u30020\u30020\u30021", "\u24db\u24de\u24d2alhost", "127%2e0.0.1", "%6cocalhost",
 ]  # fmt: skip
@@ -154,6 +157,22 @@ async def test_a_name_that_changes_between_check_and_connection_changes_nothing(
     asked[:] = []
     assert "10.0.0.1" in await refused(tool, f"http://changes.example:{web.port}/again")
     assert len(asked) == 2  # a redirect is a new connection, and looked up and judged anew
+
+
+@pytest.mark.parametrize("name", ["hosts", "types", "allow_private"])
+def test_one_text_is_no_list_of_them(name: str) -> None:
+    """Read letter by letter, '*.example.org' would allow all hosts."""
+    with pytest.raises(TypeError, match=rf"write {name}=\['\*\.example\.org'\]"):
+        WebFetch(**{name: "*.example.org"})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  the fault
+
+
+@pytest.mark.parametrize(
+    "url", ["http://bob:s3cret@example.org/", "https:\\\\bob:s3cret@x", "//bob:s3cret@x", "x://s3cret@x"]
+)
+async def test_errors_do_not_repeat_passwords(web: Web, url: str) -> None:
+    assert "s3cret" not in await refused(WebFetch(), url)
+    assert "s3cret" not in await refused(here(), web.moved("/", url))
+    assert "s3cret" not in await refused(here(redirects=0), web.moved("/", url))
 
 
 async def test_private_networks_are_allowed_by_name(web: Web) -> None:
@@ -249,6 +268,36 @@ async def test_what_unpacks_to_much_is_unpacked_no_further_than_the_limit(web: W
     assert "cannot be unpacked" in await refused(here(), url)
 
 
+async def test_packed_pages_of_several_pieces_are_read_and_broken_ones_told(web: Web) -> None:
+    pieces = gzip.compress(b"one ") + gzip.compress(b"two ") + b"\0" * 10 + gzip.compress(b"three") + b"\0"
+    url = web.page("/", pieces, "text/plain", Content_Encoding="gzip")
+    assert await text(here(), url) == "one two three"
+    web.page("/", pieces[:-8], "text/plain", Content_Encoding="gzip")
+    assert "breaks off" in await refused(here(), url)
+    web.page("/", gzip.compress(b"x" * 100_000)[:-9], "text/plain", Content_Encoding="gzip")
+    assert "breaks off" in await refused(here(), url)
+    web.page("/", gzip.compress(b"") * 3000, "text/plain", Content_Encoding="gzip")
+    assert "cannot be unpacked" in await refused(here(), url)
+    web.page("/", gzip.compress(b"one") + b"no gzip", "text/plain", Content_Encoding="gzip")
+    assert "cannot be unpacked" in await refused(here(), url)
+    assert await text(here(), web.page("/", b"", "text/plain", Content_Encoding="gzip")) == "(empty)"
+
+
+async def test_a_redirect_may_have_letters_that_are_not_ascii(web: Web) -> None:
+    web.page("/gr%C3%BC%C3%9Fe", "here", "text/plain")
+    url = web.moved("/", "/grüße".encode().decode("latin-1"))  # as most servers write it: UTF-8, as it is
+    assert "here" in await text(here(), url)
+
+
+async def test_certificates_that_cannot_be_read_are_told(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    _context.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such/file.pem")
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    assert "look at what SSL_CERT_FILE names" in await refused(here(), web.url)
+    monkeypatch.delenv("SSL_CERT_FILE")
+    assert await text(here(), web.page("/", "here")) == "here"
+
+
 async def test_a_page_without_an_end_is_read_up_to_the_limit(web: Web) -> None:
     def endless(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -334,6 +383,7 @@ async def test_long_texts_are_given_in_parts(web: Web) -> None:
         ("application/problem+json", b"{}", "{}"),
         ("Text/Plain", b"x", "x"),
         ("text/plain", b"a\x1b[2Jb\xe2\x80\xaec\r\n\td", "a[2Jbc\r\n\td"),
+        ("text/plain", "a\U000e0049\U000e0067b".encode(), "ab"),
     ],
 )
 async def test_letters_are_read_as_they_were_meant(web: Web, kind: str, data: bytes, said: str) -> None:

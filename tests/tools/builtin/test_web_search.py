@@ -134,6 +134,37 @@ async def test_an_instance_cannot_lead_elsewhere_or_send_too_much(web: Web) -> N
     assert "only http and https" in await refused(WebSearch("file:///etc"))
 
 
+async def test_no_token_or_password_is_told_in_errors(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors reach the model and the journal."""
+    for url in ("http://bob:s3cret@127.0.0.1:1", "http://127.0.0.1:1/?token=s3cret", "http://127.0.0.1:1/#s3cret"):
+        with pytest.raises(ValueError, match=r"leave them out|SearXNG\(\.\.\., params=") as raised:
+            WebSearch(url)
+        assert "s3cret" not in str(raised.value)
+        monkeypatch.setenv("ORCHESTRATOR_SEARCH_URL", url)
+        said = await refused(WebSearch())
+        assert said.startswith("ORCHESTRATOR_SEARCH_URL: ")
+        assert "s3cret" not in said
+    web.moved("/search", "/other?token=s3cret")
+    for url in ("http://127.0.0.1:1", web.url):
+        tool = WebSearch(provider=SearXNG(url, params={"token": "s3cret"}))
+        said = await refused(tool)
+        assert f"{url}/search" in said
+        assert "s3cret" not in said
+    for packed in ("br", "gzip"):
+        web.page("/search", b"no gzip", "application/json", Content_Encoding=packed)
+        assert "s3cret" not in await refused(tool)
+    web.page("/search", b"x", "application/json", status=500)
+    assert "s3cret" not in await refused(tool)
+
+
+async def test_characters_that_are_none_do_not_spoil_the_others(web: Web) -> None:
+    found = {"title": "a\ud800b\U000e0041", "url": "https://a.example/", "content": "c"}
+    answers(web, [{**found, "url": "https://a.example/\udc00"}, found])
+    assert (await call(WebSearch(web.url), "x")).output == [
+        {"title": "a b", "url": "https://a.example/", "snippet": "c"}
+    ]
+
+
 async def test_odd_questions_are_not_asked(web: Web) -> None:
     assert "is empty" in await refused(WebSearch(web.url), "  ")
     assert "longer than 500" in await refused(WebSearch(web.url), "x" * 501)

@@ -19,6 +19,7 @@ from orchestrator.tools.builtin.files.names import HIDDEN, is_hidden, parts_of, 
 from orchestrator.tools.builtin.files.text import Text, numbered
 from orchestrator.tools.function import tool
 from orchestrator.tools.schema import IdempotencyKey
+from orchestrator.tools.texts import texts
 from orchestrator.tools.toolbox import Toolbox
 
 __all__ = ["Files", "at"]
@@ -66,14 +67,18 @@ class Files(Toolbox):
 
         Raises:
             NotADirectoryError: there is no such directory.
+            TypeError: `hidden` is one text, and no list of them.
         """
         self.root = os.path.realpath(root)
         """Where it is."""
         if not os.path.isdir(self.root):
             raise NotADirectoryError(f"{os.fspath(root)!r} is no directory: make it first, or name another root")
-        self._rules = Rules(self.root, tuple(hidden), limit, encoding, hard_links, descriptors and DESCRIPTORS)
+        self._rules = Rules(
+            self.root, texts("hidden", hidden), limit, encoding, hard_links, descriptors and DESCRIPTORS
+        )
         self._shown = shown
         self._edits = edits = Edits(self._rules)
+        self.create_file = self.create_file.with_(reconcile=edits.reconcile)
         self.replace_in_file = self.replace_in_file.with_(reconcile=edits.reconcile)
         self.insert_in_file = self.insert_in_file.with_(reconcile=edits.reconcile)
         self.undo_edit = self.undo_edit.with_(reconcile=edits.reconcile)
@@ -103,7 +108,9 @@ class Files(Toolbox):
                 text = Text.of(rules.read(place, parts[-1])[0], rules.encoding)
             return self._lines(text, max(first, 1), last)
 
-    @tool(risk="write", effect="idempotent", group="files")
+    # Not idempotent: made afresh when a step is tried again, it would write over the edits that came behind it, which
+    # are not made again.
+    @tool(risk="write", effect="irreversible", group="files")
     def create_file(
         self, path: str, text: str, overwrite: bool = False, idempotency_key: IdempotencyKey | None = None
     ) -> str:
@@ -115,8 +122,10 @@ class Files(Toolbox):
             overwrite: whether a file that is there is replaced.
         """
 
+        with said_of(path):  # before folders are made for it
+            after = self._rules.fits(Text(text).data())
+
         def change(before: bytes | None) -> tuple[bytes, str]:
-            after = Text(text).data()
             if before is not None and before != after and not overwrite:
                 raise ToolError("there is such a file: change it with replace_in_file, or set overwrite")
             count = len(Text(text).lines())

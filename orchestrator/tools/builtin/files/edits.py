@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -34,6 +34,16 @@ class Rules:
     def read(self, directory: Directory, name: str) -> tuple[bytes, os.stat_result]:
         """See `Directory.read`."""
         return directory.read(name, self.limit, linked=self.hard_links)
+
+    def fits(self, data: bytes) -> bytes:
+        """What a file is to hold, if it is not too much.
+
+        Raises:
+            ToolError: it is.
+        """
+        if len(data) > self.limit:
+            raise ToolError(f"it would be larger than {self.limit} bytes, which is the limit here")
+        return data
 
 
 class Edits:
@@ -136,8 +146,8 @@ class Edits:
         edit: Edit,
         mode: int | None = None,
     ) -> None:
-        if after is not None and len(after) > self._rules.limit:
-            raise ToolError(f"it would be larger than {self._rules.limit} bytes, which is the limit here")
+        if after is not None:
+            self._rules.fits(after)
         before, found = now
         edit = log.note(edit, before)
         try:
@@ -150,8 +160,12 @@ class Edits:
             else:
                 place.rename(_NEW, name)
         except BaseException:
-            if place.status(name) == found:
-                log.forget(edit)
+            # Whatever it was, a full disk among others: its own error is what counts, and what is left here waits for
+            # the next edit.
+            with suppress(OSError):
+                place.remove(_NEW)
+                if _identity(place.status(name)) == _identity(found):
+                    log.forget(edit)
             raise
         log.shorten(edit.path)
 

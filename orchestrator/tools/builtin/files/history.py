@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +22,8 @@ from orchestrator.tools.builtin.files.names import OWN
 
 Kind: TypeAlias = Literal["create", "replace", "insert", "undo"]
 _LOCK = "lock"
+_PATIENCE = 30.0
+"""Seconds that one process waits for another."""
 _DEPTH = 20
 """Edits of a file whose earlier content is kept."""
 
@@ -170,7 +173,18 @@ def _locked(place: Directory) -> Iterator[None]:
         except ImportError:  # Windows
             yield
         else:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            end = time.monotonic() + _PATIENCE
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        raise ToolError(
+                            f"another process has been editing files of this root for {_PATIENCE:g} s, and may have "
+                            "been stopped: let it go on, or end it, and try again"
+                        ) from None
+                    time.sleep(0.005)
             yield
     finally:
         os.close(handle)

@@ -110,8 +110,11 @@ class Sandbox:
             error = f"MemoryError or TimeoutError: the sandbox died ({crash})"
         except (MontyRuntimeError, MontySyntaxError) as raised:
             error = raised.display()
-            # A limit stops code at any place, so nothing that it worked on can be relied on.
-            self.lost = "time limit exceeded" in error or "worker exceeded" in error or "memory limit" in error
+            # A limit stops code at any place, so nothing that it worked on can be relied on. Code can raise the same
+            # error with the same words, and loses its variables then; others may say what they like.
+            self.lost = isinstance(raised.exception(), MemoryError | TimeoutError) and any(
+                words in error for words in ("time limit exceeded", "worker exceeded", "memory limit")
+            )
         except MontyError as raised:
             error = f"{type(raised).__name__}: {raised}"
         except ValueError as raised:  # a value that this side cannot hold

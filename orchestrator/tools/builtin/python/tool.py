@@ -16,6 +16,8 @@ from orchestrator.tools.tool import Tool
 
 _LONGEST = 100_000
 """Characters of the longest code that is taken."""
+_FOREVER = 1e9
+"""Seconds of the longest limit."""
 
 
 class _Sandboxed(Tool):
@@ -37,10 +39,17 @@ class _Sandboxed(Tool):
             output_limit: characters of what it prints, and again of its value, that are kept.
 
         Raises:
-            ValueError: a limit is not positive.
+            ValueError: a limit is not positive, or is none.
+            TypeError: a limit is no number.
         """
-        if memory <= 0 or not seconds > 0 or depth <= 0 or output_limit <= 0:
-            raise ValueError("Python: all limits are positive numbers")
+        whole = {"memory": memory, "depth": depth, "output_limit": output_limit}
+        for name, value in whole.items():
+            if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]  the sandbox would say it late
+                raise TypeError(f"Python: {name}={value!r} is no whole number")
+            if not 0 < value < 1 << 63:
+                raise ValueError(f"Python: {name}={value!r}: all limits are positive numbers, and end somewhere")
+        if not 0 < seconds <= _FOREVER:
+            raise ValueError(f"Python: seconds={seconds!r}: all limits are positive numbers, and end somewhere")
         self._limits = SandboxLimits(memory, seconds, depth, output_limit)
 
 
@@ -100,7 +109,8 @@ class PythonSession(_Sandboxed):
             interpreters: how many runs may have one at the same time; others wait until one is given up.
 
         Raises:
-            ValueError: a limit is not positive.
+            ValueError: a limit is not positive, or is none.
+            TypeError: a limit is no number.
         """
         super().__init__(memory=memory, seconds=seconds, depth=depth, output_limit=output_limit)
         self.pool = Pool[Sandbox](partial(Sandbox, self._limits), interpreters, check=lambda one: not one.lost)

@@ -15,6 +15,7 @@ from orchestrator.tools.builtin.terminal.kept import Kept
 from orchestrator.tools.builtin.terminal.shell import Shell, ShellEnded, Told
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolResult
+from orchestrator.tools.texts import texts
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -90,10 +91,12 @@ class Terminal(Tool):
 
         Raises:
             ValueError: a limit is not positive.
+            TypeError: `env` is one text, and no list of them.
         """
         if not timeout > 0 or output_limit < 2:
             raise ValueError("Terminal: timeout and output_limit are positive numbers")
-        self._cwd, self._env, self._seconds = cwd, env, timeout
+        self._cwd, self._seconds = cwd, timeout
+        self._env = dict(env) if isinstance(env, Mapping) else texts("env", env)
         self._limit, self._program = output_limit, shell
         self.pool = Pool[Session](self._session, shells)
 

@@ -15,6 +15,7 @@ from orchestrator.tools.builtin.web_fetch.guard import Guard, Resolver, system_r
 from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL, readable
 from orchestrator.tools.result import ToolFailure, ToolResult
+from orchestrator.tools.texts import texts
 from orchestrator.tools.tool import Tool
 
 __all__ = ["Resolver", "WebFetch", "web_fetch"]
@@ -78,7 +79,9 @@ class WebFetch(Tool):
 
         Raises:
             ValueError: a network is none.
+            TypeError: a list is one text.
         """
+        types = texts("types", types)
         self.timeout = seconds
         self._shown = shown
         self._fetching = Fetching(

@@ -6,6 +6,8 @@ import ipaddress
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from orchestrator.tools.texts import texts
+
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -18,6 +20,9 @@ _SPECIAL = (
     "240.0.0.0/4", "::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
     "5f00::/16", "fe80::/10", "fec0::/10", "ff00::/8",
 )  # fmt: skip
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All of IPv6 that was ever given to anybody. What is outside of it may be translated to IPv4 on the way, such as
+`::ffff:0:127.0.0.1` (SIIT), or is nothing; Python takes it for public."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
@@ -27,8 +32,9 @@ def networks(given: Iterable[str]) -> tuple[Network, ...]:
 
     Raises:
         ValueError: one of them is none.
+        TypeError: it is one text, and no list of them.
     """
-    return tuple(ipaddress.ip_network(one) for one in given)
+    return tuple(ipaddress.ip_network(one) for one in texts("allow_private", given))
 
 
 OWN = networks(_PRIVATE)
@@ -49,6 +55,8 @@ def is_public(address: Address) -> bool:
     """Whether an address is somebody's on the public internet."""
     address = inner(address)
     if not address.is_global or address.is_multicast or any(address in one for one in _CLOSED):
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address not in _UNICAST:
         return False
     # Tunnels in which an IPv4 address is hidden: nobody's site is only there.
     return not (isinstance(address, ipaddress.IPv6Address) and (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
@@ -11,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.web_fetch.guard import Guard
+from orchestrator.tools.builtin.web_fetch.guard import Guard, told
 
 if TYPE_CHECKING:
     from httpcore2 import AsyncConnectionPool
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _MOVED = (301, 302, 303, 307, 308)
 _PACKED = ("", "identity", "gzip", "x-gzip")
 _HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("Accept-Language", "en, *;q=0.5"))
+_PIECES = 1000
+"""Pieces of a packed page. Each is a little work of its own, and the smallest are 20 bytes."""
 _OF_ERRORS = 10_000
 """Bytes that are read of what goes with an error."""
 
@@ -55,6 +58,8 @@ class Fetching:
     accepts: Callable[[str], bool]
     """Whether a media type is one that is wanted."""
     agent: str
+    named: str = ""
+    """What errors call an address that is not to be shown whole, as its query holds a token; empty: what it is."""
 
     async def get(self, given: str) -> Page:
         """Fetch an address.
@@ -71,21 +76,25 @@ class Fetching:
                     found = await self._one(connections, url)
                     if isinstance(found, Page):
                         return replace(found, moved=moves > 0)
+                    if moves == self.redirects:
+                        where = "" if self.named else f", at last to {told(found)}"
+                        raise ToolError(f"{self.named or told(given)} leads on more than {moves} times{where}")
                     url = self.guard.url(found, url)
         except TIMEOUTS:
-            raise ToolError(f"{url} did not answer within {self.seconds:g} s") from None
+            raise ToolError(f"{self.named or url} did not answer within {self.seconds:g} s") from None
         except ERRORS as error:
-            raise ToolError(f"{url} could not be fetched: {error or type(error).__name__}") from None
-        raise ToolError(f"{given!a} leads on more than {self.redirects} times, at last to {url}")
+            raise ToolError(f"{self.named or url} could not be fetched: {error or type(error).__name__}") from None
+        raise AssertionError("the last of the addresses was a page, or one too many")
 
     async def _one(self, connections: AsyncConnectionPool, url: URL) -> Page | str:
         """A page, or where it is instead."""
         from orchestrator.tools.builtin.web_fetch.transport import request
 
+        name = self.named or str(url)
         headers = (*_HEADERS, ("User-Agent", self.agent))
         response = await connections.handle_async_request(request(url, headers, self.seconds))
         try:
-            said = {name.lower(): value.decode("latin-1").strip() for name, value in response.headers}
+            said = {header.lower(): _letters(value).strip() for header, value in response.headers}
             where = said.get(b"location")
             if response.status in _MOVED and where:
                 return where
@@ -93,19 +102,19 @@ class Fetching:
             kind, packed = kind.strip().lower(), said.get(b"content-encoding", "").lower()
             failed = response.status >= 400
             if not self.accepts(kind) and not failed:
-                raise ToolError(f"{url} is of the type {kind[:100] or 'unknown'!a}, which is not read here")
+                raise ToolError(f"{name} is of the type {kind[:100] or 'unknown'!a}, which is not read here")
             limit = min(self.limit, _OF_ERRORS) if failed else self.limit
-            data, cut = await _read(response.stream, packed, limit, url) if self.accepts(kind) else (b"", False)
+            data, cut = await _read(response.stream, packed, limit, name) if self.accepts(kind) else (b"", False)
             return Page(str(url), response.status, kind, _charset(rest), data, cut)
         finally:
             await response.aclose()
 
 
-async def _read(stream: object, packed: str, limit: int, url: URL) -> tuple[bytes, bool]:
+async def _read(stream: object, packed: str, limit: int, name: str) -> tuple[bytes, bool]:
     """A body, unpacked, and whether there was more than the limit allows."""
     if packed not in _PACKED:
-        raise ToolError(f"{url} is packed as {packed[:100]!a}, which was not asked for")
-    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16) if packed not in ("", "identity") else None
+        raise ToolError(f"{name} is packed as {packed[:100]!a}, which was not asked for")
+    unpacking = _Unpacking() if packed not in ("", "identity") else None
     data, came = bytearray(), 0
     parts = cast("AsyncGenerator[bytes]", cast("AsyncIterable[bytes]", stream).__aiter__())
     async with aclosing(parts):
@@ -113,12 +122,54 @@ async def _read(stream: object, packed: str, limit: int, url: URL) -> tuple[byte
             came += len(part)
             try:
                 # One byte more than is wanted tells that there is more, without unpacking it.
-                data += unpacking.decompress(part, limit + 1 - len(data)) if unpacking else part
+                data += unpacking.unpacked(part, limit + 1 - len(data)) if unpacking else part
             except zlib.error:
-                raise ToolError(f"{url} sent what cannot be unpacked") from None
+                raise ToolError(f"{name} sent what cannot be unpacked") from None
             if len(data) > limit or came > limit:
                 return bytes(data[:limit]), True
+    if unpacking and came and not unpacking.whole:  # what there is of it would look like all of it
+        raise ToolError(f"{name} sent a page that breaks off: try again")
     return bytes(data), False
+
+
+class _Unpacking:
+    """Gzip, which may be several pieces, one behind the other."""
+
+    def __init__(self) -> None:
+        self._piece = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._left = _PIECES
+
+    def unpacked(self, part: bytes, most: int) -> bytes:
+        """What comes out of the next bytes; no more than `most`, though there may be more.
+
+        Raises:
+            zlib.error: it is no gzip, or thousands of pieces.
+        """
+        found = bytearray()
+        while part and len(found) < most:
+            if self._piece.eof:
+                part = part.lstrip(b"\0")  # some fill up with these
+                if part:
+                    self._left -= 1
+                    if not self._left:
+                        raise zlib.error("too many pieces")
+                    self._piece = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                continue
+            found += self._piece.decompress(part, most - len(found))
+            part = self._piece.unused_data
+        return bytes(found)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the last piece came to its end."""
+        return self._piece.eof
+
+
+def _letters(value: bytes) -> str:
+    try:
+        return value.decode()  # servers write other letters into addresses as they are, mostly so
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 @cache
@@ -126,7 +177,12 @@ def _context() -> ssl.SSLContext:
     """What certificates are checked with: those that this machine trusts, or `SSL_CERT_FILE`. Read once: it is slow."""
     import httpx2
 
-    return httpx2.create_ssl_context()
+    try:
+        return httpx2.create_ssl_context()
+    except OSError as error:  # also what is wrong in a file of certificates
+        given = " and ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name))
+        where = f"; look at what {given} names" if given else ""
+        raise ToolError(f"the certificates to check servers with cannot be read: {error}{where}") from None
 
 
 def _charset(parameters: str) -> str:

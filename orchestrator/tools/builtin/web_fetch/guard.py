@@ -12,6 +12,7 @@ import anyio
 
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.web_fetch.addresses import OWN, Network, is_public, is_within, networks
+from orchestrator.tools.texts import texts
 
 if TYPE_CHECKING:
     from httpx2 import URL
@@ -20,6 +21,7 @@ Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host and port."""
 _PORTS = {"http": 80, "https": 443}
 _LONG = 4000
+_USERINFO = re.compile(r"^([^/\\?#]*[/\\]{2,})[^/?#]*@")
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
@@ -46,11 +48,13 @@ class Guard:
         """
         Raises:
             ValueError: a network is none.
+            TypeError: a list is one text.
         """
         self._allowed: tuple[Network, ...] = (
             (OWN if private else ()) if isinstance(private, bool) else networks(private)
         )
-        self._hosts = None if hosts is None else tuple(host.casefold().rstrip(".") for host in hosts)
+        # In small letters, but not casefolded: that would make another host of one with 'ß'.
+        self._hosts = None if hosts is None else tuple(host.lower().rstrip(".") for host in texts("hosts", hosts))
         self._ports = None if ports is None else frozenset(ports)
         self._resolve = resolve
 
@@ -68,7 +72,7 @@ class Guard:
 
         if len(given) > _LONG:
             raise ToolError(f"the address is longer than {_LONG} characters")
-        said = ascii(given if len(given) <= 300 else given[:300] + "...")
+        said = told(given)
         if not given.isprintable() or re.search(r"[\x00-\x20\x7f\\]", given):
             raise ToolError(f"{said} has blanks, backslashes or control characters: write them as %20 and the like")
         try:
@@ -117,6 +121,13 @@ class Guard:
                     "WebFetch(allow_private=...) allows networks"
                 )
         return list(found)
+
+
+def told(given: str) -> str:
+    """An address as it stands in an error: short, with nothing that a terminal would act on, and without a user's name
+    or password, which errors would carry to models and journals."""
+    shown = _USERINFO.sub(r"\1...@", given)
+    return ascii(shown if len(shown) <= 300 else shown[:300] + "...")
 
 
 def _authority(given: str) -> str:

@@ -19,9 +19,12 @@ _LINKS = 2000
 """Links of a page that are given; the others are words only."""
 _HUGE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
 CONTROL = dict.fromkeys(
-    (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-)
-"""What steers terminals, or turns text around."""
+    (
+        *range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A),
+        *range(0xE0000, 0xE0080),
+    )
+)  # fmt: skip
+"""What steers terminals, turns text around, or is text that models read and nobody sees (tags)."""
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
 """What holds no markup, and ends only with its own end."""
 _SKIPPED = frozenset({"svg", "template", "math", "canvas", "audio", "video"})
