@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 
 class Begun:
-    """`python -m MODULE WORDS` as a process."""
+    """`python -m MODULE WORDS` as a process. `loads`: what else it finds imported, as those that follow it do."""
 
     def __init__(
         self,
@@ -33,11 +33,13 @@ class Begun:
         cwd: Path = ROOT,
         env: Mapping[str, str] = os.environ,
         terminal: bool = False,
+        loads: Sequence[str] = (),
     ) -> None:
         self._told, theirs = socket.socketpair()
         self._told.settimeout(PATIENCE)
         order = {
             "module": module, "words": [*map(str, words)], "cwd": str(cwd), "env": dict(env), "terminal": terminal,
+            "loads": [*loads],
         }  # fmt: skip
         with theirs:
             socket.send_fds(_starter(), [json.dumps(order).encode()], [*streams, theirs.fileno()])
@@ -77,12 +79,21 @@ class Begun:
 class Piped(Begun):
     """A command whose output is read; its stdin is a text, or nothing."""
 
-    def __init__(self, words: Sequence[object], *, cwd: Path, env: Mapping[str, str], stdin: str = "") -> None:
+    def __init__(
+        self,
+        words: Sequence[object],
+        *,
+        module: str = "orchestrator",
+        cwd: Path = ROOT,
+        env: Mapping[str, str] = os.environ,
+        stdin: str = "",
+        loads: Sequence[str] = (),
+    ) -> None:
         (read, write), (self._out, out), (self._err, err) = os.pipe(), os.pipe(), os.pipe()
         os.write(write, stdin.encode())
         os.close(write)
         try:
-            super().__init__(words, cwd=cwd, env=env, streams=(read, out, err))
+            super().__init__(words, module=module, cwd=cwd, env=env, streams=(read, out, err), loads=loads)
         finally:
             for stream in (read, out, err):
                 os.close(stream)

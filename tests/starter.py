@@ -2,7 +2,8 @@
 
 A program is what `python -m MODULE WORDS` is: a process of its own, with a directory, an environment and streams of
 its own, that ends as Python ends. Only what nearly all of them load is there already, which is most of what a short
-program costs. What the command line itself imports for one command is still imported by that command.
+program costs; a program may name what else it is to find there. What only one command of the command line imports is
+still imported by that command.
 
 Stdin is a socket. Each message on it begins a program: JSON, the program's three streams, and a socket that is given
 a descriptor of the process, and at the end its exit code.
@@ -17,15 +18,21 @@ import json
 import os
 import runpy
 import selectors
+import signal
 import socket
 import sys
 import termios
+from collections.abc import Sequence
 from typing import Any
 
 LOADED = (
-    "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "networkx", "orchestrator.cli.app",
-    "orchestrator.context", "orchestrator.executor", "orchestrator.models", "orchestrator.nodes",
-    "orchestrator.render", "orchestrator.stores.sqlite", "orchestrator.tools", "rich.live", "sqlite3", "yaml",
+    "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "griffe", "networkx", "orchestrator.cli.app",
+    "orchestrator.cli.asking", "orchestrator.cli.driver", "orchestrator.cli.launch", "orchestrator.cli.live.screen",
+    "orchestrator.cli.reading", "orchestrator.context", "orchestrator.executor.driving",
+    "orchestrator.executor.executor", "orchestrator.executor.model_calls", "orchestrator.executor.streaming",
+    "orchestrator.graph.checks.all", "orchestrator.graph.files", "orchestrator.models", "orchestrator.nodes",
+    "orchestrator.render", "orchestrator.stores.sqlite", "orchestrator.tools.builtin.arithmetic", "rich.live",
+    "sqlite3", "yaml",
 )  # fmt: skip
 
 
@@ -37,6 +44,7 @@ def become(order: dict[str, Any], streams: list[int]) -> None:
     if order["terminal"]:  # as a login does
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who ignores it has all that he begins ignore it
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 - for the rest of the process
     sys.stdout = sys.__stdout__ = open(1, "w", 1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -65,6 +73,8 @@ def serve() -> tuple[dict[str, Any], list[int]] | None:
                 if not data:
                     return None
                 *streams, answers = descriptors
+                order = json.loads(data)
+                load(order["loads"])
                 asker = socket.socket(fileno=answers)
                 pid = os.fork()
                 if pid == 0:
@@ -73,7 +83,7 @@ def serve() -> tuple[dict[str, Any], list[int]] | None:
                         if other.data is not None:
                             os.close(other.fd)
                             other.data[1].close()
-                    return json.loads(data), streams
+                    return order, streams
                 process = os.pidfd_open(pid)
                 socket.send_fds(asker, [b"begun"], [process])
                 waiting.register(process, selectors.EVENT_READ, (pid, asker))
@@ -81,10 +91,16 @@ def serve() -> tuple[dict[str, Any], list[int]] | None:
                     os.close(stream)
 
 
-if __name__ == "__main__":
-    for name in LOADED:
+def load(names: Sequence[str]) -> None:
+    """Have modules ready for all programs from now on."""
+    for name in names:
         importlib.import_module(name)
-    gc.freeze()  # who looks for garbage in what is shared gets a copy of it
+    if names:
+        gc.freeze()  # who looks for garbage in what is shared gets a copy of it
+
+
+if __name__ == "__main__":
+    load(LOADED)
     found = serve()
     if found is not None:
         become(*found)

@@ -92,10 +92,15 @@ class Shell:
 
     @contextmanager
     def begin(
-        self, *words: object, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        *words: object,
+        stdin: str = "",
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        loads: Sequence[str] = (),
     ) -> Iterator[Process]:
         """A command that goes on beside; killed at the end of the block if it still runs."""
-        process = Process(words, cwd=cwd or self.place, env={**self.env, **(env or {})}, stdin=stdin)
+        process = Process(words, cwd=cwd or self.place, env={**self.env, **(env or {})}, stdin=stdin, loads=loads)
         try:
             yield process
         finally:

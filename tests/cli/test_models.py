@@ -8,6 +8,8 @@ from tests.cli.shell import Shell
 from tests.models.wire import Raw, Seen, refused, said, served, told
 
 KEY = "sk-not-a-real-key-42"
+LOADS = ("httpcore2", "httpx2", "openai.resources.chat.completions")
+"""What a model behind a server needs, and takes long to load."""
 ASK = ("run", "tool_user", "How much is 2 + 3?", "--model", "openai:m", "--run-id", "r", "--json")
 
 FAULTS: list[tuple[list[Any], str]] = [
@@ -34,7 +36,7 @@ def test_a_fault_of_the_surroundings_is_told_in_one_line_and_the_run_goes_on_whe
         with served(answer) as wire:
             env = {"OPENAI_BASE_URL": wire.url, "OPENAI_API_KEY": KEY}
             ask = [*ASK[:6], name, "--json"]
-            with shell.begin(*ask, env=env) as process:
+            with shell.begin(*ask, env=env, loads=LOADS) as process:
                 done = process.end()
             assert done.code == 1
             (line,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
@@ -46,7 +48,9 @@ def test_a_fault_of_the_surroundings_is_told_in_one_line_and_the_run_goes_on_whe
             if place:
                 continue
             assert shell("show", name, "--json").json["status"] == "interrupted"
-            with shell.begin("resume", name, "--json", env={**env, "OPENAI_API_KEY": "sk-another-one"}) as process:
+            with shell.begin(
+                "resume", name, "--json", env={**env, "OPENAI_API_KEY": "sk-another-one"}, loads=LOADS
+            ) as process:
                 resumed = process.end()
         # The tool is chosen now; nothing answers the next question, so that the run is interrupted there.
         assert resumed.code == 1, resumed.err
@@ -55,11 +59,11 @@ def test_a_fault_of_the_surroundings_is_told_in_one_line_and_the_run_goes_on_whe
 
 
 def test_no_key_and_no_network(shell: Shell) -> None:
-    with shell.begin(*ASK) as process:
+    with shell.begin(*ASK, loads=LOADS) as process:
         done = process.end()
     assert (done.code, done.json["status"]) == (1, "interrupted")
     assert "error: model 'm' has no key: set the environment variable OPENAI_API_KEY" in done.err
-    with shell.begin("resume", "r", "--json", env={"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}) as process:
+    with shell.begin("resume", "r", "--json", env={"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, loads=LOADS) as process:
         done = process.end()
     assert (done.code, done.json["status"]) == (1, "interrupted")
     assert done.err.count("the server cannot be reached") >= 3  # each try is seen, and the end
@@ -69,7 +73,7 @@ def test_no_key_and_no_network(shell: Shell) -> None:
 def test_tokens_are_seen_as_they_come(shell: Shell) -> None:
     with served(told("add"), *[refused(400, "enough")] * 3) as wire:
         url = {"OPENAI_BASE_URL": wire.url}
-        with shell.begin(*ASK[:7], "--events", env=url) as process:
+        with shell.begin(*ASK[:7], "--events", env=url, loads=LOADS) as process:
             done = process.end()
     tokens = [event["text"] for event in done.lines if event.get("type") == "token"]
     assert (tokens, done.code) == (["a", "d", "d"], 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +31,7 @@ from orchestrator import (
 from orchestrator.errors import GraphError, InvalidAnswer, ModelError, ToolError
 from orchestrator.nodes import Ask, Confirm
 from orchestrator.testing import ScriptedModel
+from tests.begun import Piped
 
 pytestmark = pytest.mark.anyio
 HALF = "x\ud83dy"
@@ -336,7 +336,7 @@ async def test_an_exception_that_is_no_error_interrupts_the_run_and_comes_out_as
 EXITS = """
 import sys, anyio
 from orchestrator import Executor, node
-from tests.contract.test_odd_values import single
+from tests.contract.sample import single
 
 async def main():
     async with Executor(sys.argv[2]) as ex:
@@ -359,9 +359,12 @@ anyio.run(main, backend=sys.argv[1])
 @pytest.mark.parametrize("verb", ["start", "submit", "stream"])
 @pytest.mark.parametrize("effect", ["pure", "idempotent"])
 def test_a_node_that_exits_ends_the_program_and_interrupts_its_run(verb: str, effect: str, url: str) -> None:
-    arguments = [sys.executable, "-c", EXITS, "asyncio", url, verb, effect]
-    ended = subprocess.run(arguments, timeout=30, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (7, "")
+    program = Piped([EXITS, "asyncio", url, verb, effect], module="tests.script")
+    try:
+        out, err = program.read()
+        assert (program.wait(), out) == (7, ""), err
+    finally:
+        program.close()
 
     async def look() -> str:
         async with Executor(url) as ex:

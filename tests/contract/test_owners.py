@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -14,6 +12,8 @@ from orchestrator import Approve, Context, Executor, Graph, Update, node
 from orchestrator.errors import GraphChanged, InvalidAnswer, RunConflict
 from orchestrator.nodes import Ask
 from orchestrator.testing import ScriptedModel
+from tests.begun import Begun
+from tests.contract.hanging import goes_on
 from tests.contract.sample import State, logs, single
 
 pytestmark = pytest.mark.anyio
@@ -70,42 +70,28 @@ async def test_a_zombie_is_fenced_out(tmp_path: Path) -> None:
 KILLED = """
 import sys, anyio
 from orchestrator import Executor
-from tests.contract.test_owners import hanging
-from tests.contract.sample import State, logs, single
+from tests.contract.hanging import goes_on
 
 async def main():
-    async with Executor(sys.argv[1], graphs=[hanging]) as ex:
-        async with ex.stream(hanging, run_id="r") as live:
-            async for event in live:
-                if event.node == "b":
-                    print("at b", flush=True)
+    async with Executor(sys.argv[1]) as ex:
+        await ex.start(goes_on, run_id="r")
 
 anyio.run(main)
 """
 
 
-@node
-async def hang_once(ctx: Context[Any]) -> Update:
-    if ctx.deps is None:
-        await anyio.sleep(30)
-    return {"log": "went on"}
-
-
-hanging = single(node(lambda: {"log": "a"}), "START -> work -> b -> END", b=hang_once)
-
-
 async def test_a_run_of_a_dead_holder_is_taken_over_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    process = await anyio.open_process([sys.executable, "-c", KILLED, url], stderr=subprocess.DEVNULL)
-    async with process:
-        assert process.stdout is not None
-        assert (await process.stdout.receive()).startswith(b"at b")
-        async with Executor(url, graphs=[hanging]) as ex:
+    read, write = os.pipe()
+    program = Begun([KILLED, url], module="tests.script", streams=(0, write, 2))
+    os.close(write)
+    with os.fdopen(read) as said:
+        assert said.readline() == "at b\n"
+        async with Executor(url, graphs=[goes_on]) as ex:
             with pytest.raises(RunConflict):
                 await ex.resume("r")
-        process.kill()
-        await process.wait()
-    async with Executor(url, graphs=[hanging], deps="go on") as ex:
+        program.close()
+    async with Executor(url, graphs=[goes_on], deps="go on") as ex:
         assert (await ex.load("r")).status == "interrupted"
         run = await ex.resume("r")
     assert (run.status, run.output) == ("completed", ["a", "went on"])

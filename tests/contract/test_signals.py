@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import anyio
 import pytest
-from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Run, Update, append, node
-
-
-class Log(BaseModel):
-    log: Annotated[list[str], append] = []
-
-
-@node(effect="pure")
-def work(state: Log) -> Update:
-    return {"log": "work"}
-
-
-@node(effect="pure")
-async def hang(state: Log) -> None:
-    print("here", flush=True)
-    await anyio.sleep(30)
-
-
-graph = Graph(name="g", state=Log, nodes={"work": work, "hang": hang}, edges="START -> work -> hang -> END")
+from orchestrator import Executor, Run
+from tests.begun import Begun
 
 ONE = """
 async def main():
@@ -105,27 +87,29 @@ class Program:
         text = (
             "import os, signal, sys, time, anyio\n"
             "from orchestrator import Executor\n"
-            "from tests.contract.test_signals import graph\n"
+            "from tests.contract.hanging import hangs as graph\n"
             f"url = sys.argv[1]\n{text}\nanyio.run(main, backend=sys.argv[2])\n"
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", text, self.url, backend],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        read, write = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR)
+        self.process = Begun([text, self.url, backend], module="tests.script", streams=(null, write, null))
+        self._said = os.fdopen(read)
+        for stream in (write, null):
+            os.close(stream)
 
     def lines(self, count: int) -> list[str]:
-        assert self.process.stdout is not None
-        return [self.process.stdout.readline().strip() for _ in range(count)]
+        return [self._said.readline().strip() for _ in range(count)]
 
     def end(self, number: int) -> tuple[int, str]:
-        self.process.send_signal(number)
-        rest, _ = self.process.communicate(timeout=20)
-        return self.process.returncode, rest
+        self.process.signal(number)
+        return self.process.wait(), self._said.read()
+
+    def close(self) -> None:
+        self.process.close()
+        self._said.close()
 
     def leases(self) -> int:
-        with sqlite3.connect(self.file) as db:
+        with closing(sqlite3.connect(self.file)) as db:
             return int(db.execute("select count(*) from leases").fetchone()[0])
 
     def load(self, run_id: str = "r") -> Run:
@@ -136,51 +120,61 @@ class Program:
         return anyio.run(look)
 
 
+@contextmanager
+def begun(text: str, backend: str, folder: Path) -> Iterator[Program]:
+    """A program, which is gone at the end."""
+    program = Program(text, backend, folder)
+    try:
+        yield program
+    finally:
+        program.close()
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_signals_interrupt_a_run_and_never_cancel_it(name: str, backend: str, tmp_path: Path) -> None:
-    program = Program(ONE, backend, tmp_path)
-    assert program.lines(1) == ["here"]
-    code, rest = program.end(getattr(signal, name))
-    assert code == -signal.SIGTERM if name == "SIGTERM" else code != 0
-    assert rest == ""
-    assert program.leases() == 0
-    run = program.load()
-    assert (run.status, run.values["log"]) == ("interrupted", ["work"])
+    with begun(ONE, backend, tmp_path) as program:
+        assert program.lines(1) == ["here"]
+        code, rest = program.end(getattr(signal, name))
+        assert code == -signal.SIGTERM if name == "SIGTERM" else code != 0
+        assert rest == ""
+        assert program.leases() == 0
+        run = program.load()
+        assert (run.status, run.values["log"]) == ("interrupted", ["work"])
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_several_executors(backend: str, tmp_path: Path) -> None:
-    program = Program(BESIDE, backend, tmp_path)
-    assert program.lines(2) == ["here", "here"]
-    assert program.end(signal.SIGTERM) == (-signal.SIGTERM, "")
-    assert program.leases() == 0
-    assert [program.load(run_id).values["log"] for run_id in "rs"] == [["work"], ["work"]]
+    with begun(BESIDE, backend, tmp_path) as program:
+        assert program.lines(2) == ["here", "here"]
+        assert program.end(signal.SIGTERM) == (-signal.SIGTERM, "")
+        assert program.leases() == 0
+        assert [program.load(run_id).values["log"] for run_id in "rs"] == [["work"], ["work"]]
 
 
 def test_one_executor_that_is_closed_leaves_the_other_guarded(tmp_path: Path) -> None:
-    program = Program(ONE_CLOSED_BEFORE, "asyncio", tmp_path)
-    assert program.lines(1) == ["here"]
-    assert program.end(signal.SIGTERM) == (-signal.SIGTERM, "")
-    assert program.leases() == 0
+    with begun(ONE_CLOSED_BEFORE, "asyncio", tmp_path) as program:
+        assert program.lines(1) == ["here"]
+        assert program.end(signal.SIGTERM) == (-signal.SIGTERM, "")
+        assert program.leases() == 0
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_program_that_handles_the_signal_itself_goes_on_to_do_so(backend: str, tmp_path: Path) -> None:
-    program = Program(OWN_HANDLER, backend, tmp_path)
-    assert program.lines(1) == ["here"]
-    assert program.end(signal.SIGTERM) == (0, "mine\n")
-    assert program.leases() == 0
+    with begun(OWN_HANDLER, backend, tmp_path) as program:
+        assert program.lines(1) == ["here"]
+        assert program.end(signal.SIGTERM) == (0, "mine\n")
+        assert program.leases() == 0
 
 
 def test_a_fork_ends_by_the_signal_and_its_parent_goes_on(tmp_path: Path) -> None:
-    program = Program(IN_A_FORK, "asyncio", tmp_path)
-    assert program.lines(2) == ["-15", "here"]
-    assert program.end(signal.SIGTERM)[0] == -signal.SIGTERM
-    assert program.leases() == 0
+    with begun(IN_A_FORK, "asyncio", tmp_path) as program:
+        assert program.lines(2) == ["-15", "here"]
+        assert program.end(signal.SIGTERM)[0] == -signal.SIGTERM
+        assert program.leases() == 0
 
 
 def test_when_no_executor_is_open_the_signal_is_as_before(tmp_path: Path) -> None:
-    program = Program(AFTERWARDS, "asyncio", tmp_path)
-    assert program.lines(2) == ["here", "True"]
-    assert program.end(signal.SIGTERM)[0] == -signal.SIGTERM
+    with begun(AFTERWARDS, "asyncio", tmp_path) as program:
+        assert program.lines(2) == ["here", "True"]
+        assert program.end(signal.SIGTERM)[0] == -signal.SIGTERM
