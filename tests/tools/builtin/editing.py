@@ -58,4 +58,4 @@ async def go_on(root: str, store: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(go_on, *sys.argv[1:])
+    anyio.run(go_on, sys.argv[1], sys.argv[2])

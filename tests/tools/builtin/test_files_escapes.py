@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -73,7 +75,7 @@ ESCAPES = [
 ]  # fmt: skip
 INSIDE = {"in/a/", "file:///etc/passwd"}
 """Those that only look as if they led out."""
-CALLS: dict[str, dict[str, object]] = {
+CALLS: dict[str, dict[str, Any]] = {
     "view_file": {}, "replace_in_file": {"old": SECRET, "new": "x"}, "insert_in_file": {"line": 0, "text": "x"},
     "undo_edit": {}, "create_file": {"text": "x"},
 }  # fmt: skip
@@ -126,6 +128,47 @@ async def test_the_place_of_notes_cannot_be_led_elsewhere(files: Files, tmp_path
     assert "symbolic link" in await refused(files, "create_file", path="new", text="x")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["secret"]
     assert not (Path(files.root) / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mode": 0o6777},
+        {"path": "../out/secret"},
+        {"number": "x"},
+        {"after": 5},
+        {"said": None},
+        {"kind": "x"},
+        {"y": 1},
+    ],
+    ids=str,
+)
+async def test_records_that_somebody_else_put_there_are_not_believed(tmp_path: Path, change: dict[str, object]) -> None:
+    """A root may come from anywhere, as an archive that was unpacked."""
+    (tmp_path / "root").mkdir()
+    files = Files(tmp_path / "root")
+    await done(files, "create_file", path="a", text="one")
+    await done(files, "replace_in_file", "k", path="a", old="one", new="two")
+    [record] = (tmp_path / "root/.orchestrator/undo").glob("0000000002.*")
+    head, _, body = record.read_text().partition("\n")
+    record.write_text(json.dumps({**json.loads(head), **change}) + "\n" + body)
+    result = await call(files, "undo_edit", path="a")
+    assert "changed since by something else" in result.text  # the record before it is about another content
+    reconcile = getattr(files.get("replace_in_file"), "reconcile")  # noqa: B009  only some tools have one
+    assert reconcile("k") is None
+    assert (tmp_path / "root/a").stat().st_mode & 0o7000 == 0
+
+
+async def test_numbers_of_records_may_be_of_any_length(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    await done(files, "create_file", path="a", text="0")
+    [record] = (tmp_path / ".orchestrator/undo").glob("*.none")
+    record.rename(record.with_name(record.name.replace("0000000001", "9999999999")))
+    for number in range(3):
+        await done(files, "replace_in_file", path="a", old=str(number), new=str(number + 1))
+    for _ in range(4):
+        await done(files, "undo_edit", path="a")
+    assert not (tmp_path / "a").exists()
 
 
 _traps: dict[str, Callable[[], object]] = {}

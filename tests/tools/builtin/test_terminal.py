@@ -472,7 +472,7 @@ async def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
         async for event in live:
             if event.type == "progress":
                 assert event.data["tool"] == "terminal"
-                told.append(event.data["text"])
+                told.append(str(event.data["text"]))
                 (tmp_path / "go").touch()
     assert "".join(told) == "begun\nended\n"
     assert told[0] == "begun\n"

@@ -26,7 +26,7 @@ def test_it_is_a_group_of_its_own_and_ends_the_work() -> None:
         "pure",
         True,
     )
-    assert tool.parameters["properties"]["status"]["enum"] == ["success", "failure"]
+    assert tool.to_param()["function"]["parameters"]["properties"]["status"]["enum"] == ["success", "failure"]
 
 
 @pytest.mark.parametrize(

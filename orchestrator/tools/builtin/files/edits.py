@@ -107,8 +107,8 @@ class Edits:
                 return None
             if log.has_later(edit):  # an edit that was not made is forgotten before the next one is
                 return edit.said
-            parts = tuple(edit.path.split("/"))
             try:
+                parts = parts_of(edit.path, self._rules.hidden)
                 with walked(self._rules.root, parts[:-1], descriptors=self._rules.descriptors) as place:
                     now = digest_of(self._now(place, parts[-1])[0])
             except ToolError:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, TypeAlias
+from functools import cache
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
 
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.files.directory import DESCRIPTORS, Directory, walked
@@ -22,6 +26,7 @@ from orchestrator.tools.builtin.files.names import OWN
 
 Kind: TypeAlias = Literal["create", "replace", "insert", "undo"]
 _LOCK = "lock"
+_RECORD = re.compile(r"[0-9]{10,100}\.[0-9a-f]{16}\.(none|[0-9a-f]{16})")
 _PATIENCE = 30.0
 """Seconds that one process waits for another."""
 _DEPTH = 20
@@ -40,7 +45,7 @@ class Edit:
     """Digest of what the file held; None: there was no file."""
     after: str | None
     """Digest of what it holds now."""
-    mode: int | None
+    mode: Annotated[int, Field(ge=0, le=0o777)] | None
     """The file's permissions before."""
     said: str
     """What the call gave."""
@@ -68,17 +73,20 @@ class History:
     def _names(self, path: str | None = None) -> list[str]:
         """Names of the records, of one file or of all, the newest first."""
         part = "." if path is None else f".{_short(path)}."
-        found = [name for name in self._place.names() if name.count(".") == 2 and part in name]
-        return [name for name in reversed(found) if name.partition(".")[0].isdigit()]
+        found = [name for name in self._place.names() if _RECORD.fullmatch(name) and part in name]
+        return sorted(found, key=_number, reverse=True)
 
     def _load(self, name: str) -> tuple[Edit, bytes] | None:
-        """A record; None if a crash cut it off, so that its edit was never made."""
+        """A record; None if a crash cut it off, so that its edit was never made, or if it is none of ours: whoever made
+        the root may have put some there.
+        """
         data, _ = self._place.read(name, 1 << 40)
         head, end, body = data.partition(b"\n")
         try:
-            return (Edit(**json.loads(head)), body) if end else None
-        except (ValueError, TypeError):
+            edit = replace(_reader().validate_json(head), number=_number(name))
+        except ValueError:
             return None
+        return (edit, body) if end and _name(edit) == name else None
 
     def of_path(self, path: str) -> Iterator[Edit]:
         """The edits of a file, the newest first. Each is read when it is asked for."""
@@ -123,7 +131,7 @@ class History:
     def note(self, edit: Edit, before: bytes | None) -> Edit:
         """Keep an edit that is about to be made."""
         last = next(iter(self._names()), "0")
-        edit = replace(edit, number=int(last.partition(".")[0]) + 1)
+        edit = replace(edit, number=_number(last) + 1)
         self._place.create(_name(edit), json.dumps(asdict(edit)).encode() + b"\n" + (before or b""), mode=0o600)
         self._place.sync()
         return edit
@@ -188,6 +196,15 @@ def _locked(place: Directory) -> Iterator[None]:
             yield
     finally:
         os.close(handle)
+
+
+@cache
+def _reader() -> TypeAdapter[Edit]:
+    return TypeAdapter(Edit)
+
+
+def _number(name: str) -> int:
+    return int(name.partition(".")[0])
 
 
 def _name(edit: Edit) -> str:
