@@ -139,7 +139,6 @@ async def test_the_place_of_notes_cannot_be_led_elsewhere(files: Files, tmp_path
         {"after": 5},
         {"said": None},
         {"kind": "x"},
-        {"y": 1},
     ],
     ids=str,
 )
