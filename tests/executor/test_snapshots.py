@@ -49,7 +49,7 @@ def asking() -> Graph:
     return Graph(name="asking", state=Log, nodes=nodes, edges=edges, output="n", limits=counting().limits)
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize(("store", "anyio_backend"), [("memory", "trio"), ("sqlite", "asyncio")])
 @pytest.mark.usefixtures("all_the_time")
 async def test_every_kind_of_effect_survives_stops_with_snapshots_everywhere(store: Any) -> None:
     report = await assert_crash_safe(
@@ -60,16 +60,16 @@ async def test_every_kind_of_effect_survives_stops_with_snapshots_everywhere(sto
 
 
 @pytest.mark.usefixtures("all_the_time")
-async def test_generated_graphs_survive_stops_with_snapshots_everywhere() -> None:
+async def test_generated_graphs_survive_stops_with_snapshots_everywhere(anyio_backend: str) -> None:
     tried = 0
-    for seed in range(300, 320):
+    for seed in range(300, 320)[:: 1 if anyio_backend == "trio" else -1]:
         found = drawn_graph("structured", seed)
-        if tried < 2 and found is not None and await ends(*found):
+        if not tried and found is not None and await ends(*found):
             tried += 1
             await assert_crash_safe(
                 *found, model=Echo(), setup=lambda: {"tools": acting_tools()}, answer=said, most=4, stops=2, seed=seed
             )
-    assert tried == 2
+    assert tried == 1
 
 
 async def test_a_long_run_is_gone_on_with_from_its_snapshot(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ state, the records. `many` runs one graph under many orders, `agree` demands tha
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ from orchestrator.kernel.token import Activation
 from .behave import Act, Behaviour, Script, Sight
 from .orders import Order, orders
 
+THOROUGH = int(os.environ.get("EXAMPLES", "0")) >= 100
+"""Whether this is a storm."""
 FINAL = ("completed", "failed", "cancelled", "exhausted")
 
 
@@ -406,7 +409,12 @@ def many(
     seed: int = 0,
     **options: Any,
 ) -> list[Trace]:
-    """The same run under many interleavings; a part of each is also copied, dumped and loaded on the way."""
+    """The same run under many interleavings; a part of each is also copied, dumped and loaded on the way.
+
+    The storm runs `count` of them, other runs a third, and at least eight: each node is starved by then, as a rule.
+    """
+    if not THOROUGH:
+        count = min(count, max(8, count // 3))
     options.setdefault("probability", 0.1)
     return [
         Simulation(plan, behaviour, order=order, seed=seed + number, values=values, **options).run()

@@ -57,10 +57,10 @@ def audited(make: Callable[[int], Sketch], seed: int, count: int) -> Counter[str
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_token_is_lost_or_made_and_joins_fire_once(kind: str) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(20):
+    for seed in range(12):
         seen += audited(KINDS[kind], seed, 4)
-    assert seen["runs"] > 35, seen
-    assert seen["fires"] > 60, seen
+    assert seen["runs"] > 20, seen
+    assert seen["fires"] > 35, seen
 
 
 @pytest.mark.storm

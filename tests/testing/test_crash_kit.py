@@ -67,7 +67,10 @@ async def test_every_strategy_survives_a_storm_of_stops(
     assert report.stops > report.writes
 
 
-@pytest.mark.parametrize(("store", "most", "stops"), [("memory", 9, 1), ("memory", 4, 3), ("sqlite", 3, 2)])
+@pytest.mark.parametrize(
+    ("store", "most", "stops", "anyio_backend"),
+    [("memory", 9, 1, "asyncio"), ("memory", 4, 3, "trio"), ("sqlite", 3, 2, "trio"), ("sqlite", 2, 1, "asyncio")],
+)
 async def test_every_kind_of_effect_survives(store: Literal["memory", "sqlite"], most: int | None, stops: int) -> None:
     report = await assert_crash_safe(
         shop(), {"order": "o", "items": ["x", "y"]}, setup=Till().setup, model=Echo(), answer=yes, store=store,
@@ -94,7 +97,7 @@ async def survives(kind: str, seed: int, most: int, stops: int) -> bool:
 
 
 @settings(
-    deadline=None, derandomize=True, max_examples=6, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    deadline=None, derandomize=True, max_examples=4, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(kind=st.sampled_from(sorted(KINDS)), seed=st.integers(0, 1_000_000), stops=st.integers(1, 3))
 def test_generated_graphs_survive(kind: str, seed: int, stops: int, anyio_backend: str) -> None:
@@ -224,7 +227,7 @@ async def test_it_tries_no_more_than_it_is_told_to() -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 def test_killed_processes_do_no_harm(anyio_backend: str) -> None:
-    report = assert_kill_safe("tests.testing.shop:shop_program", runs=3, kills=2, seed=5, backend="trio")
+    report = assert_kill_safe("tests.testing.shop:shop_program", runs=1, kills=2, seed=1, backend="trio")
     assert report.status == "completed"
     assert report.stops >= 1, report
 
