@@ -25,7 +25,7 @@ from tests.models.expressions import TooLarge, expressions, worth
 
 ARITHMETIC = Toolbox(*tools_from_ref("arithmetic"))
 ONLY = "I only do arithmetic"
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=settings().max_examples // 2, deadline=None)
 """For laws whose every example is a whole conversation or run."""
 
 
@@ -269,7 +269,7 @@ def rewordings(draw: st.DrawFn, *names: str) -> dict[str, str]:
     return {"system": draw(WORDS), "prompt": prompt}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 4, deadline=None)
 @given(
     expressions("+ - *", powers=False, decimals=False),
     rewordings("question", "tools"),

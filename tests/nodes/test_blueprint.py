@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from time import process_time
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from orchestrator.nodes import Step
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, read_blueprint
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
+from tests.costs import in_proportion
 
 HENNCHATA = """\
 Plan: To find out the name of the cognac house that makes the main ingredient in The Hennchata, I will first search \
@@ -195,15 +195,13 @@ def test_a_fault_in_one_call_is_no_fault_of_those_that_use_it() -> None:
     ],
 )
 def test_reading_takes_time_in_proportion(part: str) -> None:
-    def took(length: int) -> float:
+    def read(length: int) -> None:
         many = part * (length // len(part))
-        began = process_time()
         for form in ("{}", "#E1 = f[{}", "{}#E1 = f[x]", "#E1 = f[x]\n{}", "plan{}x", "<{}x", "#E{}x", "#E1 = f {}x"):
             with suppress(PlanFault):
                 read_blueprint(form.format(many))
-        return process_time() - began
 
-    assert took(20_000) < 3 * took(10_000) + 0.1
+    in_proportion(read, 5_000)
 
 
 def test_a_plan_without_end_is_not_read_and_its_faults_are_not_all_told() -> None:
