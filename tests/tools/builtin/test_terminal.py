@@ -85,7 +85,7 @@ def test_one_name_is_no_list_of_them() -> None:
 SHELLS = ["bash", "/bin/sh"]
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("shell", "anyio_backend"), [("bash", "asyncio"), ("/bin/sh", "trio")])
 async def test_directory_variables_and_functions_are_kept(shell: str, tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     async with opened(cwd=tmp_path, shell=shell) as terminal:
@@ -186,6 +186,7 @@ async def test_a_job_in_the_background_goes_on_and_what_it_prints_comes_with_lat
         assert "late" in (await run(terminal, "touch go; while [ ! -e done ]; do sleep 0.01; done")).text
 
 
+@on_one_loop
 async def test_calls_are_made_one_after_the_other(tmp_path: Path) -> None:
     async with opened(cwd=tmp_path) as terminal:
         results: list[str] = []
@@ -297,6 +298,7 @@ def all_escapes(word: str) -> str:
     return "\n".join(one.replace("{word}", word) for one in ESCAPES)
 
 
+@on_one_loop
 async def test_a_command_that_takes_too_long_is_killed_with_all_that_was_started(tmp_path: Path) -> None:
     word = token()
     async with opened(cwd=tmp_path, timeout=1.5) as terminal:
@@ -313,7 +315,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_all_that_was_started
 @on_one_loop
 @pytest.mark.parametrize("command", ["while :; do :; done", "trap '' TERM INT; yes"])
 async def test_what_never_ends_is_ended(command: str, tmp_path: Path) -> None:
-    async with opened(cwd=tmp_path, timeout=0.2) as terminal:
+    async with opened(cwd=tmp_path, timeout=0.05) as terminal:
         assert (await run(terminal, command)).exit_code == 124
 
 
@@ -409,7 +411,9 @@ def each_command(name: str = "commands") -> Graph:
     return Graph(name=name, state=Commands, nodes={"work": work}, edges="START -> work -> END", output="texts")
 
 
-@pytest.mark.parametrize(("last", "status"), [("true", "completed"), ("fail", "failed")])
+@pytest.mark.parametrize(
+    ("last", "status", "anyio_backend"), [("true", "completed", "asyncio"), ("fail", "failed", "trio")]
+)
 async def test_the_end_of_a_run_is_the_end_of_its_shell(last: str, status: str, tmp_path: Path) -> None:
     word = token()
     async with Executor(tools=[Terminal(cwd=tmp_path)]) as executor:
@@ -435,6 +439,7 @@ async def test_each_run_has_a_shell_of_its_own(tmp_path: Path) -> None:
     assert results == {number: f"{number}\n/\n" for number in range(3)}
 
 
+@pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_a_cancelled_run_leaves_nothing(tmp_path: Path) -> None:
     word = token()
     async with Executor(tools=[Terminal(cwd=tmp_path)]) as executor:
@@ -445,6 +450,7 @@ async def test_a_cancelled_run_leaves_nothing(tmp_path: Path) -> None:
         await anyio.to_thread.run_sync(wait_until_gone, word)
 
 
+@on_one_loop
 async def test_the_end_of_the_executor_leaves_nothing_and_the_next_one_says_that_the_shell_is_new(
     tmp_path: Path,
 ) -> None:

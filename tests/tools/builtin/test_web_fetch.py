@@ -80,6 +80,7 @@ HOSTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_nothing_of_this_machine_or_its_networks_is_reached_however_it_is_written(web: Web) -> None:
     web.page("/", "what nobody is to see")
     tool = WebFetch(ports=None)
@@ -169,6 +170,7 @@ def test_one_text_is_no_list_of_them(name: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://bob:s3cret@example.org/", "https:\\\\bob:s3cret@x", "//bob:s3cret@x", "x://s3cret@x"]
 )
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_errors_do_not_repeat_passwords(web: Web, url: str) -> None:
     assert "s3cret" not in await refused(WebFetch(), url)
     assert "s3cret" not in await refused(here(), web.moved("/", url))
@@ -248,6 +250,7 @@ async def test_what_is_behind_the_limit_is_left_out(web: Web) -> None:
     assert result.metadata["cut"] is True
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_what_unpacks_to_much_is_unpacked_no_further_than_the_limit(web: Web) -> None:
     bomb = gzip.compress(b"a" * 10_000_000, 1)
     assert len(bomb) < 60_000
