@@ -33,7 +33,7 @@ def edge_svg(edge: EdgeMark, curve: Curve, drawing: Drawing, prefix: str) -> str
 
 
 def _label(edge: EdgeMark, curve: Curve) -> str:
-    at = curve.label if curve.label is not None and edge.label else midway(curve.points)
+    at = curve.label if curve.label is not None else midway(curve.points)
     times = edge.times
     gap = " " if edge.label and times else ""
     return (

@@ -26,6 +26,8 @@ Engine: TypeAlias = Literal["dot", "wasi", "simple"]
 KEPT = 128
 """Layouts that are kept."""
 _EM = 6.0  # pixels: Courier's advance at 10 points, the same in every Graphviz
+_LETTER: dict[Direction, float] = {"TB": 10.0, "LR": 17.0}
+"""Points of labels of edges: to the right they stand above their lines, so what is drawn must be off these."""
 _POINTS = 72.0
 _MANY = 400  # edges
 _TANGLED = 20_000  # ranks that edges pass, squared, for each edge: what routing round nodes takes grows with it
@@ -142,7 +144,7 @@ def _source(drawing: Drawing, direction: Direction) -> Iterator[str]:
     yield f"graph [rankdir={direction} compound=true nodesep=0.4 ranksep={0.5 if direction == 'TB' else 0.55}"
     yield f"  fontname=Courier fontsize=20 margin=0 {_effort(levels, len(drawing.edges))}]"
     yield 'node [shape=box fixedsize=true label=""]'
-    yield "edge [fontname=Courier fontsize=10 arrowsize=0.7]"
+    yield f"edge [fontname=Courier fontsize={_LETTER[direction]:g} arrowsize=0.7]"
     yield from _boxes(levels, None)
     clusters = {mark.key: mark for mark in drawing.clusters}
     back = frozenset[str]().union(*map(backward, levels.values()))
@@ -151,8 +153,12 @@ def _source(drawing: Drawing, direction: Direction) -> Iterator[str]:
     for edge in drawing.edges:
         joins = bool(drawing.by_key[edge.target].join)
         # Between neighbours there is no room to leave and arrive at the side.
+        beside = edge.source != edge.target and (edge.target, edge.source) in pairs
+        # Nor for what stands on one line over the other.
+        wide = sizes.label_size(edge).width or (sizes.COUNT_ROOM if beside else 0.0)
+        label = "m" * math.ceil(wide * 10 / (_LETTER[direction] * _EM))
         chosen = ports._replace(back="") if (edge.target, edge.source) in pairs else ports
-        yield _arrow(edge, edge.key in back, joins, clusters, chosen)
+        yield _arrow(edge, edge.key in back, joins, clusters, chosen, label)
     yield "}"
 
 
@@ -185,7 +191,9 @@ def _boxes(levels: Mapping[str | None, Level], cluster: str | None) -> Iterator[
         yield "}"
 
 
-def _arrow(edge: EdgeMark, back: bool, joins: bool, clusters: Mapping[str, ClusterMark], ports: _Ports) -> str:
+def _arrow(
+    edge: EdgeMark, back: bool, joins: bool, clusters: Mapping[str, ClusterMark], ports: _Ports, label: str
+) -> str:
     """An edge that leads back is told the other way round: so it cannot turn the order upside down."""
     upper, lower = (edge.target, edge.source) if back else (edge.source, edge.target)
     said = [f"id={edge.key}"]
@@ -202,9 +210,8 @@ def _arrow(edge: EdgeMark, back: bool, joins: bool, clusters: Mapping[str, Clust
             said.append(f"tailport={ports.out}")
         if joins and lower not in clusters:
             said.append(f"headport={ports.into}")
-    label = sizes.label_size(edge).width
     if label:
-        said.append(f'label="{"m" * math.ceil(label / _EM)}"')
+        said.append(f'label="{label}"')
     if upper != lower:  # an edge from a cluster to itself goes round inside
         if upper in clusters:
             said.append(f"ltail=cluster_{upper}")

@@ -13,13 +13,13 @@ from orchestrator.render.drawing import Look
 _LIGHT = (
     "--page:#fff;--card:#fff;--group:#f6f7f9;--line:#cdd3dd;--ink:#182230;--soft:#5d6b82;--wire:#8d98aa;"
     "--pill:#344054;--pill-ink:#fff;--done:#00795a;--done-card:#eefaf5;--busy:#0067ab;--busy-card:#edf6fd;"
-    "--wait:#b26a00;--wait-card:#fff7e6;--fail:#c04400;--fail-card:#fff1ea;--mark-ink:#fff;--faint:.5;"
+    "--wait:#b26a00;--wait-card:#fff7e6;--fail:#c04400;--fail-card:#fff1ea;--mark-ink:#fff;--faint:.7;"
     "--code:#475467;--model:#6b3fc9;--tool:#0b7285;--human:#b0186f;--graph:#3a46c9;--custom:#667085;"
 )
 _DARK = (
     "--page:#0e131c;--card:#182030;--group:#131a27;--line:#37435a;--ink:#e8ecf4;--soft:#9aa7bd;--wire:#74829b;"
     "--pill:#d5dbe6;--pill-ink:#121826;--done:#2fc596;--done-card:#12302b;--busy:#62b5f2;--busy-card:#13293f;"
-    "--wait:#f0b040;--wait-card:#33280f;--fail:#ff8552;--fail-card:#3a1d14;--mark-ink:#0e131c;--faint:.45;"
+    "--wait:#f0b040;--wait-card:#33280f;--fail:#ff8552;--fail-card:#3a1d14;--mark-ink:#0e131c;--faint:.65;"
     "--code:#aab6ca;--model:#b497ff;--tool:#4fc3d9;--human:#f48cc6;--graph:#98a4ff;--custom:#98a2b3;"
 )
 _RULES = """

@@ -10,11 +10,11 @@ import pytest
 
 from orchestrator.render import RenderError, draw, engines, to_png, to_svg
 from orchestrator.render.backends import graphviz
-from orchestrator.render.layers import layered
-from orchestrator.render.layout import Engine, lay_out, layout_source, read_layout
+from orchestrator.render.layers import layered, midway
+from orchestrator.render.layout import Direction, Engine, lay_out, layout_source, read_layout
 from orchestrator.render.order import backward, dominators
 from orchestrator.render.sizes import node_size
-from tests.render.sample import HOSTILE, essay, large, make, research, stored
+from tests.render.sample import HOSTILE, essay, large, make, research, search, stored
 
 ALL: tuple[Engine, ...] = (*engines(), "simple")
 needs_dot = pytest.mark.skipif("dot" not in engines(), reason="the program `dot` is not here")
@@ -67,6 +67,27 @@ def test_start_is_on_top_and_edges_lead_to_their_targets(engine: Engine) -> None
 def test_to_the_right(engine: Engine) -> None:
     layout = lay_out(draw(essay()), engine=engine, direction="LR")
     assert layout.width > layout.height
+
+
+@needs_dot
+@pytest.mark.parametrize(("direction", "wide", "high"), [("TB", 26, 0), ("LR", 0, 14)])
+def test_counts_of_a_way_there_and_back_stand_apart(direction: Direction, wide: int, high: int) -> None:
+    drawing = draw(search())
+    layout = lay_out(drawing, engine="dot", direction=direction)
+    there, back = (layout.edges[edge.key].label for edge in drawing.edges[1:3])
+    assert there is not None
+    assert back is not None
+    assert abs(there.x - back.x) >= wide
+    assert abs(there.y - back.y) >= high
+
+
+@needs_dot
+def test_labels_to_the_right_stand_off_their_lines() -> None:
+    drawing = draw(research())
+    layout = lay_out(drawing, engine="dot", direction="LR")
+    curve = layout.edges[drawing.edges[1].key]  # a map: the widest line
+    assert curve.label is not None
+    assert abs(curve.label.y - midway(curve.points).y) >= 8
 
 
 @pytest.mark.parametrize("engine", ALL)

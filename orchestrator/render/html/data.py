@@ -81,6 +81,7 @@ class _Writer:
             "head": run.seq,
             "start": rows.start,
             "seconds": round(run.seconds, 6),
+            "counted": run.steps,
             "usage": _usage(run.usage),
             "labels": clean(dict(run.labels)),
             "output": clean(run.output),

@@ -119,7 +119,7 @@ def _forms(run: Run, replayed: Replay, prefix: str) -> tuple[str, str]:
 
 def _comparison(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Two runs in a table, and the first step in which they differ."""
-    names = (("graph", "graph"), ("status", "status"), ("steps", "steps"), ("calls", "calls"), ("tokens in", "in"),
+    names = (("graph", "graph"), ("status", "status"), ("steps", "counted"), ("calls", "calls"), ("tokens in", "in"),
              ("tokens out", "out"), ("cost", "cost"), ("seconds alive", "seconds"), ("output", "output"))  # fmt: skip
     rows = []
     for label, key in names:
@@ -142,8 +142,6 @@ def _comparison(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def _cell(data: Mapping[str, Any], key: str) -> str:
-    if key == "steps":
-        return str(len(data["steps"]))
     if key == "seconds":
         return f"{data['seconds']:.2f}"
     value = data[key] if key in data else data["usage"].get(key, 0)

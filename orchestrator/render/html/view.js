@@ -101,7 +101,7 @@ class View {
     const { data } = this;
     const waited = data.idle.reduce((sum, [from, to]) => sum + to - from, 0) / 1000;
     const facts = [
-      ["steps", number(data.steps.length)], ["calls", number(data.usage.calls)],
+      ["steps", number(data.counted)], ["calls", number(data.usage.calls)],
       ["tokens", data.usage.in || data.usage.out ? number(data.usage.in) + " in, " + number(data.usage.out) + " out" : "0"],
       ["cost", data.usage.cost ? money(data.usage.cost) : ""],
       ["took", lasting(data.span / 1000)], ["nothing worked for", waited >= 0.5 ? lasting(waited) : ""],

@@ -174,10 +174,11 @@ def test_what_strangers_said_stays_data_and_secrets_are_blanked(page: str) -> No
     assert EVIL in [message["content"] for message in found["messages"].values()]
 
 
-def test_what_the_data_tells_of_a_run(page: str) -> None:
+def test_what_the_data_tells_of_a_run(page: str, run: Run) -> None:
     found = data_of(page)[0]
     assert (found["graph"], found["run"], found["status"]) == ("tour", "tour", "completed")
     steps = found["steps"]
+    assert found["counted"] == run.steps
     names = [step["node"] for step in steps]
     assert names[0] == "plan"
     assert sorted(names[1:7]) == ["look"] * 3 + ["search"] * 3
