@@ -65,27 +65,41 @@ async def test_sync_nodes_run_in_threads_and_pure_ones_inline() -> None:
     assert threads["pure"] == threading.get_ident() != threads["default"]
 
 
-async def test_the_event_loop_is_never_blocked(tmp_path: Path) -> None:
-    worst = 0.0
-    over = False
+async def test_a_long_loop_of_pure_steps_lets_others_in(tmp_path: Path) -> None:
+    worst, turns, over = 0.0, 0, False
 
     async def tick() -> None:
-        nonlocal worst
+        nonlocal worst, turns
         while not over:
-            before = time.perf_counter()
-            await anyio.sleep(0.001)
-            worst = max(worst, time.perf_counter() - before)
-
-    def blocks(state: Log) -> Update:
-        time.sleep(1.0)
-        return None
+            before = time.thread_time()  # what other threads and processes do meanwhile does not count
+            await anyio.lowlevel.checkpoint()
+            worst = max(worst, time.thread_time() - before)
+            turns += 1
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(tick)
-        await counting().run({"until": 5000})
-        await single(blocks).run(store=f"sqlite:///{tmp_path}/runs.db")
+        await counting().run({"until": 3000}, store=f"sqlite:///{tmp_path}/runs.db")
         over = True
-    assert worst < 0.6
+    assert turns > 10
+    assert worst < 0.3  # it is some 0.02; all 3000 steps in one are more than this
+
+
+async def test_a_sync_node_that_blocks_does_not_block_the_loop(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def blocks(state: Log) -> Update:
+        begun.set()
+        return {"log": "let go" if go_on.wait(20) else "the loop stood still"}
+
+    async def lets_go() -> None:
+        while not begun.is_set():  # noqa: ASYNC110  a thread sets no event of the loop
+            await anyio.sleep(0.01)
+        go_on.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lets_go)
+        run = await single(blocks).run(store=f"sqlite:///{tmp_path}/runs.db")
+    assert run.output == ["let go"]
 
 
 async def test_what_a_node_does_to_its_state_and_item_stays_with_it() -> None:
@@ -177,7 +191,7 @@ async def test_an_edge_takes_the_failure() -> None:
 @pytest.mark.parametrize("edge", ["work -> mend : timeout", "work -> mend : error", "* -> mend : timeout"])
 async def test_a_step_that_takes_too_long_is_stopped(edge: str) -> None:
     async def hangs(state: Log) -> Update:
-        await anyio.sleep(10)
+        await anyio.sleep(60)
         return None
 
     graph = single(
@@ -192,10 +206,10 @@ async def test_a_timeout_without_an_edge_fails_and_may_be_tried_again() -> None:
 
     def sleeps(state: Log, ctx: Context) -> Update:
         attempts.append(ctx.attempt)
-        time.sleep(0.3 if ctx.attempt == 1 else 0)
+        time.sleep(0.9 if ctx.attempt == 1 else 0)
         return {"log": "woke"}
 
-    run = await single(sleeps, timeout=0.1, retry=Retry(attempts=2, wait=0)).run()
+    run = await single(sleeps, timeout=0.5, retry=Retry(attempts=2, wait=0)).run()
     assert run.output == ["woke"]
     assert attempts == [1, 2]
     run = await single(sleeps, timeout=0.1).run()
@@ -213,12 +227,12 @@ async def test_a_failure_stops_what_runs_beside_it() -> None:
     graph = Graph(
         name="beside",
         state=Log,
-        nodes={"fork": says("fork"), "wrong": node(wrong), "slow": says("slow", partial(anyio.sleep, 5))},
+        nodes={"fork": says("fork"), "wrong": node(wrong), "slow": says("slow", partial(anyio.sleep, 30))},
         edges="START -> fork -> wrong, slow\nwrong, slow -> END",
     )
     run = await graph.run()
     assert run.status == "failed"
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < 20
 
 
 @pytest.mark.parametrize(
@@ -369,14 +383,14 @@ async def test_an_exhausted_edge_is_taken_once() -> None:
 
 async def test_seconds_stop_what_runs() -> None:
     graph = single(
-        partial(_sleep, 10), limits=Limits(seconds=0.2),
+        partial(_sleep, 60), limits=Limits(seconds=0.2),
         edges="START -> work -> END\n* -> late : exhausted\nlate -> END", nodes={"late": says("late")},
     )  # fmt: skip
     started = time.perf_counter()
     run = await graph.run()
     assert run.status == "exhausted"
     assert run.output == ["late"]
-    assert 0.19 < time.perf_counter() - started < 2
+    assert 0.19 < time.perf_counter() - started < 30
 
 
 async def _sleep(seconds: float, state: Log) -> Update:
