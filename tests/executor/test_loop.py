@@ -65,7 +65,7 @@ async def test_sync_nodes_run_in_threads_and_pure_ones_inline() -> None:
     assert threads["pure"] == threading.get_ident() != threads["default"]
 
 
-async def test_a_long_loop_of_pure_steps_lets_others_in(tmp_path: Path) -> None:
+async def test_a_long_loop_of_pure_steps_lets_others_in() -> None:
     worst, turns, over = 0.0, 0, False
 
     async def tick() -> None:
@@ -78,7 +78,7 @@ async def test_a_long_loop_of_pure_steps_lets_others_in(tmp_path: Path) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(tick)
-        await counting().run({"until": 3000}, store=f"sqlite:///{tmp_path}/runs.db")
+        await counting().run({"until": 3000})
         over = True
     assert turns > 10
     assert worst < 0.3  # it is some 0.02; all 3000 steps in one are more than this
