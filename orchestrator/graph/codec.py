@@ -23,7 +23,7 @@ from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_
 from orchestrator.graph.isolation import isolated, isolation_of
 from orchestrator.jsontypes import canonical
 
-__all__ = ["Codec", "JsonCodec", "Unfit", "explain", "refuse_secrets", "secret_in", "shown"]
+__all__ = ["Codec", "JsonCodec", "Unfit", "explain", "ordered", "refuse_secrets", "secret_in", "shown"]
 
 _NONE = type(None)
 
@@ -104,7 +104,7 @@ class Codec:
         try:
             found = self._stored.dump_python(value, mode="json", warnings=False)
             if self._unordered:
-                found = _ordered(value, found)
+                found = ordered(value, found)
             if self._looked_at:  # for numbers that JSON cannot say, and half surrogate pairs
                 json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
@@ -257,16 +257,16 @@ def _look_for_secrets(value: Any, finite: bool) -> None:
         _look_for_secrets([getattr(value, field.name) for field in dataclasses.fields(value)], finite)
 
 
-def _ordered(value: Any, dumped: Any) -> Any:
+def ordered(value: Any, dumped: Any) -> Any:
     """The dumped form with the items of sets sorted: their own order differs from process to process."""
     if isinstance(value, set | frozenset) and isinstance(dumped, list):
-        items = [_ordered(item, form) for item, form in zip(value, dumped, strict=True)]
+        items = [ordered(item, form) for item, form in zip(value, dumped, strict=True)]
         return sorted(items, key=canonical)
     if isinstance(value, dict) and isinstance(dumped, dict) and len(value) == len(dumped):
         pairs = zip(value.values(), dumped.items(), strict=True)
-        return {key: _ordered(item, form) for item, (key, form) in pairs}
+        return {key: ordered(item, form) for item, (key, form) in pairs}
     if isinstance(value, list | tuple) and isinstance(dumped, list) and len(value) == len(dumped):
-        return [_ordered(item, form) for item, form in zip(value, dumped, strict=True)]
+        return [ordered(item, form) for item, form in zip(value, dumped, strict=True)]
     if isinstance(dumped, dict) and (isinstance(value, BaseModel) or dataclasses.is_dataclass(value)):
-        return {key: _ordered(getattr(value, key, None), form) for key, form in dumped.items()}
+        return {key: ordered(getattr(value, key, None), form) for key, form in dumped.items()}
     return dumped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -19,6 +20,8 @@ KEPT = 1_000_000
 """Characters of a result that the journal keeps."""
 CONTENT = 20_000_000
 """Characters of pictures and other binary data, as base64, that the journal keeps of a result."""
+_LINE = 100
+"""Characters, at most, of the line that says how much is missing."""
 _TAIL = 3
 """One part in so many of what is kept is from the end, where errors and results stand."""
 
@@ -30,11 +33,45 @@ def cut(text: str, most: int, hint: str = "") -> str:
         most: characters that are kept; the line comes on top.
         hint: what the line says beside that, such as where the rest is.
     """
-    if len(text) <= most:
-        return text
+    return text if len(text) <= most else _cut(text, text, len(text), most, hint)
+
+
+def _cut(begin: str, end: str, length: int, most: int, hint: str) -> str:
+    """A text of which beginning and end are there."""
     tail = most // _TAIL
-    missing = f"[... {len(text) - most:,} of {len(text):,} characters are left out here{hint and '; '}{hint} ...]"
-    return f"{text[: most - tail]}\n{missing}\n{text[len(text) - tail :] if tail else ''}"
+    missing = f"[... {length - most:,} of {length:,} characters are left out here{hint and '; '}{hint} ...]"
+    return f"{begin[: most - tail]}\n{missing}\n{end[len(end) - tail :] if tail else ''}"
+
+
+class Gathered:
+    """A text that comes in pieces, and of which no more is held than its result may have."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._length = self._begun = self._held = 0
+        self._begin: list[str] = []
+        self._end: deque[str] = deque()
+        """Its last pieces, as many as its end can need."""
+
+    def add(self, piece: str) -> None:
+        if not piece:
+            return
+        self._length += len(piece)
+        if self._begun < self._most:
+            self._begin.append(piece[: self._most - self._begun])
+            self._begun += len(self._begin[-1])
+        piece = piece[-self._most :]
+        self._end.append(piece)
+        self._held += len(piece)
+        while self._end and self._held - len(self._end[0]) >= self._most:
+            self._held -= len(self._end.popleft())
+
+    def whole(self) -> str:
+        """The text; its beginning and end, and the line between them, if it is longer."""
+        begin = "".join(self._begin)
+        if self._length <= self._most:
+            return begin
+        return _cut(begin, "".join(self._end), self._length, max(0, self._most - _LINE), "not kept")
 
 
 def kept(result: R, most: int = KEPT) -> R:

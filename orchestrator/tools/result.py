@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from orchestrator.graph.codec import Codec, Unfit
+from orchestrator.errors import SecretInState, message_of
+from orchestrator.graph.codec import Codec
 from orchestrator.models.messages import Image
 from orchestrator.tools.content import Blob, Part, part_of, told_of
 
@@ -100,7 +101,7 @@ def result_of(value: Any) -> ToolResult:
         SecretInState: the value holds a secret.
     """
     if isinstance(value, ToolResult):
-        return value
+        return _sayable(value)
     parts = _parts(value)
     if parts is not None:
         return parts
@@ -129,6 +130,34 @@ def _parts(value: Any) -> ToolResult | None:
     return ToolResult(output=output, content=[item for item in items if isinstance(item, Image | Blob)])
 
 
+def _sayable(result: ToolResult) -> ToolResult:
+    """The result, with what a journal cannot hold of it (NaN, numbers without end) as text."""
+    changes: dict[str, Any] = {}
+    if not (isinstance(result.output, str) or _is_json(result.output)):
+        changes["output"] = _json(result.output)
+    if not _is_json(result.metadata):
+        changes["metadata"] = {_text(name): _json(item) for name, item in result.metadata.items()}
+    if abs(result.exit_code) >= 2**63:
+        changes["exit_code"] = 1
+    return result.model_copy(update=changes) if changes else result
+
+
+def _is_json(value: JsonValue) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _text(value: object) -> str:
+    """A value in words. A call that was made has a result, whatever its value says to that."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"[a value of type {type(value).__name__}, which cannot be shown: {message_of(error)}]"
+
+
 def _json(value: Any) -> JsonValue:
     try:
         # What is plain JSON as it is holds no secret, and is a hundred times quicker to copy this way.
@@ -141,5 +170,7 @@ def _json(value: Any) -> JsonValue:
         pass
     try:
         return cast(JsonValue, _anything.encode(value))
-    except Unfit:
-        return str(value)
+    except SecretInState:
+        raise
+    except Exception:
+        return _text(value)

@@ -7,14 +7,17 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
+import anyio.lowlevel
 import anyio.to_thread
 from anyio import CapacityLimiter
 
 from orchestrator.graph.signatures import is_async
+from orchestrator.tools.capping import Gathered
 
 _OVER = object()
+_Around: TypeAlias = Callable[[Callable[[], Any]], Callable[[], Any]]
 
 
 async def run_function(call: Callable[[], Any], *, inline: bool = False, limiter: CapacityLimiter | None = None) -> Any:
@@ -35,42 +38,51 @@ async def run_function(call: Callable[[], Any], *, inline: bool = False, limiter
 
 
 async def collected(
-    found: AsyncGenerator[Any, Any] | Generator[Any, Any, Any], tell: Callable[[str], Awaitable[None]]
+    found: AsyncGenerator[Any, Any] | Generator[Any, Any, Any],
+    tell: Callable[[str], Awaitable[None]],
+    *,
+    most: int,
+    step: _Around | None = None,
 ) -> Any:
     """What a generator, sync or async, gives in the end: its texts joined, or the last thing that is no text.
 
     Args:
         tell: is told each text as it comes.
+        most: characters that are held of the texts, if there are more: beginning and end, see `cut`.
+        step: is put around each step of a sync one, which runs in a thread.
     """
-    texts: list[str] = []
+    text = Gathered(most)
     result: Any = _OVER
-    async with _pieces(found) as pieces:
+    async with _pieces(found, step) as pieces:
         async for piece in pieces:
             if isinstance(piece, str):
-                texts.append(piece)
+                text.add(piece)
                 await tell(piece)
             else:
                 result = piece
-    return "".join(texts) if result is _OVER else result
+            # One that waits for nothing could not be stopped otherwise, and neither could anything else go on.
+            await anyio.lowlevel.checkpoint()
+    return text.whole() if result is _OVER else result
 
 
 @asynccontextmanager
 async def _pieces(
-    found: AsyncGenerator[Any, Any] | Generator[Any, Any, Any],
+    found: AsyncGenerator[Any, Any] | Generator[Any, Any, Any], step: _Around | None
 ) -> AsyncIterator[AsyncGenerator[Any, Any]]:
     if isinstance(found, AsyncGenerator):
         async with aclosing(found):
             yield found
         return
-    async with aclosing(_threaded(found)) as pieces:
+    async with aclosing(_threaded(found, step)) as pieces:
         yield pieces
 
 
-async def _threaded(found: Generator[Any, Any, Any]) -> AsyncGenerator[Any, Any]:
+async def _threaded(found: Generator[Any, Any, Any], step: _Around | None) -> AsyncGenerator[Any, Any]:
     """A sync generator, each step of it in a thread."""
+    go: Callable[[], Any] = partial(next, found, _OVER)
     try:
         while True:
-            piece = await anyio.to_thread.run_sync(partial(next, found, _OVER), abandon_on_cancel=True)
+            piece = await anyio.to_thread.run_sync(go if step is None else step(go), abandon_on_cancel=True)
             if piece is _OVER:
                 return
             yield piece

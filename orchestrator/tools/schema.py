@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.errors import GraphError, SecretInState
 from orchestrator.graph.annotations import secret_in
+from orchestrator.graph.codec import ordered
 from orchestrator.graph.signatures import hints_of, is_context
 from orchestrator.graph.typetext import parse_type
 from orchestrator.tools.docs import Documented, ParameterDoc, read_docstring
@@ -42,7 +44,7 @@ class Wants:
     """Those that get the context of the step that makes the call."""
     rest: inspect.Parameter | None = None
     """The one that takes any further keyword (`**kwargs`)."""
-    positional: tuple[str, ...] = ()
+    positional: tuple[inspect.Parameter, ...] = ()
     """Those that can be given by position only."""
     env: tuple[str, ...] = ()
     """Those that get the instance of the tool's pool."""
@@ -102,7 +104,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
         raise TypeError(f"tool {name!r} has a pool, and takes nothing of it: give it a parameter env")
     if pooled and any(parameter.name == "id" for parameter in given):
         raise TypeError(f"tool {name!r} has a pool: id= says whose instance a call uses, so rename its parameter id")
-    only = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
+    only = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
     positional = tuple(only[1:] if bound and only else only)
     return Wants(tuple(given), tuple(key), tuple(ctx), rest, positional, tuple(env))
 
@@ -161,7 +163,7 @@ def spec_of(
         ):
             required.append(parameter.name)
         adapters[parameter.name] = _typed(annotation, parameter.default, place)
-    parameters = _parameters(name, wants, docs, adapters, defaults)
+    parameters = _parameters(name, wants, docs, adapters)
     if required:
         parameters["required"] = required
     return Spec(docs.text or fallback, parameters, adapters, defaults)
@@ -179,13 +181,7 @@ def _said(error: PydanticUserError) -> str:
     return error.message.partition(". ")[0].rstrip(".")
 
 
-def _parameters(
-    name: str,
-    wants: Wants,
-    docs: Documented,
-    adapters: Mapping[str, TypeAdapter[Any]],
-    defaults: Mapping[str, Callable[[], Any]],
-) -> dict[str, Any]:
+def _parameters(name: str, wants: Wants, docs: Documented, adapters: Mapping[str, TypeAdapter[Any]]) -> dict[str, Any]:
     try:
         schemas, shared = TypeAdapter.json_schemas(
             [(key, "validation", adapter) for key, adapter in adapters.items()],
@@ -200,15 +196,36 @@ def _parameters(
         words = docs.parameters.get(parameter.name, ParameterDoc()).description
         if words and "description" not in schema:
             schema["description"] = words
-        default = defaults[parameter.name]() if parameter.name in defaults else parameter.default
-        if default is not _EMPTY and not isinstance(default, FieldInfo):
+        default = parameter.default
+        if isinstance(default, FieldInfo):
+            default = _EMPTY if default.is_required() else _default_of(default)
+        if default is not _EMPTY:
             with suppress(ValueError):  # the function knows its default; a model need not
-                schema["default"] = adapters[parameter.name].dump_python(default, mode="json", warnings=False)
+                schema["default"] = _written_default(adapters[parameter.name], default)
         properties[parameter.name] = schema
     found: dict[str, Any] = {"type": "object", "properties": properties}
     if "$defs" in shared:
         found["$defs"] = shared["$defs"]
     found["additionalProperties"] = schemas.get((REST, "validation"), wants.rest is not None)
+    return found
+
+
+def _default_of(field: FieldInfo) -> Any:
+    """What a field says its default is, if that is the same each time: a schema is compared between processes."""
+    made: Any = field.default_factory
+    if made is None:
+        return field.default
+    return made() if isinstance(made, type) and made.__module__ == "builtins" else _EMPTY
+
+
+def _written_default(adapter: TypeAdapter[Any], default: object) -> Any:
+    """A default as JSON, the same in each process.
+
+    Raises:
+        ValueError: JSON cannot say it.
+    """
+    found = ordered(default, adapter.dump_python(default, mode="json", warnings=False))
+    json.dumps(found, allow_nan=False)
     return found
 
 

@@ -354,8 +354,7 @@ class Tool:
         async with self.pool.lease(holder, aside=getattr(ctx, "aside", nullcontext)) as lease:
             if told is not None:
                 told |= lease.told()
-            bound: Callable[..., Any] = self._bind(args, key, ctx)
-            call: Callable[[], Any] = partial(bound, env=lease.value)
+            call = self._bind(args, key, ctx, lease.value)
             if not is_async(call):
                 call = in_thread(lease, call)
             return await self._in_time(call, key, ctx, lease)
@@ -364,15 +363,15 @@ class Tool:
         self, call: Callable[[], Any], key: str | None, ctx: object, lease: Lease[Any] | None = None
     ) -> object:
         if self.timeout is None:
-            return await self._run(call, key, ctx)
+            return await self._run(call, key, ctx, lease)
         with anyio.move_on_after(self.timeout) as scope:
-            return await self._run(call, key, ctx)
+            return await self._run(call, key, ctx, lease)
         assert scope.cancelled_caught
         if lease is not None:
             lease.broken = True
         raise TimeoutError(f"tool {self.name!r} took longer than {self.timeout:g} s")
 
-    async def _run(self, call: Callable[[], Any], key: str | None, ctx: object) -> object:
+    async def _run(self, call: Callable[[], Any], key: str | None, ctx: object, lease: Lease[Any] | None) -> object:
         found = await run_function(call)
         if not isinstance(found, AsyncGenerator | Generator):
             return found
@@ -382,9 +381,10 @@ class Tool:
             if progress is not None:
                 await progress(text, key=key or "")
 
-        return await collected(found, tell)
+        step = partial(in_thread, lease) if lease is not None else None
+        return await collected(found, tell, most=self.max_kept, step=step)
 
-    def _bind(self, args: Mapping[str, object], key: str | None, ctx: object) -> Callable[[], Any]:
+    def _bind(self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None) -> Callable[[], Any]:
         function, wants = self._function(), self._wants
         given: dict[str, Any] = dict(args)
         if not self._declared:
@@ -393,6 +393,10 @@ class Tool:
             except ValidationError as error:
                 raise AgentError(f"tool {self.name!r}: wrong arguments: {explain(error)}") from None
             given |= {name: default() for name, default in self._spec.defaults.items() if name not in given}
-        given |= dict.fromkeys(wants.key, key) | dict.fromkeys(wants.ctx, ctx)
-        first = [given.pop(name) for name in wants.positional if name in given]
+        given |= dict.fromkeys(wants.key, key) | dict.fromkeys(wants.ctx, ctx) | dict.fromkeys(wants.env, env)
+        first: list[Any] = []
+        for parameter in wants.positional:
+            if parameter.name not in given and not any(later.name in given for later in wants.positional):
+                break
+            first.append(given.pop(parameter.name, parameter.default))
         return partial(function, *first, **given)

@@ -31,10 +31,10 @@ def faults(value: Any, schema: Any, root: Mapping[str, Any], place: str = "") ->
 
 
 def _faults(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
-    if schema is True or not schema or depth > _DEEPEST:
-        return
     if schema is False:
         yield f"{place} must not be there"
+        return
+    if schema is True or not schema or depth > _DEEPEST:
         return
     if "$ref" in schema:
         yield from _faults(value, _referred(schema["$ref"], root), root, place, depth + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -175,3 +176,41 @@ async def test_a_terminal_is_not_commanded_while_the_run_goes_on() -> None:
             lines.show(event)
     assert any("1/3" in line for line in said)
     assert not CONTROLS.search(visible("\n".join(said)))
+
+
+class Silent:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+ENDLESS = 10**5000
+"""Python refuses to write numbers of that many digits."""
+
+
+@pytest.mark.parametrize(
+    ("value", "output"),
+    [
+        (ENDLESS, "[a value of type int, which cannot be shown: Exceeds the limit"),
+        ({"n": ENDLESS}, "[a value of type dict, which cannot be shown: Exceeds the limit"),
+        (ToolResult(output=ENDLESS), "[a value of type int, which cannot be shown: Exceeds the limit"),
+        (ToolResult(output=math.inf), "inf"),
+        (ToolResult(output="x", metadata={"n": ENDLESS, "m": math.nan}), "x"),
+        (ToolResult(output="x", exit_code=ENDLESS), "x"),
+        (Silent(), "[a value of type Silent, which cannot be shown: no words]"),
+    ],
+    ids=["int", "dict", "result", "inf", "metadata", "exit_code", "object"],
+)
+async def test_a_call_that_was_made_has_a_result_whatever_it_gave(tmp_path: Path, value: Any, output: str) -> None:
+    """And every line of its journal is JSON, as other programs read it too."""
+
+    @tool(name="fetch")
+    def gives(page: str) -> Any:
+        """Give it."""
+        return value
+
+    async with Executor(f"sqlite:///{tmp_path}/r.db", tools=[gives]) as executor:
+        run = await executor.start(graph, {"pending": calls[:1]}, run_id="r")
+        settled: list[Any] = [e.data["result"] async for e in executor.events("r") if e.type == "effect_settled"]
+    assert run.status == "completed"
+    assert settled[0]["output"].startswith(output)
+    json.dumps(settled, allow_nan=False)

@@ -495,6 +495,46 @@ async def test_a_thread_that_goes_on_keeps_its_instance_until_it_is_done() -> No
     assert (events[-1], pool.statistics().held) == ("closed", 0)
 
 
+async def test_a_thread_of_a_generator_keeps_its_instance_too() -> None:
+    events: list[str] = []
+    began, go_on = threading.Event(), threading.Event()
+
+    class Shell:
+        def close(self) -> None:
+            events.append("closed")
+
+    pool: Pool[Shell] = Pool(Shell, 1)
+
+    @tool(pool=pool, timeout=0.05)
+    def run(env: Shell) -> Iterator[str]:
+        """Run."""
+        yield "begun"
+        began.set()
+        go_on.wait(5)
+        events.append("done")
+        yield "never seen"
+
+    with pytest.raises(TimeoutError):
+        await run(id=1)
+    try:
+        assert began.is_set()
+        assert (events, pool.statistics().held) == ([], 1)
+    finally:
+        go_on.set()
+    async with pool.use(2):
+        assert events == ["done", "closed"]
+
+
+async def test_an_instance_by_place() -> None:
+    @tool(pool=Pool(list[int]))
+    def push(env: list[int], n: int, /) -> int:
+        """Push."""
+        env.append(n)
+        return sum(env)
+
+    assert [await push(n, id="a") for n in (1, 2)] == [1, 3]
+
+
 async def test_what_a_loop_has_to_close_is_not_left_to_a_thread(counted: type[Env]) -> None:
     pool: Pool[Env] = Pool(counted, 1)
     go_on = threading.Event()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -271,6 +274,20 @@ def keyword_only(*, a: int, b: int = 1) -> int:
     return a + b
 
 
+def _by_place(a: int = 1, b: int = 2, c: int = 3, /) -> list[int]:
+    return [a, b, c]
+
+
+async def test_what_is_left_out_before_an_argument_by_place_keeps_its_default() -> None:
+    by_place = tool(_by_place)
+    given = [{}, {"b": 5}, {"a": 7, "c": 9}]
+    assert [(await by_place.invoke(by_place.validate(args))).output for args in given] == [
+        [1, 2, 3],
+        [1, 5, 3],
+        [7, 2, 9],
+    ]
+
+
 def positional_only(a: int, /, b: int = 1) -> int:
     return a - b
 
@@ -418,7 +435,7 @@ def _name(case: Any) -> str:
 async def test_signature(case: Any, anyio_backend_name: str) -> None:
     function, properties, required, fits, output, unfit, fault = case
     one = tool(function, name=_name(case).strip("<>"))
-    schema = one.parameters
+    schema: Any = one.parameters
     if properties is not None:
         expected = properties if function is nothing or "a" in properties else {"a": properties}
         found = schema["properties"]
@@ -465,3 +482,32 @@ def test_keywords_of_a_typed_dict_are_refused_with_what_to_do() -> None:
 
     with pytest.raises(TypeError, match="write the keywords of Person as parameters"):
         tool(takes).to_param()
+
+
+DIGESTS = """
+import time
+from pydantic import BaseModel, Field
+from orchestrator import tool
+class Of(BaseModel):
+    words: frozenset[str] = frozenset("abcdef")
+def takes(a: set[str] = {"x", "y", "z", "v", "w"}, b: Of = Of(), c: float = Field(default_factory=time.time)): ...
+print(tool(takes).schema_digest, tool(takes).parameters["properties"]["a"]["default"])
+"""
+
+
+def test_a_schema_is_the_same_in_each_process() -> None:
+    """Else a run could not go on in another one: its tools would be taken for changed."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", DIGESTS], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+    assert "['v', 'w', 'x', 'y', 'z']" in found.pop()
+
+
+def test_a_default_that_json_cannot_say_is_left_out() -> None:
+    def takes(a: float = math.nan) -> None: ...
+
+    assert tool(takes).parameters["properties"] == {"a": {"type": "number"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from orchestrator import Context, Event, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
 from orchestrator.nodes import Execute
 from orchestrator.tools import ToolFailure
-from orchestrator.tools.capping import cut
+from orchestrator.tools.capping import Gathered, cut, kept
 from tests.contract.sample import Out
 
 pytestmark = pytest.mark.anyio
@@ -195,6 +196,58 @@ async def test_time_out_closes_the_generator(sync: bool) -> None:
     del found
     if not sync:  # a thread cannot be stopped: it ends by itself, and its generator when nobody holds it
         assert closed.is_set()
+
+
+@pytest.mark.parametrize("piece", ["x", 1])
+async def test_one_that_never_waits_and_never_ends_is_stopped(piece: object) -> None:
+    """Nothing else could go on either, not even the clock of its time-out."""
+    yielded = 0
+
+    @tool(timeout=0.05)
+    async def endless() -> AsyncIterator[object]:
+        """Endless."""
+        nonlocal yielded
+        while yielded < 1_000_000:  # the test ends, whatever becomes of it
+            yielded += 1
+            yield piece
+
+    found = await endless.invoke({})
+    assert "took longer than 0.05 s" in (found.error or "")
+    assert yielded < 1_000_000
+
+
+async def test_no_more_of_a_long_output_is_held_than_is_kept() -> None:
+    pieces = ["beginning", *["x" * 700] * 1000, "", "end"]
+
+    @tool
+    async def long() -> AsyncIterator[str]:
+        """Long."""
+        for piece in pieces:
+            yield piece
+
+    short = long.with_(max_kept=5000)
+    tracemalloc.start()
+    output = (await short.invoke({})).output
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(output, str)
+    assert (output[:9], output[-4:], len(output) <= 5000) == ("beginning", "xend", True)
+    assert "695,112 of 700,012 characters are left out here; not kept" in output
+    assert most < 300_000
+    assert kept(ToolResult(output=output), 5000).output == output
+    assert (await long.invoke({})).output == "".join(pieces)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 7, 100, 250])
+def test_gathered_pieces_are_cut_as_the_whole_text_is(most: int) -> None:
+    for size in (1, 3, 40):
+        gathered, text = Gathered(most), "".join(str(n) for n in range(200))
+        for at in range(0, len(text), size):
+            gathered.add(text[at : at + size])
+        assert gathered.whole() == cut(text, max(0, most - 100), "not kept")
+    gathered = Gathered(most)
+    gathered.add(text[:most])
+    assert gathered.whole() == text[:most]
 
 
 async def test_odd_and_long_texts() -> None:

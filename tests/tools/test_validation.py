@@ -284,3 +284,25 @@ def test_a_declared_schema_is_taken_at_its_word() -> None:
             one.validate(bad)
         assert fault in str(caught.value)
     assert anyio.run(one.invoke, one.validate(args)).output == one.validate(args)
+
+
+class Closed(Tool):
+    """Takes what its schema does not forbid."""
+
+    parameters = {  # noqa: RUF012  as users write it
+        "type": "object",
+        "properties": {
+            "pair": {"type": "array", "prefixItems": [{"type": "integer"}], "items": False},
+            "of": {"type": "object", "properties": {"never": False}},
+        },
+    }
+
+    def call(self, **args: Any) -> Any:
+        return args
+
+
+def test_what_a_schema_forbids_is_refused() -> None:
+    one = Closed()
+    assert one.validate({"pair": [1], "of": {"other": 1}}) == {"pair": [1], "of": {"other": 1}}
+    with pytest.raises(AgentError, match=r"'pair'\[1\] must not be there; 'of'\.never must not be there"):
+        one.validate({"pair": [1, 2], "of": {"never": 1}})

@@ -43,7 +43,7 @@ class McpTool(Tool):
     def _function(self) -> Callable[..., Any]:
         return self._remote
 
-    def _bind(self, args: Mapping[str, object], key: str | None, ctx: object) -> Callable[[], Any]:
+    def _bind(self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None) -> Callable[[], Any]:
         # Not by keyword: a server's argument may have any name, such as `ctx`.
         return partial(self._remote, dict(args), key or "", ctx)
 
