@@ -298,7 +298,7 @@ async def test_a_call_that_is_cancelled_ends_its_process() -> None:
     began = time.monotonic()
     async with anyio.create_task_group() as group:
         group.start_soon(partial(run, "while True: pass", tool=Python(seconds=60)))
-        await anyio.to_thread.run_sync(until, lambda: workers() - before, "its process")
+        await anyio.to_thread.run_sync(until, lambda: bool(workers() - before), "its process")
         await anyio.sleep(0.05)  # which is in the code by then, mostly
         group.cancel_scope.cancel()
     assert time.monotonic() - began < 30

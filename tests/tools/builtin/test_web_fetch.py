@@ -10,12 +10,15 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator import ToolResult
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.web_fetch import WebFetch
 from orchestrator.tools.builtin.web_fetch.client import _context
-from orchestrator.tools.builtin.web_fetch.readable import readable
+from orchestrator.tools.builtin.web_fetch.quotes import Quotes
+from orchestrator.tools.builtin.web_fetch.readable import _REST, readable
 from tests.tools.builtin.web import Web, serving
 
 pytestmark = pytest.mark.anyio
@@ -424,8 +427,16 @@ def test_pages_are_made_readable(page: str, said: str) -> None:
 
 BROKEN = [
     "<!--", "<", "<a ", '<a b="', "</", "<!", "<?", "<script>", "<script></scrip>", "&#", "<svg>", "</svg><video>",
-    "<a href=x>", "<pre>", '<a href = href="', "<title>", "<a b='\">",
+    "<a href=x>", "<pre>", '<a href = href="', "<title>", "<a b='\">", '"<b c="<title>', "'<a href='<li>",
 ]  # fmt: skip
+
+
+@given(st.text("<>\"'a =/b", max_size=60))
+def test_looking_for_the_end_of_a_tag_once_finds_the_same(page: str) -> None:
+    """Whether there is one is known without looking again, and is the same."""
+    quotes = Quotes(page)
+    for at in range(len(page) + 1):
+        assert quotes.has_end(at) == (_REST.match(page, at) is not None)
 
 
 def test_broken_pages_take_no_longer_than_others() -> None:

@@ -101,7 +101,7 @@ class WebFetch(Tool):
             start: the character to begin with; where a long text went on.
         """
         page = await self._fetching.get(url)
-        title, text = await to_thread.run_sync(_text, page)  # of a long page it takes a while
+        title, text = await to_thread.run_sync(_text, page, abandon_on_cancel=True)  # long pages take a while
         about = {"url": page.url, "status": page.status, "type": page.type, "bytes": len(page.data), "cut": page.cut}
         if page.status >= 400:
             told = f": {text[:_TOLD]}" if text else ""

@@ -10,6 +10,10 @@ import html
 import re
 from urllib.parse import urljoin
 
+from orchestrator.tools.builtin.web_fetch.quotes import Quotes
+
+_OPEN = re.compile("<(?=[A-Za-z/!?])")
+"""Where markup begins; any other '<' is text."""
 _NAME = re.compile(r"[A-Za-z][^\s/>]*")
 _REST = re.compile(r"""[^"'>]*+(?:"[^"]*+"[^"'>]*+|'[^']*+'[^"'>]*+)*+>""")
 _ATTRIBUTE = re.compile(r"""(?:^|[\s/"'])(href|alt)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)
@@ -100,18 +104,18 @@ class _Scanner:
         """What is being skipped, and how often it is open; what else is in it does not count."""
         self._links: list[str] = []
         self._left = _LINKS
+        self._quotes: Quotes | None = None
         self.title = ""
         self.out = _Out()
 
     def scan(self) -> None:
         page, at = self._page, 0
         while at < len(page):
-            found = page.find("<", at)
-            if found < 0:
-                found = len(page)
-            if found > at:
-                self._words(page[at:found])
-            at = self._markup(found) if found < len(page) else found
+            found = _OPEN.search(page, at)
+            end = found.start() if found else len(page)
+            if end > at:
+                self._words(page[at:end])
+            at = self._markup(end) if found else end
 
     def _words(self, text: str) -> None:
         if not self._skipped:
@@ -126,11 +130,8 @@ class _Scanner:
             return _behind(page, ">", at)
         closing = page.startswith("/", at + 1)
         name = _NAME.match(page, at + 1 + closing)
-        if name is None:
-            if closing:
-                return _behind(page, ">", at)
-            self._words("<")
-            return at + 1
+        if name is None:  # '</' and no letter
+            return _behind(page, ">", at)
         tag = name[0].lower()
         if closing:
             self._end(tag)
@@ -140,9 +141,12 @@ class _Scanner:
         return self._raw(tag, end) if tag in _RAW else end
 
     def _rest(self, at: int) -> int:
-        # A quote that is left open is no quote. It can be the last of its kind only, so this is not looked for often.
-        found = _REST.match(self._page, at)
-        return found.end() if found else _behind(self._page, ">", at)
+        if self._quotes is None or self._quotes.has_end(at):
+            found = _REST.match(self._page, at)
+            if found:
+                return found.end()
+            self._quotes = Quotes(self._page)  # to have looked in vain once is enough
+        return _behind(self._page, ">", at)  # a quote that is left open is no quote
 
     def _raw(self, tag: str, at: int) -> int:
         end = re.compile(f"</{tag}(?=[\\s/>])", re.IGNORECASE).search(self._page, at)
