@@ -179,7 +179,7 @@ async def test_time_out_kills_the_process_that_the_tool_started(tmp_path: Path) 
 async def test_a_sync_tool_learns_that_nobody_waits_for_it() -> None:
     stopped = threading.Event()
 
-    @tool(risk="none", effect="pure", timeout=0.05)
+    @tool(risk="none", effect="pure", timeout=0.4)
     def patient() -> str:
         """Ask, now and then, whether anybody still wants it."""
         try:
@@ -192,7 +192,7 @@ async def test_a_sync_tool_learns_that_nobody_waits_for_it() -> None:
         return "never"
 
     assert isinstance(await patient.invoke({}), ToolFailure)
-    assert await anyio.to_thread.run_sync(stopped.wait, 5)
+    assert await anyio.to_thread.run_sync(stopped.wait, 20)
 
 
 # -- how much is kept ----------------------------------------------------------------------------------------------

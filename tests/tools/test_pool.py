@@ -347,10 +347,10 @@ async def test_what_does_not_work_any_more_is_replaced(counted: type[Env]) -> No
 
 
 async def test_waiting_has_an_end_if_one_is_set(counted: type[Env]) -> None:
-    pool: Pool[Env] = Pool(counted, 1, acquire_timeout=0.05)
-    remember = stateful(pool, timeout=0.01)  # the time of a call does not run while it waits
+    pool: Pool[Env] = Pool(counted, 1, acquire_timeout=0.8)
+    remember = stateful(pool, timeout=0.4)  # the time of a call does not run while it waits
     await remember("a", id=1)
-    with pytest.raises(PoolTimeout, match=r"Pool\(Counted, 1\): the only instance is taken, .* within 0.05 s: release"):
+    with pytest.raises(PoolTimeout, match=r"Pool\(Counted, 1\): the only instance is taken, .* within 0.8 s: release"):
         await remember("b", id=2)
     failure = await remember.invoke({"word": "c"})
     assert isinstance(failure, ToolFailure)
@@ -375,7 +375,7 @@ async def test_an_error_of_a_call_leaves_the_instance_as_it_is(counted: type[Env
 
 async def test_a_call_that_was_stopped_in_the_middle_closes_its_instance(counted: type[Env]) -> None:
     pool: Pool[Env] = Pool(counted, 1, reset=counted.reset)
-    remember = stateful(pool, timeout=0.02)
+    remember = stateful(pool, timeout=0.4)
     await remember("a", id=1)
     with pytest.raises(TimeoutError):
         await remember("b", 5, id=1)
@@ -434,7 +434,7 @@ async def test_a_sync_factory_is_waited_for_by_who_is_cancelled() -> None:
     class Slow:
         def __init__(self) -> None:
             began.set()
-            go_on.wait(5)
+            go_on.wait(20)
 
         def close(self) -> None:
             closed.append("closed")
@@ -467,12 +467,12 @@ async def test_a_thread_that_goes_on_keeps_its_instance_until_it_is_done() -> No
 
     pool: Pool[Shell] = Pool(Shell, 1)
 
-    @tool(risk="none", effect="pure", pool=pool, timeout=0.05)
+    @tool(risk="none", effect="pure", pool=pool, timeout=0.5)
     def run(command: str, env: Shell) -> str:
         """Run."""
         if command == "hang":
             began.set()
-            go_on.wait(5)
+            go_on.wait(20)
             events.append("done")
         return command
 
@@ -505,12 +505,12 @@ async def test_a_thread_of_a_generator_keeps_its_instance_too() -> None:
 
     pool: Pool[Shell] = Pool(Shell, 1)
 
-    @tool(pool=pool, timeout=0.05)
+    @tool(pool=pool, timeout=0.5)
     def run(env: Shell) -> Iterator[str]:
         """Run."""
         yield "begun"
         began.set()
-        go_on.wait(5)
+        go_on.wait(20)
         events.append("done")
         yield "never seen"
 
@@ -539,10 +539,10 @@ async def test_what_a_loop_has_to_close_is_not_left_to_a_thread(counted: type[En
     pool: Pool[Env] = Pool(counted, 1)
     go_on = threading.Event()
 
-    @tool(pool=pool, timeout=0.05)
+    @tool(pool=pool, timeout=0.5)
     def hang(env: Env) -> None:
         """Hang."""
-        go_on.wait(5)
+        go_on.wait(20)
 
     with pytest.raises(TimeoutError):
         await hang(id=1)

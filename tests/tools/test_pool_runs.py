@@ -120,7 +120,7 @@ async def test_whatever_ends_a_run_gives_up_what_it_held(how: str) -> None:
     shells = Shells(1)
     graph = plain
     if how == "time-out of the step":
-        graph = plain.replace(work=work.with_(timeout=0.05))
+        graph = plain.replace(work=work.with_(timeout=0.5))
     async with Executor(tools=[shells.tool]) as executor, anyio.create_task_group() as tasks:
         if how == "fails":
             run = await executor.start(graph, ["a", "fail"])
@@ -368,3 +368,109 @@ async def test_a_graph_that_is_called_as_a_tool_needs_no_further_place() -> None
         with anyio.fail_after(10):
             run = await executor.start(graph, {})
     assert run.status == "completed"
+
+
+async def test_runs_that_wait_for_each_other_do_not_wait_for_ever() -> None:
+    """Two tools, each with an instance, in either order: the one that gives up lets the other one go on."""
+    first, second = Shells(1), Shells(1)
+    one, other = first.tool.with_(name="one"), second.tool.with_(name="other")
+    both = Both(2)
+
+    @node
+    async def in_order(state: Order, ctx: Context) -> Update:
+        names = ("one", "other") if state.forward else ("other", "one")
+        found = [await ctx.tool(names[0], command="x")]
+        await both.here()
+        return {"said": [found[0].text, (await ctx.tool(names[1], command="y")).text]}
+
+    graph = Graph(name="o", state=Order, nodes={"n": in_order}, edges="START -> n -> END", output="said")
+    ended: list[Any] = []
+    async with Executor(tools=[one, other]) as executor:
+
+        async def go(forward: bool) -> None:
+            ended.append((await executor.start(graph, {"forward": forward})).output)
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(go, True)
+                tasks.start_soon(go, False)
+    assert sorted(said.partition(":")[0] for _, said in ended) == ["Error", "y"]
+    assert "this call would wait for ever" in str(ended)
+    assert first.idle
+    assert second.idle
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5])
+async def test_runs_inside_of_runs_do_not_wait_for_ever(runs: int) -> None:
+    """Each holds an instance, and one that it began needs another: who holds none is patient."""
+    shells = Shells(2)
+    both = Both(min(runs, 2))
+
+    @node
+    async def inside(state: Order, ctx: Context) -> Update:
+        return {"said": [(await ctx.tool("shell", command="inside")).text]}
+
+    @node
+    async def outside(state: Order, ctx: Context) -> Update:
+        await ctx.tool("shell", command="outside")
+        await both.here()
+        return {"said": [str((await ctx.tool("sub", forward=True)).output)]}
+
+    sub = Graph(name="sub", state=Order, nodes={"n": inside}, edges="START -> n -> END", input="forward", output="said")
+    graph = Graph(name="o", state=Order, nodes={"n": outside}, edges="START -> n -> END", output="said")
+    ended: list[str] = []
+    async with Executor(tools=[shells.tool, sub.as_tool("sub", "Go on inside.")]) as executor:
+
+        async def go() -> None:
+            ended.extend((await executor.start(graph, {"forward": True})).output)
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(runs):
+                    tasks.start_soon(go)
+        gave_up = [said for said in ended if "would wait for ever" in said]
+        assert len(ended) == runs
+        assert len(ended) - len(gave_up) == sum(said == "['inside']" for said in ended)
+        assert len(gave_up) < runs
+        assert bool(gave_up) == (runs > 1)
+    assert shells.idle
+
+
+async def test_who_waits_for_somebody_who_goes_on_is_patient() -> None:
+    """An id that a program holds can be released at any time."""
+    shells = Shells(1)
+
+    @node
+    async def n(state: Order, ctx: Context) -> Update:
+        return {"said": [(await ctx.tool("shell", command="x")).text]}
+
+    graph = Graph(name="o", state=Order, nodes={"n": n}, edges="START -> n -> END", output="said")
+    async with Executor(tools=[shells.tool]) as executor, anyio.create_task_group() as tasks:
+        async with shells.pool.use("a program's"):
+            pass
+
+        async def release() -> None:
+            await anyio.sleep(0.5)
+            await shells.pool.release("a program's")
+
+        tasks.start_soon(release)
+        assert (await executor.start(graph, {"forward": True})).output == ["x"]
+
+
+class Order(BaseModel):
+    forward: bool = True
+    said: list[str] = []
+
+
+class Both:
+    """Goes on when so many are here; who comes later goes on at once."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.all = anyio.Event()
+
+    async def here(self) -> None:
+        self.number -= 1
+        if self.number <= 0:
+            self.all.set()
+        await self.all.wait()
