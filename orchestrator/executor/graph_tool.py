@@ -57,14 +57,16 @@ class GraphTool(Tool):
         children = step.live.given.children
         try:
             async with step.aside():
-                run = await children.start(self.graph, args, run_id, step.run_id)
+                with step.live.holdings.inside(run_id, step.run_id):
+                    run = await children.start(self.graph, args, run_id, step.run_id)
             faults: dict[str, list[str]] = {}
             while run.status == "paused" and run.waiting:
                 question = run.waiting[0]
                 answer = await step.pass_on(question, faults.get(question.id, ()))
                 try:
                     async with step.aside():
-                        run = await children.answer(run, question.id, answer, step.run_id)
+                        with step.live.holdings.inside(run_id, step.run_id):
+                            run = await children.answer(run, question.id, answer, step.run_id)
                 except InvalidAnswer as error:  # whoever took the answer had not the tools to check it by
                     faults.setdefault(question.id, []).append(str(error))
         except (StoreError, RunConflict, ReplayMismatch, GraphChanged) as error:

@@ -7,6 +7,8 @@ the executor is closed                              all released, and instances 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.tools.leases import Holder
@@ -29,6 +31,19 @@ class Holdings:
             holder = self._holders[run_id] = Holder(run_id)
         holder.rests = False
         return holder
+
+    @contextmanager
+    def inside(self, run_id: str, outer: str) -> Iterator[None]:
+        """A call of the run `outer` waits in here for the run that it began."""
+        holders = self.of(outer).inside
+        holder = self._holders.setdefault(run_id, Holder(run_id))
+        holders.append(holder)
+        try:
+            yield
+        finally:
+            holders.remove(holder)
+            if not holder.pools and self._holders.get(run_id) is holder:
+                del self._holders[run_id]
 
     async def rest(self, run_id: str) -> None:
         """The run pauses."""

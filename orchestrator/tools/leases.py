@@ -20,13 +20,17 @@ T = TypeVar("T")
 class Holder:
     """Somebody who holds instances of pools for as long as it lasts, such as a run. It is the id."""
 
-    __slots__ = ("had", "name", "pools", "rests")
+    __slots__ = ("had", "inside", "name", "pools", "rests", "waits")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.pools: dict[Pool[Any], None] = {}
         self.had: set[str] = set()
         """Tools that gave it an instance."""
+        self.waits: list[Pool[Any]] = []
+        """Where it waits for an instance; a pool stands there once for each call that does."""
+        self.inside: list[Holder] = []
+        """The runs that calls of it wait for."""
         self.rests = False
         """Whether it keeps its instances only until somebody else wants one."""
 

@@ -17,11 +17,15 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator.errors import PoolTimeout
+from orchestrator.tools.deadlocks import in_vain
 from orchestrator.tools.instances import Factory, Instance, whole
 from orchestrator.tools.leases import Holder, Lease
 from orchestrator.tools.waiting import Aside, goes_on, locked, stopped_by
 
 T = TypeVar("T")
+
+_LOOKS = (0.2, 5.0)
+"""Seconds between two looks of a run that waits whether it waits in vain: at first, and later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,10 @@ class Pool(Generic[T]):
             await self._put_back(lease)
             return found
 
+    def holders(self) -> list[Hashable]:
+        """The ids that hold an instance."""
+        return [key for key, lease in self._held.items() if lease.instance is not None]
+
     async def aclose(self) -> None:
         """Close all instances that nobody holds. The pool can be used on."""
         while self._free:
@@ -251,7 +259,7 @@ class Pool(Generic[T]):
                 self._give()
                 raise
         else:
-            lease.waited = await self._permission(aside)
+            lease.waited = await self._permission(lease.key, aside)
         try:
             lease.instance = await self._instance()
             lease.new = True
@@ -259,7 +267,7 @@ class Pool(Generic[T]):
             self._give()
             raise
 
-    async def _permission(self, aside: Aside) -> float:
+    async def _permission(self, key: Hashable, aside: Aside) -> float:
         """Wait until there may be one more; the seconds that it took."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         if self._taken < self.size and not self._waiting:
@@ -272,7 +280,7 @@ class Pool(Generic[T]):
             await self.reclaim()
             async with aside():
                 with anyio.move_on_after(self.acquire_timeout):
-                    await waiter.event.wait()
+                    await self._granted(waiter, key)
         except BaseException:
             if waiter.granted:
                 self._give()
@@ -290,6 +298,30 @@ class Pool(Generic[T]):
                 "release one, make the pool larger, or wait longer (acquire_timeout=)"
             )
         return waited
+
+    async def _granted(self, waiter: _Waiter, key: Hashable) -> None:
+        """Wait until an instance is given; a run looks now and then whether one can be at all.
+
+        Raises:
+            PoolTimeout: it cannot.
+        """
+        if not isinstance(key, Holder):
+            await waiter.event.wait()
+            return
+        pause = _LOOKS[0]
+        key.waits.append(self)
+        try:
+            while not waiter.granted:
+                with anyio.move_on_after(pause):
+                    await waiter.event.wait()
+                if not waiter.granted and in_vain(key, self):
+                    raise PoolTimeout(
+                        f"{self!r}: this call would wait for ever: each instance is held by a run that waits for one "
+                        "itself, and keeps its own until it ends: make the pool larger, or begin fewer runs at a time"
+                    )
+                pause = min(2 * pause, _LOOKS[1])
+        finally:
+            key.waits.remove(self)
 
     def _give(self) -> None:
         """There may be one more: let the first who waits have it."""
