@@ -232,18 +232,18 @@ async def test_who_wakes_and_was_not_taken_over_goes_on(scene: Scene, act: str) 
 
 async def test_a_step_that_takes_longer_than_a_lease_is_held(scene: Scene) -> None:
     gate = scene.world.close("order")
-    holder = scene.begin("order", ttl=0.6)
+    holder = scene.begin("order", ttl=2.0)
     async with scene.here() as executor:
         await aside(partial(scene.world.arrived, "order"))
         first = await executor.store.lease("r")
-        for wait in (0.0, 1.4):
-            with pytest.raises(RunConflict, match=r"for [01] s more"):
+        for wait in (0.0, 2.8):
+            with pytest.raises(RunConflict, match=r"for [012] s more"):
                 await executor.resume("r", wait=wait)
         last = await executor.store.lease("r")
         assert first is not None
         assert last is not None
         assert last.token == first.token
-        assert last.expires >= first.expires + 0.6
+        assert last.expires >= first.expires + 1.0
         assert await executor.recover() == []
         gate.set()
         assert (await aside(holder.result))["status"] == "completed"
@@ -258,11 +258,11 @@ async def test_a_holder_with_a_wrong_clock_is_left_alone_while_it_lives_and_no_l
     scene: Scene, ahead: float
 ) -> None:
     scene.world.close("fetch")
-    holder = scene.begin("fetch", ttl=0.6, ahead=ahead)
+    holder = scene.begin("fetch", ttl=2.0, ahead=ahead)
     async with scene.here() as executor:
         await aside(partial(scene.world.arrived, "fetch"))
-        for wait in (0.0, 1.0):
-            with pytest.raises(RunConflict, match=r"for [01] s more"):
+        for wait in (0.0, 2.5):
+            with pytest.raises(RunConflict, match=r"for [012] s more"):
                 await executor.resume("r", wait=wait)
         assert await executor.recoverable() == []
         assert (await executor.load("r")).status == "running"
@@ -270,7 +270,7 @@ async def test_a_holder_with_a_wrong_clock_is_left_alone_while_it_lives_and_no_l
         scene.world.gates.pop("fetch").set()
         started = time.monotonic()
         run = await executor.resume("r", wait=30)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 25
         assert run.status == "completed"
         holder.send(signal.SIGCONT)
         assert (await aside(holder.end))["error"] == "RunConflict"
@@ -280,14 +280,14 @@ async def test_a_holder_with_a_wrong_clock_is_left_alone_while_it_lives_and_no_l
 @on_one_loop_each("jump", [-HOUR, HOUR])
 async def test_a_clock_that_jumps_in_a_running_holder_loses_nothing(scene: Scene, jump: float) -> None:
     gate = scene.world.close("order")
-    holder = scene.begin("order", ttl=1.0, jump=jump)
+    holder = scene.begin("order", ttl=2.0, jump=jump)
     async with scene.here() as executor:
         await aside(partial(scene.world.arrived, "order"))
         holder.send(signal.SIGUSR1)
         before = await executor.store.lease("r")
         assert before is not None
         with pytest.raises(RunConflict):
-            await executor.resume("r", wait=1.2)
+            await executor.resume("r", wait=2.5)
         after = await executor.store.lease("r")
         assert after is not None
         assert 0.6 < after.expires - before.expires < 60
@@ -302,60 +302,62 @@ async def test_a_clock_that_jumps_here_takes_nothing_from_a_living_holder(
     scene: Scene, jump: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = scene.world.close("order")
-    holder = scene.begin("order", ttl=0.6)
+    holder = scene.begin("order", ttl=2.0)
     async with scene.here() as executor:
         await aside(partial(scene.world.arrived, "order"))
         right = time.time
         monkeypatch.setattr(time, "time", lambda: right() + jump)
         with pytest.raises(RunConflict):
-            await executor.resume("r", wait=1.0)
+            await executor.resume("r", wait=2.5)
         assert await executor.recoverable() == []
         gate.set()
         assert (await aside(holder.result))["status"] == "completed"
 
 
-async def left_behind(executor: Executor) -> None:
+async def left_behind(scene: Scene, executor: Executor) -> None:
     """A run that somebody began and let go."""
-    with anyio.move_on_after(0.1):
-        await executor.start("fetch", run_id="r")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(executor.start, "fetch", run_id="r"))
+        await aside(partial(scene.world.arrived, "fetch"))
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_lease_that_ends_far_off_is_waited_for_no_longer_than_it_lasts(scene: Scene) -> None:
     scene.world.close("fetch")
     async with scene.here() as executor:
-        await left_behind(executor)
+        await left_behind(scene, executor)
         scene.world.gates.pop("fetch").set()
-        lease = elsewhere(ttl=0.7, ends_in=HOUR)
+        lease = elsewhere(ttl=2.5, ends_in=HOUR)
         assert await executor.store.take_lease(lease, now=time.time())
-        with pytest.raises(RunConflict, match="for 1 s more"):
+        with pytest.raises(RunConflict, match=r"for [123] s more"):
             await executor.resume("r")
         started = time.monotonic()
         with pytest.raises(RunConflict):
             await executor.resume("r", wait=0.2)
         run = await executor.resume("r", wait=30)
-        assert 0.6 <= time.monotonic() - started < 10
+        assert 1.0 <= time.monotonic() - started < 25
         assert run.status == "completed"
 
 
 async def test_who_looks_again_and_again_takes_such_a_lease_too(scene: Scene) -> None:
     scene.world.close("fetch")
     async with scene.here() as executor:
-        await left_behind(executor)
+        await left_behind(scene, executor)
         scene.world.gates.pop("fetch").set()
         assert await executor.store.take_lease(elsewhere(ttl=0.5, ends_in=HOUR), now=time.time())
 
         async def recovered() -> list[Any]:
             return list(await executor.recover())
 
-        assert 0.4 < await until(recovered) < 10
+        assert 0.4 < await until(recovered) < 25
         assert (await executor.load("r")).status == "completed"
 
 
 async def test_a_lease_that_ends_far_off_and_is_renewed_is_left_alone(scene: Scene) -> None:
     scene.world.close("fetch")
     async with scene.here() as executor:
-        await left_behind(executor)
-        lease = elsewhere(ttl=0.6, ends_in=HOUR)
+        await left_behind(scene, executor)
+        lease = elsewhere(ttl=2.0, ends_in=HOUR)
         assert await executor.store.take_lease(lease, now=time.time())
 
         async def beat() -> None:
@@ -366,7 +368,7 @@ async def test_a_lease_that_ends_far_off_and_is_renewed_is_left_alone(scene: Sce
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(beat)
             with pytest.raises(RunConflict):
-                await executor.resume("r", wait=1.5)
+                await executor.resume("r", wait=2.8)
             tasks.cancel_scope.cancel()
 
 
