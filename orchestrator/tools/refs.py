@@ -53,7 +53,15 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     if place.endswith(".py"):
         module = _module_of_file(place, ref)
     elif name:
-        return _tools(resolve(ref), ref)
+        try:
+            return _tools(resolve(ref), ref)
+        except GraphUnknown as error:
+            if place not in builtin_groups():
+                raise
+            raise GraphUnknown(
+                f"tools {ref!r}: the group {place!r} takes nothing behind ':', and {error}; "
+                f"write {place!r} for the group"
+            ) from None
     else:
         module = _module(place)
     if not name:

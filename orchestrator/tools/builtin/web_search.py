@@ -135,7 +135,12 @@ class RecordedSearch:
         """
         try:
             found = json.loads(Path(path).read_text("utf-8"))
-            return cls({query: [Hit(**hit) for hit in hits] for query, hits in found.items()})
+            results = {query: [Hit(**hit) for hit in hits] for query, hits in found.items()}
+            if wrong := [
+                hit for hits in results.values() for hit in hits if {*map(type, asdict(hit).values())} != {str}
+            ]:
+                raise TypeError(f"{wrong[0]!r} is not all text")
+            return cls(results)
         except (TypeError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"{os.fspath(path)!r} holds no recorded searches: {error}") from None
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import ToolResult
+from orchestrator.errors import GraphUnknown
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.web_fetch import WebFetch
 from orchestrator.tools.builtin.web_fetch.client import _context
@@ -452,6 +453,8 @@ def test_broken_pages_take_no_longer_than_others() -> None:
 
 
 def test_the_group(web: Web) -> None:
+    with pytest.raises(GraphUnknown, match=r"takes nothing behind ':', and .*; write 'web_fetch' for the group"):
+        tools_from_ref("web_fetch:here")
     (tool,) = tools_from_ref("web_fetch")
     assert (tool.name, tool.risk, tool.effect, tool.group, tool.timeout) == (
         "web_fetch",

@@ -182,7 +182,7 @@ async def test_recorded_results_need_no_network(tmp_path: Path) -> None:
     path.write_text(json.dumps({"x": [{"title": "A", "url": "http://a.example"}]}))
     result = await call(WebSearch(provider=RecordedSearch.of_file(path)), "X")
     assert result.output == [{"title": "A", "url": "http://a.example", "snippet": ""}]
-    for wrong in ("[]", '{"x": [{"name": 1}]}', "{"):
+    for wrong in ("[]", '{"x": [{"name": 1}]}', "{", '{"x": [{"title": 1, "url": "http://a.example"}]}'):
         path.write_text(wrong)
         with pytest.raises(ValueError, match="holds no recorded searches"):
             RecordedSearch.of_file(path)
