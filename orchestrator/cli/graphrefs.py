@@ -18,6 +18,7 @@ import orchestrator
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
+from orchestrator.cli.redaction import redacted
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.refs import attribute, module_of_file
 
@@ -141,7 +142,7 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
         frames = [frame for frame in frames if frame.filename != importlib.__file__]
         if frames:
-            warn("".join(traceback.format_list(frames)).rstrip())
+            warn(str(redacted("".join(traceback.format_list(frames)).rstrip())))
         raise UsageError(f"{name} cannot be {verb}: {type(error).__name__}: {error}") from None
 
 

@@ -10,6 +10,7 @@ import typer
 from orchestrator.cli.environment import load_dotenv
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
 from orchestrator.cli.output import nobody_reads, show_log, warn
+from orchestrator.cli.redaction import redacted
 from orchestrator.errors import OrchestratorError
 
 
@@ -37,7 +38,7 @@ def _code(command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (UsageError, OrchestratorError) as error:
-        warn(f"error: {error}")
+        warn(f"error: {redacted(str(error))}")
         return of_error(error)
     except ExceptionGroup as group:
         found = alone(group)
@@ -45,7 +46,7 @@ def _code(command: Callable[[], int]) -> int:
             raise
         return _code(_raiser(found))
     except OSError as error:
-        warn(f"error: {error}")
+        warn(f"error: {redacted(str(error))}")
         return of_error(error)
 
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor
 
 
+_FAULT = 300
+"""Characters that a line tells of a failure; `show` has all."""
+
+
 class Sink(Protocol):
     """Where events of a run go while it is driven."""
 
@@ -42,7 +46,7 @@ class Plain:
     def show(self, event: Event) -> None:
         line = self._line(event)
         if line is not None:
-            self._write(line)
+            self._write(str(redacted(line)))
 
     def hold(self) -> None:
         """Lines stay where they are."""
@@ -87,6 +91,8 @@ class Plain:
             outcome = data.get("outcome", "done")
             update = data.get("update")
             said = "" if outcome == "done" else f" -> {outcome}"
+            if data.get("error"):
+                return f"  {place}{said}  {_fault(data['error'])}  ({took})"
             return f"  {place}{said}  {_brief(update) if update else ''}  ({took})"
         fault = _fault(data.get("error"))
         if event.type == "step_failed":
@@ -210,7 +216,7 @@ def _brief(value: object) -> str:
 def _fault(error: object) -> str:
     if not isinstance(error, dict):
         return "no reason given"
-    return str(redacted(f"{error.get('type')}: {error.get('message')}"))
+    return words.short(str(redacted(f"{error.get('type')}: {error.get('message')}")), _FAULT)
 
 
 def _number(value: object) -> float:

@@ -311,6 +311,9 @@ def test_words_that_are_not_whole_are_not_shown() -> None:
         == '{"password": "[redacted]", "text": "[redacted]"}'
     )
     assert len(brief.value({"a": ["x" * 10_000] * 1000})) <= 160
+    for most in (400, 640):  # cut within the secret, and then what stands before it becomes short
+        said = " " * (most - 12) + SECRET
+        assert "sk-" not in brief.value(said) + brief.value({"a": [said]}) + brief.text(said)
 
 
 @pytest.mark.parametrize("width", [10, 11, 40, 79])

@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import options, output, words
+from orchestrator.cli import guard, options, output, words
 from orchestrator.cli.asking import value_of
 from orchestrator.cli.environment import import_from_here
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
+from orchestrator.cli.progress import Plain
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.report import question_text
 from orchestrator.cli.values import input_of
 from orchestrator.errors import GraphUnknown
+from orchestrator.executor import Event
 from orchestrator.graph.refs import module_of_file
 from orchestrator.kernel.question import Question, Value
 from orchestrator.models import model_from_ref
@@ -139,6 +141,11 @@ def test_a_module_that_cannot_be_imported_says_where(place: Path, capsys: pytest
         with pytest.raises(UsageError, match=says):
             graph_from_ref(ref)
         assert capsys.readouterr().err.count("File ") == 1
+    (place / "tells.py").write_text(f"raise ValueError('{trial.SECRET}')")
+    assert guard._code(lambda: 0 if graph_from_ref("tells.py:x") else 1) == 2
+    said = capsys.readouterr().err
+    assert trial.SECRET not in said
+    assert "ValueError" in said
     with pytest.raises(GraphUnknown), importing("mine"):  # an error of ours says it all
         graph_from_ref("mine:nosuch")
 
@@ -266,6 +273,23 @@ def test_secrets_are_blanked_by_their_looks_and_by_their_names() -> None:
         "input_tokens": 12,
         "pin": "1234",
     }
+
+
+def test_lines_of_text_blank_secrets_and_say_why_a_step_took_its_error_edge() -> None:
+    said: list[str] = []
+    lines = Plain(said.append)
+    fault: object = {"type": "ValueError", "message": f"no {trial.SECRET} " + "x" * 1000}
+    step: dict[str, object] = {"node": "work", "started": 1.0, "ended": 2.0, "outcome": "error", "error": fault}
+    for event in (
+        Event(type="step_done", seq=1, ts=1.0, run_id="r", data=step),
+        Event(type="paused", seq=2, ts=1.0, run_id="r", data={"reason": trial.SECRET}),
+        Event(type="emitted", seq=None, ts=1.0, run_id="r", data={"name": trial.SECRET}),
+    ):
+        lines.show(event)
+    assert trial.SECRET not in "".join(said)
+    assert said[0].startswith("  work -> error  ValueError: no [redacted] xxx")
+    assert said[0].endswith("x…  (1.00 s)")
+    assert len(said[0]) < 400
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _LONGEST, _NAME = 160, 40
 _UNFINISHED = re.compile(r"\S+\Z")
 _STRING, _ITEMS, _DEEP = 400, 6, 4
+_BEHIND = 200
+"""Characters behind a cut that are looked at, too: half a secret no longer looks like one."""
 
 
 def value(found: object, limit: int = _LONGEST) -> str:
@@ -28,7 +30,7 @@ def value(found: object, limit: int = _LONGEST) -> str:
 
 def text(found: str, limit: int = _LONGEST) -> str:
     """Anybody's words."""
-    return told(found[: 4 * limit], limit)
+    return told(_start(found, 4 * limit), limit)
 
 
 def tail(found: str, limit: int) -> str:
@@ -94,10 +96,15 @@ def took(seconds: float, *, over: bool) -> str:
     return lasting(seconds) if over or seconds >= 60 else f"{int(seconds)} s" if seconds >= 1 else ""
 
 
+def _start(found: str, most: int) -> str:
+    return str(redacted(found[: most + _BEHIND]))[:most]
+
+
 def _cut(found: object, deep: int = _DEEP) -> object:
     """A plain value without what would not be shown anyway: a state can be large."""
     if isinstance(found, str):
-        return found[:_STRING] if found[:_STRING].isprintable() else lines(found[:_STRING])
+        start = _start(found, _STRING)
+        return start if start.isprintable() else lines(start)
     if isinstance(found, dict):
         if deep == 0:
             return "{…}" if found else {}
