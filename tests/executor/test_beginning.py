@@ -235,7 +235,7 @@ async def test_a_time_out_around_a_run_interrupts_it(store: Store) -> None:
     work = Gated()
     async with Executor(store) as executor:
         with pytest.raises(TimeoutError):
-            with anyio.fail_after(0.3):
+            with anyio.fail_after(0.8):
                 await executor.start(work.graph, run_id="r")
         await left_well(executor, work)
 
@@ -467,13 +467,13 @@ async def test_time_between_two_drives_does_not_count(store: Store) -> None:
     work = Gated()
     limited = work.graph.with_limits(Limits(seconds=5))
     async with Executor(store) as executor:
-        with anyio.move_on_after(0.2):
+        with anyio.move_on_after(0.4):
             await executor.start(limited, run_id="r")
         before = (await executor.load("r")).seconds
-        await anyio.sleep(0.5)
+        await anyio.sleep(1.5)
         work.gate.set()
         run = await executor.resume("r")
-    assert run.seconds < before + 0.5
+    assert run.seconds < before + 1.5
 
 
 async def test_a_run_can_be_interrupted_again_and_again(store: Store) -> None:
