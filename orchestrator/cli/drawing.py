@@ -13,9 +13,12 @@ from orchestrator.cli.guard import guarded
 from orchestrator.errors import GraphUnknown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.executor import Run
     from orchestrator.graph import Graph
     from orchestrator.graph.report import CheckReport
+    from orchestrator.tools import Tool
 
 SUFFIXES = {
     ".svg": "svg",
@@ -212,7 +215,7 @@ def tools(
     ref: Annotated[
         str | None,
         typer.Argument(
-            metavar="REF", help="A built-in group, module, module:attr or file.py:attr.", show_default=False
+            metavar="REF", help="A built-in group or tool, module, module:attr or file.py:attr.", show_default=False
         ),
     ] = None,
     json: options.Json = False,
@@ -220,28 +223,40 @@ def tools(
 ) -> int:
     """List tools: their arguments, risk and effect.
 
-    Those of REF, else all built-in ones. With --json their whole schemas.
+    Those of REF, else all built-in ones. Of a single tool, and with --json, the whole schema.
 
-    Example: orchestrator tools arithmetic
+    Example: orchestrator tools view_file
     """
     from orchestrator.cli.environment import import_from_here
     from orchestrator.cli.launch import load_tools
     from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.toollist import known, table
+    from orchestrator.cli.toollist import known, table, whole
     from orchestrator.tools.refs import builtin_groups
 
     import_from_here()
-    groups = {}
-    for name in [ref] if ref is not None else builtin_groups():
+    groups: dict[str, Sequence[Tool]] = {}
+    unknown: GraphUnknown | None = None
+    if ref is not None:
         try:
-            groups[name] = known(load_tools([name]))
-        except UsageError as error:  # a group needs a package that is not installed
-            if ref is not None:
-                raise
-            warn(str(error))
+            groups[ref] = known(load_tools([ref]))
+        except GraphUnknown as error:
+            unknown = error
+    if not groups:
+        for name in builtin_groups():
+            try:
+                groups[name] = known(load_tools([name]))
+            except UsageError as error:  # a group needs a package that is not installed
+                if ref is None:
+                    warn(str(error))
+    if unknown is not None:  # it may be the name of one tool of a group
+        groups = {name: one for name, those in groups.items() if (one := [t for t in those if t.name == ref])}
+        if not groups:
+            raise unknown
     if json:
         names = ("name", "description", "parameters", "risk", "effect")
         out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])
         return COMPLETED
     out(table(groups))
+    if ref is not None and len(those := [one for found in groups.values() for one in found]) == 1:
+        out(whole(those[0]))
     return COMPLETED

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.words import short, visible
+from orchestrator.cli.words import plain, short, visible
 
 if TYPE_CHECKING:
     from orchestrator.tools import Tool, Toolbox
@@ -44,6 +44,13 @@ def table(groups: Mapping[str, Sequence[Tool]]) -> str:
         lines.append(visible(name))
         lines += [_line(row, widths) for row in found]
     return "\n".join(lines)
+
+
+def whole(tool: Tool) -> str:
+    """All that a model is told of a tool: its description, and the JSON Schema of its arguments."""
+    said = visible(tool.description.strip())
+    schema = visible(plain(tool.parameters))
+    return "\n".join(("", said, "", schema) if said else ("", schema))
 
 
 def _row(tool: Tool) -> tuple[str, ...]:

@@ -139,6 +139,14 @@ def test_graphs_and_runs_are_drawn(ran: Shell) -> None:
     assert (kind.code, "svg, png, dot, mermaid, text, html, yaml" in kind.err) == (2, True)
 
 
+def test_one_tool_is_shown_with_its_whole_schema(shell: Shell) -> None:
+    of_module, shipped, nobodys = shell.all(("tools", "trial.py:note"), ("tools", "view_file"), ("tools", "no_such"))
+    for shown, words in ((of_module, '"description": "the line."'), (shipped, '"first": {')):
+        assert (shown.code, words in shown.out) == (0, True)
+        assert json.loads(shown.out[shown.out.index("\n{") :])["type"] == "object"
+    assert (nobodys.code, "neither a shipped group" in nobodys.err) == (2, True)
+
+
 def test_graphs_and_tools_are_listed(shell: Shell) -> None:
     graphs, one = shell.all(("graphs", "--json"), ("tools", "trial.py:note", "--json"))
     assert {"name", "description"} == set(graphs.json[0])
