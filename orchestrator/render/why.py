@@ -152,7 +152,9 @@ class Telling:
     def why(self, row: Row) -> Why:
         """Both sides of a step."""
         took = self.traced.took_by.get(row.activation)
-        return Why(row.seq, step_name(row), self.state(row), self.came(row), self.went(row), self.not_taken(took))
+        came, went, tried = self.came(row), self.went(row), _tried(row)
+        came, went = (came, f"{went}{tried}") if went else (f"{came}{tried}", went)
+        return Why(row.seq, step_name(row), self.state(row), came, went, self.not_taken(took))
 
     def state(self, row: Row) -> str:
         """A row's status; `interrupted` if nobody drives the run while it should work."""
@@ -282,7 +284,10 @@ class Telling:
             ways = f"{end.ways} ways, merged" if end.ways > 1 else "one way"
             yield f"all of it came to END ({ways})" + (": a limit had been spent" if end.status == "exhausted" else "")
         elif end.why == "stop":
-            yield f"{plain(end.what)} led to STOP (record {end.seq})"
+            gone = self.traced.gone
+            lost = [step_name(row) for row in self.rows.rows if (one := gone.get(row.activation)) and one.why == "stop"]
+            dropped = f"; dropped: {_some(lost)}" if lost else ""
+            yield f"{plain(end.what)} led to STOP (record {end.seq}){dropped}"
         elif end.why == "limit":
             yield f"the limit of {plain(end.what)} was spent (record {end.seq}), and no edge takes that"
         elif end.why == "failed":
@@ -295,6 +300,13 @@ class Telling:
 def step_name(row: Row) -> str:
     """A row's path and node, one line."""
     return plain(f"{row.path}/{row.node}" if row.path else row.node, 120)
+
+
+def _tried(row: Row) -> str:
+    if not row.failures:
+        return ""
+    last = row.failures[-1]
+    return f"; attempt {last.attempt + 1}, after {told(str(last.error), 160)} (record {last.seq})"
 
 
 def _outcome(took: Took) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Update, append, node, tool
+from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Retry, Update, append, node, tool
 from orchestrator.executor import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Confirm, Subgraph
@@ -141,6 +142,30 @@ async def test_spent_limits_stop_and_failures(tmp_path: Path) -> None:
     ):  # fmt: skip
         (tmp_path / name).mkdir()
         assert expected in why(await ran(made, tmp_path / name)).why, name
+
+
+async def test_attempts_and_what_a_stop_dropped(tmp_path: Path) -> None:
+    attempts: list[int] = []
+
+    @node(retry=Retry(attempts=3, wait=0.001, on=("ValueError",)))
+    def shaky(state: Talk, ctx: Context[object]) -> Update:
+        attempts.append(ctx.attempt)
+        if len(attempts) < 3:
+            raise ValueError(f"not yet {len(attempts)}")
+        return {"log": "at last"}
+
+    @node
+    async def slow(state: Talk) -> None:
+        await anyio.sleep(60)
+
+    run = await ran(graph("START -> a\na -> b, c\nb -> STOP\nc -> END", a=says("a"), b=shaky, c=slow), tmp_path)
+    found = told(run)["a.0/b"]
+    assert found.went.startswith("done -> STOP; decided by the node itself; attempt 3, after ValueError: not yet 2")
+    assert why(run).why.endswith("; dropped: a.1/c")
+    retried = next(record.seq for record in run.records() if record.type == "step_retried")
+    async with Executor(store=f"sqlite:///{tmp_path}/runs.db") as ex:
+        then = await ex.load("r", at=retried)
+    assert "; attempt 2, after ValueError: not yet 1 (record" in told(then)["a.0/b"].came
 
 
 async def test_strangers_words_are_made_safe(tmp_path: Path) -> None:
