@@ -94,13 +94,15 @@ class Shell:
     def begin(
         self,
         *words: object,
+        module: str = "orchestrator",
         stdin: str = "",
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         loads: Sequence[str] = (),
     ) -> Iterator[Process]:
         """A command that goes on beside; killed at the end of the block if it still runs."""
-        process = Process(words, cwd=cwd or self.place, env={**self.env, **(env or {})}, stdin=stdin, loads=loads)
+        env = {**self.env, **(env or {})}
+        process = Process(words, module=module, cwd=cwd or self.place, env=env, stdin=stdin, loads=loads)
         try:
             yield process
         finally:

@@ -35,15 +35,16 @@ def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
     shell("run", "trial:number", "--run-id", "n")
     (shell.place / "evil.py").write_text("open('owned', 'w')")
     shutil.copy(shell.place / ".orchestrator/runs.db", shell.place / "copy.db")
-    shell.sh([sys.executable, "-c", LIBRARY])
-    copied, library = shell.all(
+    with shell.begin(LIBRARY, module="tests.script") as library:
+        assert library.end().code == 0
+    copied, theirs = shell.all(
         ("answer", "n", "4", "--store", "sqlite:///copy.db"),
         ("resume", "lib", "--store", "sqlite:///library.db"),
     )
     assert (copied.code, copied.out) == (2, "")
     assert "give --graph, --tools, --model" in copied.err
     assert "--graph trial:number --tools arithmetic --model offline" in copied.err
-    assert (library.code, "give --graph." in library.err) == (2, True)
+    assert (theirs.code, "give --graph." in theirs.err) == (2, True)
     assert not (shell.place / "owned").exists()
 
     named = ("--graph", "trial.py:number", "--tools", "arithmetic", "--model", "offline")
