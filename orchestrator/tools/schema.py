@@ -15,12 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from orchestrator.errors import GraphError, SecretInState
+from orchestrator.errors import SecretInState
 from orchestrator.graph.annotations import secret_in
 from orchestrator.graph.codec import ordered
 from orchestrator.graph.signatures import hints_of, is_context
-from orchestrator.graph.typetext import parse_type
 from orchestrator.tools.docs import Documented, ParameterDoc, read_docstring
+from orchestrator.tools.doctypes import written_type
 from orchestrator.tools.typeddicts import with_newer_dicts
 
 IdempotencyKey = NewType("IdempotencyKey", str)
@@ -256,41 +256,12 @@ def _annotation(parameter: inspect.Parameter, hints: Mapping[str, Any], docs: Do
         return hints[parameter.name]
     written = docs.parameters.get(parameter.name, ParameterDoc()).type
     if written:
-        found = _written_type(written)
+        found = written_type(written)
         if found is not None:
             return found
     if isinstance(parameter.default, bool | int | float | str):
         return type(parameter.default)
     return Any
-
-
-_SYNONYMS = {
-    "string": "str",
-    "integer": "int",
-    "number": "float",
-    "boolean": "bool",
-    "object": "dict",
-    "array": "list",
-}
-_WORDS = re.compile(r"[A-Za-z_][\w.]*")
-
-
-def _written_type(text: str) -> Any:
-    """The type that a docstring names, None if it is not one of the plain ones."""
-    text = re.sub(r",?\s*\boptional\b|,?\s*\bdefaults?\b.*$", "", text, flags=re.IGNORECASE).strip().strip("`")
-    optional = re.fullmatch(r"(?:typing\.)?Optional\[(.*)\]", text)
-    if optional:
-        inner = _written_type(optional[1])
-        return None if inner is None else Union[inner, None]  # noqa: UP007  works for every kind of inner type
-    text = re.sub(r"\s+or\s+", " | ", text)
-    text = re.sub(r"\b(list|set) of (\w+?)s?\b", r"\1[\2]", text)
-    text = _WORDS.sub(lambda word: _SYNONYMS.get(word[0].lower(), word[0].removeprefix("typing.")), text)
-    text = re.sub(r"\b(List|Dict|Set)\b", lambda word: word[0].lower(), text)
-    text = re.sub(r"\bAny\b", "any", text)
-    try:
-        return parse_type(text)
-    except GraphError:
-        return None
 
 
 def bare_schema(schema: Any) -> Any:

@@ -137,6 +137,27 @@ def test_types_may_come_from_the_docstring() -> None:
         assert properties["c"]["anyOf"] == [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]
 
 
+@pytest.mark.parametrize(
+    ("written", "schema"),
+    [
+        ("int, optional", {"type": "integer"}),
+        ("Optional[int], optional", {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
+        ("array of numbers", {"type": "array", "items": {"type": "number"}}),
+        ("{'x', 'y'}, optional", {"enum": ["x", "y"], "type": "string"}),
+        ("typing.Literal[1, 2]", {"enum": [1, 2], "type": "integer"}),
+        ("Literal[open('x')]", {}),
+        ("{x, y}", {}),
+        ("{}", {}),
+    ],
+)
+def test_types_as_docstrings_write_them(written: str, schema: dict[str, Any]) -> None:
+    def takes(a):  # type: ignore[no-untyped-def]
+        ...
+
+    takes.__doc__ = f"Take it.\n\nParameters\n----------\na : {written}\n    It."
+    assert properties_of(tool(takes))["a"] == {**schema, "description": "It."}
+
+
 def test_a_hint_comes_before_the_docstring_and_nothing_in_that_is_evaluated() -> None:
     def either(a: int, b, c, d=2.5):  # type: ignore[no-untyped-def]
         """Do.
