@@ -38,6 +38,8 @@ from orchestrator.tools.validation import coerced, faults
 
 _anything = Codec(Any)
 _BODIES = ("execute", "call")
+_MOST_FAULTS = 20
+"""Faults of arguments that an error names: a model that writes a long list can make as many as that has items."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
@@ -259,6 +261,8 @@ class Tool:
             read[name] = coerced(value, inner, cast("Mapping[str, Any]", schema))
             found += self._argument_faults(name, read[name], inner)
         if found:
+            if len(found) > _MOST_FAULTS:
+                found[_MOST_FAULTS:] = [f"and {len(found) - _MOST_FAULTS} faults more"]
             takes = f"it takes {', '.join(properties)}" if properties else "it takes none"
             raise AgentError(f"tool {self.name!r}: wrong arguments: {'; '.join(found)}; {takes}")
         return read

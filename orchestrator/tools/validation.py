@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from orchestrator.jsontypes import canonical
+
 _LONGEST = 10_000
 """Characters of a text that are looked at for a value of another type."""
 _DEEPEST = 50
@@ -106,7 +108,7 @@ def _list(value: list[Any], schema: Any, root: Mapping[str, Any], place: str, de
         yield f"{place} must have at least {schema['minItems']} items, not {len(value)}"
     if len(value) > schema.get("maxItems", math.inf):
         yield f"{place} must have at most {schema['maxItems']} items, not {len(value)}"
-    if schema.get("uniqueItems") and any(_same(a, b) for i, a in enumerate(value) for b in value[:i]):
+    if schema.get("uniqueItems") and len({_key(item) for item in value}) < len(value):
         yield f"{place} must not have the same item twice"
     first = schema.get("prefixItems", [])
     for number, item in enumerate(value):
@@ -277,6 +279,11 @@ def _is(value: Any, kind: str) -> bool:
 def _same(one: Any, other: Any) -> bool:
     """Equality as JSON sees it: true is not 1."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _key(value: Any) -> object:
+    """Something that can be looked up, and is the same for values that are."""
+    return canonical(value) if isinstance(value, list | dict) else (isinstance(value, bool), value)
 
 
 def _words(kinds: tuple[str, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from orchestrator import Tool, tool
 from orchestrator.errors import AgentError, SecretInState
+from orchestrator.tools.validation import faults
 
 
 @tool
@@ -306,3 +308,43 @@ def test_what_a_schema_forbids_is_refused() -> None:
     assert one.validate({"pair": [1], "of": {"other": 1}}) == {"pair": [1], "of": {"other": 1}}
     with pytest.raises(AgentError, match=r"'pair'\[1\] must not be there; 'of'\.never must not be there"):
         one.validate({"pair": [1, 2], "of": {"never": 1}})
+
+
+def test_long_lists_are_checked_in_a_time_that_goes_with_their_length() -> None:
+    @tool
+    def take_set(a: set[int]) -> None: ...
+
+    def turns(length: int) -> int:
+        """How many lines of Python it takes."""
+        count = 0
+
+        def trace(frame: Any, event: str, arg: Any) -> Any:
+            nonlocal count
+            count += 1
+            return trace
+
+        values = list(range(length))
+        take_set.validate({"a": values})
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            take_set.validate({"a": values})
+        finally:
+            sys.settrace(before)
+        return count
+
+    assert turns(400) < 6 * turns(100)
+    for same in ([1, 1.0], [[1], [1]]):
+        assert faults(same, {"uniqueItems": True}, {}, "it") == ["it must not have the same item twice"]
+    for other in ([1, True, "1", None], [[1], "[1]"], [{"a": 1}, {"a": 2}]):
+        assert faults(other, {"uniqueItems": True}, {}, "it") == []
+
+
+def test_not_all_of_very_many_faults_are_told() -> None:
+    @tool
+    def take_list(a: list[int]) -> None: ...
+
+    with pytest.raises(AgentError) as caught:
+        take_list.validate({"a": ["x"] * 5000})
+    assert "'a'[19] must be" in str(caught.value)
+    assert str(caught.value).endswith("; and 4980 faults more; it takes a")
