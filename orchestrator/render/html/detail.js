@@ -27,7 +27,7 @@ class Detail {
       ["calls", (step.calls ?? []).length || null], ["tokens", this.spent(step.usage)],
     ];
     return [
-      make("h2", {}, sign(step.status), " ", make("span", { class: "data" }, visible(step.node)), " ", make("span", { class: "pill " + step.status }, step.outcome ?? step.status)),
+      make("h2", {}, sign(looksOf(step)), " ", make("span", { class: "data" }, visible(step.node)), " ", make("span", { class: "pill " + looksOf(step) }, step.outcome ?? step.status)),
       make("h3", {}, "Why here?"),
       make("p", { class: "said data" }, visible(step.came)),
       step.went ? [make("h3", {}, "And then?"), make("p", { class: "said data" }, visible(step.went))] : null,

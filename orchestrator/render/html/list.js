@@ -100,7 +100,7 @@ class StepList {
 
   row(index, place) {
     const step = this.data.steps[index];
-    const name = make("span", {}, sign(step.status), make("span", { class: "data" }, visible(step.node)));
+    const name = make("span", {}, sign(looksOf(step)), make("span", { class: "data" }, visible(step.node)));
     name.style.paddingLeft = (step.depth ?? 0) * 14 + "px";
     if (step.path) name.append(make("span", { class: "path data" }, "  " + visible(step.path)));
     const row = make(
@@ -132,11 +132,11 @@ class StepList {
     let at = began;
     const waits = step.waits ?? [];
     for (const [why, from, to] of waits) {
-      if (from > at) track.append(bar(at, from, step.status));
+      if (from > at) track.append(bar(at, from, looksOf(step)));
       track.append(bar(Math.max(from, at), to, "wait " + why, WAITS[why] + ", " + lasting(((to ?? end) - from) / 1000)));
       at = Math.max(at, to ?? end);
     }
-    if (ended > at || !waits.length) track.append(bar(at, ended, step.status + (inside ? " graph" : ""), lasting((ended - began) / 1000)));
+    if (ended > at || !waits.length) track.append(bar(at, ended, looksOf(step) + (inside ? " graph" : ""), lasting((ended - began) / 1000)));
     return track;
   }
 
@@ -165,4 +165,6 @@ class StepList {
 }
 
 const WAITS = { person: "waited for an answer", retry: "waited for another attempt", stopped: "nobody drove the run" };
+// A step that failed looks like it also where an edge took that and the run went on.
+const looksOf = (step) => (step.status === "done" && step.error ? "failed" : step.status);
 const sign = (status) => make("span", { class: "mark " + status, "aria-label": status, role: "img" }, SIGNS[status] ?? "");

@@ -129,6 +129,28 @@ async def run_tour(url: str, run_id: str = "tour", *, answer: bool = True) -> Ru
         return await ex.load(run_id)
 
 
+@node
+def breaks(state: Inner) -> Update:
+    raise ValueError(f"broken {SECRET}")
+
+
+@node(effect="pure")
+def mends(state: Inner) -> Update:
+    return {"notes": "mended"}
+
+
+async def run_mended(url: str) -> Run:
+    """A step fails, and an edge takes that."""
+    made = Graph(
+        name="mended",
+        state=Inner,
+        nodes={"breaks": breaks, "mends": mends},
+        edges="START -> breaks -> mends : error\nbreaks -> END\nmends -> END",
+    )
+    async with Executor(store=url, graphs=[made]) as ex:
+        return await ex.start(made, {}, run_id="mended")
+
+
 class Count(BaseModel):
     n: int = 0
     seen: Annotated[list[str], append] = []

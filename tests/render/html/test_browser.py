@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from orchestrator.render import to_html
-from tests.render.html.sample import run_count, run_tour
+from tests.render.html.sample import run_count, run_mended, run_tour
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -79,6 +79,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     waits = anyio.run(partial(run_tour, url, "waits", answer=False))
     made = {"tour": tour.to_html(), "waits": waits.to_html(), "two": tour.to_html(waits)}
     made["long"] = anyio.run(run_count, url, 5000).to_html()
+    made["mended"] = anyio.run(run_mended, url).to_html()
     made["graph"] = to_html(tour.definition)
     found = {}
     for name, text in made.items():
@@ -284,6 +285,15 @@ def test_five_thousand_steps_do_not_freeze(opened: Opened) -> None:
     page.keyboard.type("4321")
     until(page, "document.getElementById('a-found').textContent.includes('of 5,000')")
     assert any("4322" in text for text in texts(page, "#a-rows .row .no"))
+
+
+@on("mended")
+def test_a_step_that_failed_looks_like_it_where_the_run_went_on(opened: Opened) -> None:
+    page = opened.page
+    assert texts(page, "#a-rows .row .mark") == ["✗", "✓"]
+    labels = [mark.get_attribute("aria-label") for mark in page.locator("#a-rows .row .mark").all()]
+    assert labels == ["failed", "done"]
+    assert page.locator("#a-rows .row .track i.failed").count() == 1
 
 
 @on("waits", size={"width": 390, "height": 800})
