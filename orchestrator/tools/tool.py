@@ -39,7 +39,7 @@ from orchestrator.tools.validation import coerced, faults
 _anything = Codec(Any)
 _BODIES = ("execute", "call")
 _MOST_FAULTS = 20
-"""Faults of arguments that an error names: a model that writes a long list can make as many as that has items."""
+"""Faults that an error names: of arguments, a model that writes a long list can make as many as that has items."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
@@ -52,6 +52,13 @@ def checked(name: str, risk: object, effect: object, timeout: object) -> None:
         raise TypeError(f"tool {name!r}: effect {effect!r} is none of {', '.join(EFFECTS)}")
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise TypeError(f"tool {name!r}: timeout {timeout!r} is no positive number of seconds")
+
+
+def _inside(error: Exception) -> list[Exception]:
+    """The errors of a group and of the groups in it; one that is no group, alone."""
+    if not isinstance(error, ExceptionGroup):
+        return [error]
+    return [found for one in error.exceptions for found in _inside(one)]
 
 
 class Tool:
@@ -284,7 +291,7 @@ class Tool:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     async def perform(self, args: Mapping[str, object], *, key: str | None = None, ctx: object = None) -> ToolResult:
-        """Call the tool with validated arguments; what it raises is raised.
+        """Call the tool with validated arguments; what it raises is raised, a group of one error as that error.
 
         Args:
             args: what `validate` gave.
@@ -295,7 +302,13 @@ class Tool:
             TimeoutError: the call took longer than the tool's `timeout`.
         """
         told: dict[str, JsonValue] = {}
-        result = result_of(await self._call(args, key, ctx, told=told))
+        try:
+            result = result_of(await self._call(args, key, ctx, told=told))
+        except ExceptionGroup as group:  # a task group of the tool's wraps what went wrong
+            inner = _inside(group)
+            if len(inner) == 1:
+                raise inner[0] from group
+            raise
         return result.model_copy(update={"metadata": {**told, **result.metadata}}) if told else result
 
     async def invoke(self, args: Mapping[str, object], *, key: str | None = None, ctx: object = None) -> ToolResult:
@@ -311,6 +324,8 @@ class Tool:
             return ToolFailure(error=error.message)
         kind = {"exception": type(error).__name__}
         words = f"Unexpected error executing tool {self.name}: {message_of(error)}"
+        if isinstance(error, ExceptionGroup):
+            words += "".join(f"; {type(one).__name__}: {message_of(one)}" for one in _inside(error)[:_MOST_FAULTS])
         return ToolFailure(error=words, metadata=dict(kind))
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:

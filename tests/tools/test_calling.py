@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from orchestrator import Context, Executor, Graph, Retry, Tool, ToolResult, node, tool
+from orchestrator import Context, Executor, Graph, Retry, Tool, Toolbox, ToolResult, node, tool
 from orchestrator.errors import SecretInState, ToolError
 from orchestrator.tools import IdempotencyKey, ToolFailure
 
@@ -335,3 +335,24 @@ async def test_every_call_of_a_run_is_in_its_journal_and_counts() -> None:
     calls = [record for record in records if record.type == "effect_intended"]
     assert [(call.name, call.effect, call.request["args"]) for call in calls] == [("add", "pure", {"a": 1, "b": 2})]
     assert found.usage.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        ([ToolError("no such city")], "no such city"),
+        ([ValueError("bad")], "Unexpected error executing tool tasks: bad"),
+        (
+            [ValueError("bad"), KeyError("worse")],
+            "Unexpected error executing tool tasks: in tasks (2 sub-exceptions); ValueError: bad; KeyError: 'worse'",
+        ),
+    ],
+)
+async def test_what_goes_wrong_in_tasks_of_a_tool_is_told(errors: list[Exception], said: str) -> None:
+    @tool
+    async def tasks() -> None:
+        """Group."""
+        raise ExceptionGroup("in tasks", [ExceptionGroup("inner", errors[:1]), *errors[1:]])
+
+    assert (await tasks.invoke({})).error == said
+    assert (await Toolbox(tasks).execute(name="tasks")).error == said
