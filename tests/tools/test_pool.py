@@ -302,8 +302,8 @@ async def test_fifty_ids_come_first_come_first_served(counted: type[Env], size: 
                 await anyio.lowlevel.checkpoint()
         for n in range(size):
             tasks.start_soon(pool.release, f"before {n}")
-    # Who is woken at the same time may run in any order.
-    assert all(abs(n - place) < size for place, n in enumerate(order))
+    # Who was given one may run a little later than who was given one after it.
+    assert all(abs(n - place) < (1 if size == 1 else 2 * size) for place, n in enumerate(order))
     assert (most, counted.most, counted.made, counted.alive) == (size, size, 50 + size, 0)
     assert pool.statistics().held == pool.statistics().waiting == 0
 
