@@ -95,7 +95,7 @@ def _drawing(number: int, plan: Planned, marks: Mapping[str, Mark]) -> Drawing:
                         path=f"plan-{number}",
                         source=nodes[place[need] - 1].key,
                         target=nodes[index - 1].key,
-                        names=(told(need, 60), told(step.id, 60)),
+                        names=(_name(need), _name(step.id)),
                         mark=marks[part],
                     )
                 )
@@ -110,10 +110,15 @@ def _step(number: int, index: int, step: PlannedStep, marks: Mapping[str, Mark])
     return NodeMark(
         key=f"p{number}s{index}",
         id=step_id(number, index),
-        name=told(step.id, 60),
+        name=_name(step.id),
         path=f"plan-{number}",
         look=look,
-        kind=told(str(named), 40) or "step",
+        kind=told(str(named), 40).strip() or "step",
         tooltip=told(f"{step.id}: {json.dumps(step.item, ensure_ascii=False, default=str)}", 400),
         mark=marks[step_id(number, index)],
     )
+
+
+def _name(given: str) -> str:
+    """An id as it is shown; a blank one could not be seen."""
+    return told(given, 60).strip() or "(blank)"
