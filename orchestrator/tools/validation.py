@@ -39,7 +39,7 @@ def _faults(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth:
     if schema is True or not schema or depth > _DEEPEST:
         return
     if "$ref" in schema:
-        yield from _faults(value, _referred(schema["$ref"], root), root, place, depth + 1)
+        yield from _faults(value, referred(schema["$ref"], root), root, place, depth + 1)
     kinds = _kinds(schema)
     if kinds and not any(_is(value, kind) for kind in kinds):
         yield f"{place} must be {_words(kinds)}, not {shown(value)}"
@@ -184,7 +184,7 @@ def _members(schema: dict[str, Any], root: Mapping[str, Any], depth: int = 0) ->
     if depth > _DEEPEST:
         return
     if "$ref" in schema:
-        target = _referred(schema["$ref"], root)
+        target = referred(schema["$ref"], root)
         if isinstance(target, dict):
             yield from _members(target, root, depth + 1)
         return
@@ -300,8 +300,8 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _referred(ref: Any, root: Mapping[str, Any]) -> Any:
-    """What `#/$defs/Name` names; True, which accepts everything, if it is not there."""
+def referred(ref: object, root: Mapping[str, Any]) -> Any:
+    """What `#/$defs/Name` names; True, the schema that accepts everything, if it is not there."""
     if not isinstance(ref, str) or not ref.startswith("#"):
         return True
     found: Any = root

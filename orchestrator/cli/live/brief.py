@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import lasting
@@ -48,8 +48,8 @@ def call(made: Call) -> str:
     args = request.get("args", request) if isinstance(request, dict) else {}
     if not isinstance(args, dict):
         return f"{name}()"
-    shown = redacted(_cut(args))
-    said = ", ".join(f"{key}={json.dumps(part, ensure_ascii=False, default=str)}" for key, part in shown.items())  # type: ignore[attr-defined]  # a dict stays one
+    shown = cast("dict[str, object]", redacted(_cut(args)))  # a dict stays one
+    said = ", ".join(f"{key}={json.dumps(part, ensure_ascii=False, default=str)}" for key, part in shown.items())
     return f"{name}({plain(said, 100)})"
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.tools.validation import referred
+
 _BYTES = 100_000
 _DEEPEST = 40
 _STEPS = 5_000
@@ -137,9 +139,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
 def _beside(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
     """The schemas that look at the same value."""
     if "$ref" in schema:
-        target = _referred(schema["$ref"], root)
-        if target is not None:
-            yield target
+        yield referred(schema["$ref"], root)
     for keyword in ("anyOf", "oneOf", "allOf"):
         yield from schema.get(keyword, ())
 
@@ -160,17 +160,5 @@ def _all(schema: Any) -> Iterator[Any]:
 
 def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     """What the schema at the top is, where it only refers to another; circles were refused before."""
-    target = _referred(schema["$ref"], root) if "$ref" in schema else None
+    target = referred(schema["$ref"], root) if "$ref" in schema else None
     return _target(target, root) if isinstance(target, dict) else schema
-
-
-def _referred(ref: str, root: Mapping[str, Any]) -> Any:
-    if not ref.startswith("#"):
-        return None
-    found: Any = root
-    for part in ref[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping) or key not in found:
-            return None
-        found = found[key]
-    return found
