@@ -1,8 +1,6 @@
 """A run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
 
-A worker runs an activation, lands it (the kernel folds the record, the journal buffers it) and goes on itself
-with the first activation that this started; for the others it spawns workers. So a chain of steps never leaves
-its task, there is no barrier between steps, and no task in the middle that everything goes through.
+Its steps are run by `Workers`; what they journal, and what comes from outside, goes through `put` and `push`.
 
 How a drive ends:
 
@@ -17,16 +15,15 @@ import time
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, StoreError
 from orchestrator.executor.asking import by_policy, policy_answers
 from orchestrator.executor.children import child_id
 from orchestrator.executor.clock import next_due, ring
 from orchestrator.executor.ownership import give_back
-from orchestrator.executor.signals import alone, found_in, settle_in
+from orchestrator.executor.signals import alone, found_in
 from orchestrator.executor.snapshots import Keeper, keep
-from orchestrator.executor.stepping import run_step
+from orchestrator.executor.workers import Workers
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Ended, Failure
 
 if TYPE_CHECKING:
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from orchestrator.executor.events import Watcher
+    from orchestrator.executor.flushing import Flusher
     from orchestrator.executor.holding import Holdings
     from orchestrator.executor.journal import Journal
     from orchestrator.executor.ownership import Hold
@@ -45,10 +43,6 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.token import Activation
 
-FLUSH_AFTER = 0.05
-"""Seconds that a record which nobody waits for may stay in the buffer."""
-YIELD_AFTER = 0.005
-"""Seconds after which steps that never wait give the event loop to others."""
 LAST_FLUSH = 10.0
 """Seconds that an interrupted run gets to write what landed."""
 
@@ -57,10 +51,18 @@ class LiveRun:
     """One run that this process holds the lease of."""
 
     def __init__(
-        self, given: Given, machine: Machine, journal: Journal, hold: Hold, holdings: Holdings, *, kept: int = 0
+        self,
+        given: Given,
+        machine: Machine,
+        journal: Journal,
+        hold: Hold,
+        holdings: Holdings,
+        flusher: Flusher,
+        *,
+        kept: int = 0,
     ) -> None:
         self.given, self.machine, self.journal, self.hold = given, machine, journal, hold
-        self.holdings = holdings
+        self.holdings, self.flusher = holdings, flusher
         self.began = machine.head <= 1
         """Whether it begins with this drive: nothing was done in it before."""
         self.run_id: str = machine.run_id
@@ -77,13 +79,10 @@ class LiveRun:
         """Whether it is too late to hand anything to this drive."""
         self.done = anyio.Event()
         """Set when the lease is given back."""
-        self._scopes: dict[str, anyio.CancelScope] = {}
-        self._active = 0
-        self._quiet = anyio.Event()
+        self._workers = Workers(self)
         self._changed = anyio.Event()
         self._clock_runs = False
         self._tasks: TaskGroup | None = None
-        self._yielded = time.monotonic()
         self.keeper = Keeper(kept)
         journal.on_stored = self._stored
 
@@ -92,17 +91,17 @@ class LiveRun:
     def put(self, record: Record, message: int | None = None) -> Delta:
         """Fold a record and buffer it; stop what it cancels. What it starts is the caller's to run."""
         delta = self.machine.apply(record)
+        if not self.journal.buffer:
+            self.flusher.note(self)
         self.journal.put(record, message)
         for activation in delta.cancelled:
-            scope = self._scopes.get(activation.key)
-            if scope is not None:
-                scope.cancel()
+            self._workers.cancel(activation)
         return delta
 
     def push(self, record: Record, message: int | None = None) -> None:
         """The same, and run what it starts."""
         for activation in self.put(record, message).started:
-            self._spawn(activation)
+            self._workers.add(activation)
 
     async def durable(self) -> None:
         """Wait until everything that happened so far is in the store.
@@ -194,9 +193,7 @@ class LiveRun:
     async def _drive(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            tasks.start_soon(self._flush_now_and_then)
-            for activation in list(self.machine.running.values()):
-                self._spawn(activation)
+            self._workers.open(tasks)
             self.look_at_the_clock()
             try:
                 await self._until_quiet(look)
@@ -207,62 +204,19 @@ class LiveRun:
 
     async def _until_quiet(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
         while True:
-            while not self._active:
-                await self.end_if_over()
-                await self.durable()
-                await look(self)
-                if not self._active and self.journal.stored == self.journal.head:
-                    return
-            self._quiet = anyio.Event()
-            await self._quiet.wait()
+            await self._workers.quiet()
+            await self.end_if_over()
+            await self.durable()
+            await look(self)
+            if not self._workers.active and self.journal.stored == self.journal.head:
+                return
 
-    def _spawn(self, activation: Activation) -> None:
-        if self._tasks is None or self.closing:
-            return  # whoever drives the run next starts what the journal says is running
-        scope = anyio.CancelScope()
-        self._scopes[activation.key] = scope
-        self._active += 1
-        self._tasks.start_soon(self._work, activation, scope)
-
-    async def _work(self, activation: Activation | None, scope: anyio.CancelScope) -> None:
-        running = self.machine.running
-        settle_in()
-        try:
-            with scope:
-                while activation is not None and activation.key in running:
-                    key = activation.key
-                    self._scopes[key] = scope
-                    try:
-                        record = await run_step(self, activation)
-                    finally:
-                        self._scopes.pop(key, None)
-                    if record is None:
-                        break
-                    activation = self._land(record, activation, scope)
-                    if self.journal.full:
-                        await self.durable()
-                    now = time.monotonic()
-                    if not 0 <= now - self._yielded < YIELD_AFTER:
-                        self._yielded = now
-                        await checkpoint()
-        except (Exception, SystemExit) as error:  # let out here, SystemExit would stop asyncio's loop where it stands
-            self.fail(error)
-        finally:
-            self._active -= 1
-            if not self._active:
-                self._quiet.set()
-
-    def _land(self, record: Record, activation: Activation, scope: anyio.CancelScope) -> Activation | None:
-        """Journal how a step ended. What it started: the first goes to this worker, the others to new ones."""
+    def land(self, record: Record) -> list[Activation]:
+        """Journal how a step ended; gives what it started."""
         started = self._ask(record) if record.type == "asked" else self.put(record).started
-        if record.type == "step_retried":
-            return activation
         if record.type == "graph_opened":
             self.look_at_the_clock()
-        first = 0 if scope.cancel_called else 1
-        for other in started[first:]:
-            self._spawn(other)
-        return started[0] if first and started else None
+        return started
 
     def _ask(self, record: Asked) -> list[Activation]:
         started = self.put(record).started
@@ -377,13 +331,6 @@ class LiveRun:
         self.done.set()
 
     # -- what goes on beside -------------------------------------------------------------------------------------
-
-    async def _flush_now_and_then(self) -> None:
-        while True:
-            await self.journal.wanted.wait()
-            await anyio.sleep(FLUSH_AFTER)
-            self.journal.calm()
-            await self._write()
 
     def look_at_the_clock(self) -> None:
         """Time limits or deadlines may have changed."""

@@ -109,6 +109,7 @@ class Executor:
         tasks = self._host.tasks = await anyio.create_task_group().__aenter__()
         tasks.start_soon(self._host.beat)
         tasks.start_soon(self._host.poll)
+        tasks.start_soon(self._host.flusher.run)
         tasks.start_soon(guard, self._host.stop)
         return self
 

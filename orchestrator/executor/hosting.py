@@ -13,6 +13,7 @@ import anyio
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
 from orchestrator.executor import ownership
 from orchestrator.executor.driving import LAST_FLUSH, LiveRun
+from orchestrator.executor.flushing import Flusher
 from orchestrator.executor.holding import Holdings
 from orchestrator.executor.inbox import POLL, handle, look
 from orchestrator.executor.journal import Journal
@@ -54,6 +55,7 @@ class Host:
         self.dozing: dict[str, set[Seen]] = {}
         """Who follows runs that nobody drives here."""
         self.holdings = Holdings()
+        self.flusher = Flusher()
         self.tasks: TaskGroup | None = None
         self.fatal: SystemExit | None = None
         """What a run that nobody awaits wants the process to end with."""
@@ -244,7 +246,7 @@ class Host:
 
     def _live(self, machine: Machine, hold: ownership.Hold, kept: int = 0) -> LiveRun:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
-        return LiveRun(self.given, machine, journal, hold, self.holdings, kept=kept)
+        return LiveRun(self.given, machine, journal, hold, self.holdings, self.flusher, kept=kept)
 
     async def stored_graph(self, info: RunInfo) -> Graph:
         """The graph of a run as it was stored, without code; with code if the executor has just this one."""

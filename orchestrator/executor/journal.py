@@ -28,7 +28,7 @@ class Journal:
 
     __slots__ = (
         "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "lease", "on_stored", "run_id", "store",
-        "stored", "wanted",
+        "stored",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
@@ -38,8 +38,6 @@ class Journal:
         self.buffer: list[Record] = []
         self.fault: Exception | None = None
         """Why nothing can be written any more."""
-        self.wanted = anyio.Event()
-        """Set when something is put; whoever waits for it replaces it, with `calm`, before it writes."""
         self.on_stored: Callable[[Sequence[Record]], None] | None = None
         self._consumed: list[int] = []
         self._writing = False
@@ -49,8 +47,6 @@ class Journal:
 
     def put(self, record: Record, message: int | None = None) -> None:
         """Buffer a record, and delete the inbox message that brought it when it is stored."""
-        if not self.buffer:
-            self.wanted.set()
         self.buffer.append(record)
         self.head = record.seq
         if message is not None:
@@ -78,10 +74,6 @@ class Journal:
                 if self._done is None:
                     self._done = anyio.Event()
                 await self._done.wait()
-
-    def calm(self) -> None:
-        """Wait anew for something to be put."""
-        self.wanted = anyio.Event()
 
     async def _write(self, machine: Machine) -> None:
         self._writing = True

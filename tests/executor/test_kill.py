@@ -181,13 +181,13 @@ def storm(tmp_path: Path, seeds: Sequence[int], kills: int) -> int:
 
 def test_a_run_that_is_killed_over_and_over_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     deaths = storm(tmp_path, range(3), kills=12)
-    assert deaths >= 15, "too few of the kills hit"
+    assert deaths >= 9, "too few of the kills hit"
 
 
 @pytest.mark.storm
 def test_a_storm_of_kills(tmp_path: Path, scale: int) -> None:
     deaths = storm(tmp_path, range(1000, 1000 + 6 * scale), kills=20)
-    assert deaths >= 18 * scale
+    assert deaths >= 12 * scale
 
 
 # -- several runs in one process, and nobody but a person who can look up what became of an effect ---------------------

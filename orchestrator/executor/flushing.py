@@ -1,0 +1,38 @@
+"""Writing what nobody waits for: records of pure steps, a while after they landed, in one task for all runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
+
+FLUSH_AFTER = 0.05
+"""Seconds that a record which nobody waits for may stay in the buffer."""
+
+
+class Flusher:
+    """Has runs written whose records lie in a buffer for too long."""
+
+    def __init__(self) -> None:
+        self._late: dict[LiveRun, None] = {}
+        self._some = anyio.Event()
+
+    def note(self, live: LiveRun) -> None:
+        """A run has something in its buffer from now on."""
+        if not self._late:
+            self._some.set()
+        self._late[live] = None
+
+    async def run(self) -> None:
+        """Go on, for as long as the executor is open."""
+        while True:
+            await self._some.wait()
+            await anyio.sleep(FLUSH_AFTER)
+            self._some = anyio.Event()
+            late, self._late = self._late, {}
+            for live in late:
+                if live.journal.buffer:
+                    live.hurry()
