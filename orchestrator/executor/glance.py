@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def glance(machine: Machine, status: str, error: Failure | None) -> Overlay:
     """Where a machine has been and where it is."""
-    visits = dict(machine.visits)
+    visits = machine.visits
     waiting: set[Place] = set()
     for frame in machine.frames():
         for token in frame.live.values():
@@ -25,10 +25,10 @@ def glance(machine: Machine, status: str, error: Failure | None) -> Overlay:
                 waiting.add(place)
     return Overlay(
         visits={place: count for place, count in visits.items() if count > 0},
-        taken=dict(machine.taken),
+        taken=machine.taken,
         waiting=frozenset(waiting),
         running=frozenset((token.frame.place, token.node) for token in machine.running.values()),
         failed=frozenset() if error is None or not error.node else frozenset({(error.path, error.node)}),
         status=status,
-        seconds=dict(machine.busy),
+        seconds=machine.busy,
     )

@@ -58,19 +58,18 @@ _SHARED = (str, int, float, bool, type(None), bytes)
 class StepContext(Context[Any]):
     """The context of one attempt. Cheap to make: what a node does not use is never built."""
 
-    __slots__ = ("_asked", "_ledger", "_tools", "activation", "live", "place", "scope", "signal", "spec")
+    scope: anyio.CancelScope | None = None
+    """The attempt's time limit."""
+    place: Place | None = None
+    """Its place, where only so many steps run at a time."""
+    signal: Signal | None = None
+    """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
+    _ledger: Ledger | None = None
+    _tools: Toolbox | None = None
+    _asked: dict[str, int] | None = None
 
     def __init__(self, live: LiveRun, activation: Activation, spec: Node) -> None:
         self.live, self.activation, self.spec = live, activation, spec
-        self.scope: anyio.CancelScope | None = None
-        """The attempt's time limit."""
-        self.place: Place | None = None
-        """Its place, where only so many steps run at a time."""
-        self.signal: Signal | None = None
-        """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
-        self._ledger: Ledger | None = None
-        self._tools: Toolbox | None = None
-        self._asked: dict[str, int] | None = None
 
     @property
     def run_id(self) -> str:
@@ -303,7 +302,7 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
         ReplayMismatch: see `Context.effect`.
         RunConflict, StoreError: the journal cannot go on. After all of these the run is interrupted, not failed.
     """
-    plan = activation.frame.plan
+    machine, plan = live.machine, activation.frame.plan
     if activation.fault is not None:
         return faulted(live, activation, activation.fault)
     spec = live.node_of(activation)
@@ -333,18 +332,18 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
                 result = await work(context, state)
             if scope.cancelled_caught:
                 raise StepTimeout(f"{activation.node} took longer than {spec.timeout} s")
-        context.go_on()
+        if context.signal is not None:
+            raise context.signal
         outcome, values, ops = encoded(context, result)
-        machine = live.machine
         fault = machine.probe(activation, outcome, values, ops)
         if fault is not None:
             raise InvalidOutcome(fault.message)
-        if machine.effects(activation.key):
+        if activation.key in machine.ledger:
             # Also of a node that calls nothing any more: what it did before may not be left behind.
             context.stop_reading(goes_on=False)
             context.ledger.check()
             await context.close_readers()
-        reduced = machine.reduced_for(activation, values, ops)
+        reduced = machine.reduced_for(activation, values, ops) if schema.coded else None
     except BaseException as error:
         try:
             return _not_done(context, error, started)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from orchestrator.executor.stepping import StepContext
 
 
-async def work(context: StepContext, state: object) -> object:
-    """What a node returns; of an irreversible one maybe what the journal says that it returned."""
+def work(context: StepContext, state: object) -> Awaitable[object]:
+    """What a node returns; of an irreversible one maybe what the journal says that it returned.
+
+    No coroutine itself: each one around a node's own would cost every step that waits.
+    """
     gate = context.live.given.gate
     if gate is not None:
-        context.place = Place(gate)
-        async with context.place:
-            return await _run_node(context, state)
-    if context.spec.effect == "irreversible":
+        return _in_place(context, state, Place(gate))
+    return _run_node(context, state)
+
+
+async def _in_place(context: StepContext, state: object, place: Place) -> object:
+    context.place = place
+    async with place:
         return await _run_node(context, state)
-    # The way that nearly all steps go, without a further call.
-    spec = context.spec
-    function = spec.sync_fn
-    if function is None:
-        return await spec.run(state, context)
-    if spec.effect == "pure":
-        return function(state, context)
-    return await _in_thread(context, function, state)
 
 
-async def _run_node(context: StepContext, state: object) -> object:
-    spec = context.spec
-    if spec.effect != "irreversible":
-        return await _plainly(context, state)
+def _run_node(context: StepContext, state: object) -> Awaitable[object]:
+    if context.spec.effect == "irreversible":
+        return _once(context, state)
+    return _plainly(context, state)
 
+
+async def _once(context: StepContext, state: object) -> object:
     async def run(key: str) -> object:
         return await _plainly(context, state)
 
@@ -67,18 +67,19 @@ async def _run_node(context: StepContext, state: object) -> object:
     return await context.ledger.perform(effect)
 
 
-async def _plainly(context: StepContext, state: object) -> object:
-    function = context.spec.sync_fn
+def _plainly(context: StepContext, state: object) -> Awaitable[object]:
+    spec = context.spec
+    function = spec.sync_fn
     if function is None:
-        return await context.spec.run(state, context)
-    if context.spec.effect == "pure":
-        return function(state, context)
-    return await _in_thread(context, function, state)
-
-
-async def _in_thread(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
+        return spec._begin(state, context)
+    if spec.effect == "pure":
+        return _here(context, function, state)
     threads = context.live.given.threads
-    return await anyio.to_thread.run_sync(function, state, context, abandon_on_cancel=True, limiter=threads)
+    return anyio.to_thread.run_sync(function, state, context, abandon_on_cancel=True, limiter=threads)
+
+
+async def _here(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
+    return function(state, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +102,15 @@ def encoded(context: StepContext, result: object) -> tuple[str, JsonObject, dict
     """What a node returned, checked: outcome, update as JSON, and how fields of it are taken."""
     if isinstance(result, _Recorded):
         return result.outcome, result.update, result.ops
-    outcome, update = _read(context.node, result)
+    activation = context.activation
+    outcome, update = _read(activation.node, result)
     writes = context.spec.writes
     if writes is not None and update and not writes.issuperset(update):
         others = ", ".join(sorted(set(update) - writes))
         raise InvalidUpdate(
-            f"{context.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
+            f"{activation.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
         )
-    values, ops = context.activation.frame.plan.schema.encode_update(update)
+    values, ops = activation.frame.plan.schema.encode_update(update)
     return outcome, values, ops
 
 

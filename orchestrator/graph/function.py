@@ -59,6 +59,10 @@ class FunctionNode(Node, kind="function"):
         return None if self.is_async else self.call
 
     @cached_property
+    def _is_coroutine_function(self) -> bool:
+        return inspect.iscoroutinefunction(self.fn)
+
+    @cached_property
     def _wants_state_only(self) -> bool:
         return len(self.wanted) == 1 and self.wanted[0].positional and self.wanted[0].gives == "state"
 
@@ -85,6 +89,11 @@ class FunctionNode(Node, kind="function"):
         if type(result) is CoroutineType or inspect.isawaitable(result):
             return await cast(Awaitable[object], result)
         return result
+
+    def _begin(self, state: Any, ctx: Any) -> Awaitable[object]:
+        if self._is_coroutine_function:
+            return cast(Awaitable[object], self.call(state, ctx))
+        return self.run(state, ctx)
 
 
 class _Decorator(Protocol):

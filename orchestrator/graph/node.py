@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
@@ -165,6 +165,10 @@ class Node(BaseModel):
     async def run(self, state: Any, ctx: Any) -> object:
         """Do the node's work: an `Outcome`, a mapping (the update) or None; the last two mean `done`."""
         raise GraphUnknown(f"node kind {self.kind!r} does not say what it does: define run(self, state, ctx)")
+
+    def _begin(self, state: Any, ctx: Any) -> Awaitable[object]:
+        """`run`, begun; a node whose work is a coroutine already gives that, and none around it."""
+        return self.run(state, ctx)
 
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked like a new node.

@@ -278,12 +278,15 @@ class StateSchema:
             reads: only these fields; touching another one is an `AttributeError` that says so.
         """
         shown = dict(values) if reads is None else {k: v for k, v in values.items() if k in reads}
-        for name, isolate in self._copied:
-            if name in shown:
-                shown[name] = isolate(shown[name])
-        if self.cls is None:
+        if self._copied:
+            for name, isolate in self._copied:
+                if name in shown:
+                    shown[name] = isolate(shown[name])
+        cls = self.cls
+        if cls is None:
             return SimpleNamespace(**shown)
-        cls = self.cls if reads is None else self._reader(reads)
+        if reads is not None:
+            cls = self._reader(reads)
         view = cls.__new__(cls)
         _set(view, "__dict__", shown)
         _set(view, "__pydantic_fields_set__", set(shown))

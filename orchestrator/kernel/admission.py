@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from orchestrator.kernel import records as r
 from orchestrator.kernel.frame import Frame, FrameResult
 from orchestrator.kernel.ledger import Ledger
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
+from orchestrator.kernel.tally import Tally
 from orchestrator.kernel.token import Activation, Phase
 
 
-@dataclass(slots=True)
 class Delta:
     """What a record brought about."""
 
-    started: list[Activation] = field(default_factory=list)
-    """Newly admitted: run them."""
-    cancelled: list[Activation] = field(default_factory=list)
-    """No longer part of the run: stop them."""
+    __slots__ = ("cancelled", "started")
+
+    def __init__(self) -> None:
+        self.started: list[Activation] = []
+        """Newly admitted: run them."""
+        self.cancelled: list[Activation] = []
+        """No longer part of the run: stop them."""
 
 
 class Admission:
@@ -41,12 +44,8 @@ class Admission:
         self.paused = self.cancelled = False
         self.steps: int = 0
         """Steps that landed."""
-        self.visits: dict[tuple[str, str], int] = {}
-        """(place of the graph, node) -> admissions."""
-        self.taken: dict[tuple[str, int], int] = {}
-        """(place of the graph, number of the edge) -> how often it was taken."""
-        self.busy: dict[tuple[str, str], float] = {}
-        """(place of the graph, node) -> seconds its steps took."""
+        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        """Place of a graph -> what was counted there."""
         self.seconds: float = 0.0
         """Time alive: pauses, and the gaps that a crash left, do not count."""
         self.updated: float = 0.0
@@ -105,14 +104,16 @@ class Admission:
         return most is not None and frame.active >= most
 
     def _admit_one(self, frame: Frame, activation: Activation) -> bool:
-        for outer in frame.line:
-            if outer.exhausting is not None or outer.result is not None or self._full(outer):
+        line = frame.line
+        for outer in line:
+            most = outer.limits.concurrency
+            if outer.exhausting is not None or outer.result is not None or (most is not None and outer.active >= most):
                 return False
         if not activation.counted and not self._reserve(frame, activation):
             return False
         frame.queue.popleft()
         activation.phase = Phase.RUNNING
-        for outer in frame.line:
+        for outer in line:
             outer.active += 1
         self.running[activation.key] = activation
         self._delta.started.append(activation)
@@ -120,13 +121,13 @@ class Admission:
 
     def _reserve(self, frame: Frame, activation: Activation) -> bool:
         """Take a step, and a visit, from the limits; false when one is spent."""
-        node = activation.node
+        node, visits = activation.node, frame.limits.visits
         if frame.after:
             if node in frame.once:
                 return self._exhaust(frame, "visits")
             frame.once.add(node)
-        elif frame.limits.visits:
-            most = frame.limits.visits.get(node)
+        elif visits:
+            most = visits.get(node)
             if most is not None and frame.visits.get(node, 0) >= most:
                 return self._exhaust(frame, "visits")
         for outer in frame.line:
@@ -136,10 +137,9 @@ class Admission:
         for outer in frame.line:
             if not outer.after:
                 outer.steps += 1
-        if not frame.after and frame.limits.visits:
+        if visits and not frame.after:
             frame.visits[node] = frame.visits.get(node, 0) + 1
-        key = (frame.place, node)
-        self.visits[key] = self.visits.get(key, 0) + 1
+        frame.tally.visits[node] += 1
         activation.counted = True
         return True
 
@@ -148,18 +148,19 @@ class Admission:
         self._spent.append(frame)
         return False
 
-    def _stop(self, activation: Activation) -> None:
-        """It no longer runs: give its place back."""
-        if self.running.pop(activation.key, None) is not None:
+    def _stop(self, key: str) -> Activation | None:
+        """An activation no longer runs: give its place back."""
+        activation = self.running.pop(key, None)
+        if activation is not None:
             for frame in activation.frame.line:
                 frame.active -= 1
+        return activation
 
     # -- what frames tell ---------------------------------------------------------------------------------------
 
     def dropped(self, activation: Activation) -> None:
         """A live token is gone: stop it, and all that runs inside it."""
-        if activation.key in self.running:
-            self._stop(activation)
+        if self._stop(activation.key) is not None:
             self._delta.cancelled.append(activation)
         inner = self._inner.pop(activation.key, None)
         if inner is not None:
@@ -188,8 +189,7 @@ class Admission:
 
     def took(self, frame: Frame, index: int) -> None:
         """An edge was taken."""
-        key = (frame.place, index)
-        self.taken[key] = self.taken.get(key, 0) + 1
+        frame.tally.taken[index] += 1
 
     # -- the graphs that run ------------------------------------------------------------------------------------
 

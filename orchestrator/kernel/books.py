@@ -6,7 +6,7 @@ A join is looked at only when one of these counts or its queue changes, so a ste
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Protocol, cast
@@ -18,6 +18,7 @@ from orchestrator.kernel.version import Path, Version, compare, merge
 if TYPE_CHECKING:
     from orchestrator.kernel.frame import Frame
     from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.tally import Tally
 
 
 def _compare_places(one: Activation, other: Activation) -> int:
@@ -46,6 +47,10 @@ class Hooks(Protocol):
 
     def dropped(self, activation: Activation) -> None:
         """A live token is gone: stop it, and all that runs inside it."""
+
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """Place of a graph -> what is counted there; whoever is asked for makes itself."""
 
     def ended_frame(self, frame: Frame) -> None:
         """The frame has a result."""
@@ -83,6 +88,7 @@ class Books:
         "seen",
         "squashable",
         "steps",
+        "tally",
         "tokens",
         "touched",
         "visits",
@@ -105,6 +111,7 @@ class Books:
             self.line += outer.line
             self.path = f"{parent.path}/{parent.node}" if parent.path else parent.node
             self.place = f"{outer.place}/{parent.node}" if outer.place else parent.node
+        self.tally = hooks.tallies[self.place]
         self.live: dict[str, Activation] = {}
         self.queue: deque[Activation] = deque()
         self.ended_versions: list[Version] = []
@@ -129,8 +136,10 @@ class Books:
 
     def _sit(self, token: Activation) -> None:
         """Put a token where it waits: at its join, or in the queue."""
-        fork = self.plan.topology.match.get(token.node)
-        entry = None if fork is None else next((e for e in token.forks if e.fork == fork), None)
+        entry: OpenFork | None = None
+        if token.forks:
+            fork = self.plan.topology.match.get(token.node)
+            entry = None if fork is None else next((e for e in token.forks if e.fork == fork), None)
         if entry is not None:
             token.phase = Phase.WAITING
             entry.arrivals.setdefault(token.node, []).append(token)

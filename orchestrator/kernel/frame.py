@@ -93,20 +93,21 @@ class Frame(Joins):
     # -- sending tokens (R1, R3, R10, R11, R12) -----------------------------------------------------------------
 
     def _send(self, source: Activation, version: Version, outcome: str, error: Failure | None) -> None:
-        topology = self.plan.topology
-        routes = topology.routes(source.node, outcome)
-        forks = source.forks
-        if source.node in topology.fans:
-            forks = self._open(source.node, source.key, source.place, version, forks)
-        alone = len(routes) == 1
+        topology, node, place, forks = self.plan.topology, source.node, source.place, source.forks
+        routes = topology.routes(node, outcome)
+        if node in topology.fans:
+            forks = self._open(node, source.key, place, version, forks)
+        several = len(routes) > 1
         for number, route in enumerate(routes):
-            place = source.place if alone else Path(source.place, source.node, number)
+            if several:
+                place = Path(source.place, node, number)
             self.hooks.took(self, route.index)
             if route.each is not None:
                 self._map(source, version, route, place, forks)
             else:
-                self._arrive(route.target, mix(source.key, route.target, str(number)), version, place, forks,
-                             source.stack, source.cells, error)  # fmt: skip
+                target = route.target
+                key = mix(source.key, target, str(number))
+                self._arrive(target, key, version, place, forks, source.stack, source.cells, error)
 
     def _open(
         self, vertex: str, key: str, place: Path, version: Version, forks: tuple[OpenFork, ...]
@@ -182,7 +183,8 @@ class Frame(Joins):
             self.finish(FrameResult("completed" if not self.after else "exhausted", version.values))
             return
         token = Activation(self, key, target, version, place, forks, stack, cells)
-        token.error = error
+        if error is not None:
+            token.error = error
         self._sit(token)
 
     # -- what follows from a move -------------------------------------------------------------------------------
@@ -206,7 +208,7 @@ class Frame(Joins):
             return
         if not self.live:
             self._end()
-        elif len(self.live) == 1 and self.squashable:
+        elif self.squashable and len(self.live) == 1:
             self._squash()
 
     # -- limits (R14) ---------------------------------------------------------------------------------------------

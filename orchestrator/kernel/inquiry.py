@@ -62,32 +62,47 @@ class Inquiry(Admission):
             estimated=self._estimated,
         )
 
+    @property
+    def visits(self) -> dict[tuple[str, str], int]:
+        """(place of a graph, node) -> admissions."""
+        return {(place, node): count for place, tally in self.tallies.items() for node, count in tally.visits.items()}
+
+    @property
+    def taken(self) -> dict[tuple[str, int], int]:
+        """(place of a graph, number of an edge) -> how often it was taken."""
+        return {(place, edge): count for place, tally in self.tallies.items() for edge, count in tally.taken.items()}
+
+    @property
+    def busy(self) -> dict[tuple[str, str], float]:
+        """(place of a graph, node) -> seconds its steps took."""
+        return {(place, node): spent for place, tally in self.tallies.items() for node, spent in tally.busy.items()}
+
     def probe(
         self, activation: Activation, outcome: str, update: JsonObject, ops: Mapping[str, str]
     ) -> r.Failure | None:
         """Why this end of an activation would not be legal, or None. To be asked before it is journaled."""
         frame = activation.frame
         topology = frame.plan.topology
-        routes = topology.routes(activation.node, outcome)
+        node = activation.node
+        routes = topology.routes(node, outcome)
         if not routes and outcome != "exhausted":
-            declared = frame.plan.nodes[activation.node].outcomes
+            declared = frame.plan.nodes[node].outcomes
             why = "has no edge" if outcome in declared or outcome in RESERVED else "is not declared"
             return self._fault(
-                activation,
-                f"{activation.node} returned outcome {outcome!r}, which {why}; it has {', '.join(map(repr, declared))}",
+                activation, f"{node} returned outcome {outcome!r}, which {why}; it has {', '.join(map(repr, declared))}"
             )
-        if activation.node in topology.fans:
+        if node in topology.fans:
             fields = [route.each for route in routes if route.each is not None]
             values = frame.stepped(activation, update, ops).values if update and fields else activation.values
             for name in fields:
                 items = values.get(name)
                 if not isinstance(items, (list, tuple)):
                     kind = type(items).__name__
-                    return self._fault(activation, f"{activation.node} maps over {name!r}, which is no list: {kind}")
+                    return self._fault(activation, f"{node} maps over {name!r}, which is no list: {kind}")
                 if wants_order(items):
                     fault = fault_of(items)
                     if fault is not None:
-                        return self._fault(activation, f"{activation.node} maps over {name!r}: {fault}")
+                        return self._fault(activation, f"{node} maps over {name!r}: {fault}")
         return None
 
     def _fault(self, activation: Activation, message: str) -> r.Failure:
@@ -96,7 +111,7 @@ class Inquiry(Admission):
     def reduced_for(self, activation: Activation, update: JsonObject, ops: Mapping[str, str]) -> JsonObject | None:
         """`StepDone.reduced` for an update: what a fold without the reducers' code could not compute."""
         schema = activation.frame.plan.schema
-        names = [name for name in schema.coded if activation.merged or name in update] if schema.coded else ()
+        names = [name for name in schema.coded if activation.merged or name in update]
         if not names:
             return None
         return schema.reduced(activation.frame.stepped(activation, update, ops).values, names)

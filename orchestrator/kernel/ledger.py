@@ -69,14 +69,19 @@ class Ledger:
         """What is known of an effect of an activation that is not done."""
         return self._by_key.get(key)
 
+    def __contains__(self, activation: str) -> bool:
+        """Whether an activation that is not done has effects."""
+        return activation in self._by_activation
+
     def of(self, activation: str) -> tuple[EffectEntry, ...]:
         """The effects of an activation, of all its attempts, in the journal's order."""
         return tuple(self._by_activation.get(activation, ()))
 
     def forget(self, activation: str) -> None:
         """The activation is done: nobody will ask for its effects again."""
-        for entry in self._by_activation.pop(activation, ()):
-            self._by_key.pop(entry.intended.key, None)
+        if activation in self._by_activation:
+            for entry in self._by_activation.pop(activation):
+                self._by_key.pop(entry.intended.key, None)
 
     def knows_message(self, digest: str) -> bool:
         """Whether the journal holds this message, so that a reference to it is enough."""

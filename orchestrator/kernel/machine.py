@@ -43,15 +43,16 @@ class Machine(Inquiry):
         Raises:
             StoreCorrupt: the record does not follow the ones before it; nothing was changed.
         """
-        if record.seq != self.head + 1:
-            raise StoreCorrupt(self.run_id, record.seq, f"it follows record {self.head}")
-        if (self.root is None) != (record.type == "run_started"):
-            raise StoreCorrupt(self.run_id, record.seq, f"a journal begins with run_started, this is {record.type}")
+        kind, seq, ts = record.type, record.seq, record.ts
+        if seq != self.head + 1:
+            raise StoreCorrupt(self.run_id, seq, f"it follows record {self.head}")
+        if (self.root is None) != (kind == "run_started"):
+            raise StoreCorrupt(self.run_id, seq, f"a journal begins with run_started, this is {kind}")
         delta = self._delta = Delta()
-        if self._awake and record.type != "resumed":
-            self.seconds += max(0.0, record.ts - self.updated)
-        self.head, self.updated = record.seq, record.ts
-        handler = _HANDLERS.get(record.type)
+        if self._awake and ts > self.updated and kind != "resumed":
+            self.seconds += ts - self.updated
+        self.head, self.updated = seq, ts
+        handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, record)
         if self._ready or self._spent:
@@ -112,12 +113,10 @@ class Machine(Inquiry):
         """Take a landed activation out of what runs. None if it was dropped before it landed."""
         self.steps += 1
         self.ledger.forget(record.activation)
-        activation = self.running.get(record.activation)
+        activation = self._stop(record.activation)
         if activation is None:
             return None
-        self._stop(activation)
-        key = (activation.frame.place, record.node)
-        self.busy[key] = self.busy.get(key, 0.0) + record.ended - record.started
+        activation.frame.tally.busy[record.node] += record.ended - record.started
         return activation
 
     def _step_retried(self, record: r.StepRetried) -> None:
@@ -133,7 +132,7 @@ class Machine(Inquiry):
         plan = None if activation is None else activation.frame.plan.sub.get(activation.node)
         if activation is None or plan is None:
             return
-        self._stop(activation)
+        self._stop(activation.key)
         activation.phase, activation.opened = Phase.INSIDE, True
         key = mix(activation.key, str(activation.attempt), "inside")
         frame = self.frame_type(plan, key, plan.schema.decode(record.values), self, activation)
@@ -180,7 +179,7 @@ class Machine(Inquiry):
         activation = self.running.get(record.activation)
         if activation is None:
             return
-        self._stop(activation)
+        self._stop(activation.key)
         activation.phase = Phase.ASKING
         self.questions[record.question.id] = record.question
         self._asked[record.question.id] = activation
@@ -192,7 +191,7 @@ class Machine(Inquiry):
             self._unpause()
             return
         activation = self._asked.pop(record.question)
-        activation.answers[record.question] = record
+        activation.answers = {**activation.answers, record.question: record}
         activation.phase = Phase.QUEUED
         activation.frame.queue.append(activation)
         self._mark(activation.frame)
@@ -242,7 +241,7 @@ class Machine(Inquiry):
         self._spent.append(frame)
 
     def _set_aside(self, activation: Activation) -> None:
-        self._stop(activation)
+        self._stop(activation.key)
         activation.phase = Phase.PARKED
 
     def _limits_changed(self, record: r.LimitsChanged) -> None:

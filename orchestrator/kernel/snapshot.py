@@ -238,9 +238,12 @@ def restore(plan: Plan, data: Mapping[str, Any]) -> Machine:
         setattr(machine, name, value)
     machine.started = _decode(data["started"])
     machine.ended = None if data["ended"] is None else _decode(data["ended"])
-    machine.visits = {(place, node): count for place, node, count in data["visits"]}
-    machine.taken = {(place, index): count for place, index, count in data["taken"]}
-    machine.busy = {(place, node): seconds for place, node, seconds in data["busy"]}
+    for place, node, count in data["visits"]:
+        machine.tallies[place].visits[node] = count
+    for place, index, count in data["taken"]:
+        machine.tallies[place].taken[index] = count
+    for place, node, seconds in data["busy"]:
+        machine.tallies[place].busy[node] = seconds
     machine.questions = {q["id"]: Question.model_validate(q) for q in data["questions"]}
     entries = [EffectEntry(_decode(one), None if two is None else _decode(two)) for one, two in data["effects"]]
     machine.ledger.restore(entries, data["messages"])
@@ -359,7 +362,8 @@ class _Reader:
         )
         token.phase = Phase(entry["phase"])
         token.attempt, token.not_before = entry["attempt"], entry["not_before"]
-        token.answers = {answer["question"]: _decode(answer) for answer in entry["answers"]}
+        if entry["answers"]:
+            token.answers = {answer["question"]: _decode(answer) for answer in entry["answers"]}
         token.error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
         token.fault = None if entry["fault"] is None else r.Failure.model_validate(entry["fault"])
         token.opened, token.counted, token.merged = entry["flags"]

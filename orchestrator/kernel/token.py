@@ -6,8 +6,10 @@ These objects belong to one frame of one machine, which changes them in place. E
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -102,10 +104,21 @@ class Group:
 class Activation:
     """A token, and the run of the node that it sits at."""
 
-    __slots__ = (
-        "answers", "attempt", "cells", "child", "counted", "error", "fault", "forks", "frame", "key", "merged", "node",
-        "not_before", "opened", "phase", "place", "stack", "version",
-    )  # fmt: skip
+    # What most tokens never have stands on the class: a step makes one of these.
+    phase: Phase = Phase.QUEUED
+    attempt: int = 1
+    not_before: float | None = None
+    """Unix seconds before which a further attempt does not begin."""
+    answers: Mapping[str, Answered] = MappingProxyType({})
+    error: Failure | None = None
+    """The failure that a reserved outcome brought here."""
+    fault: Failure | None = None
+    """Why the node cannot run at all: land this as its failure."""
+    child: FrameResult | None = None
+    """How the graph inside ended, when the node is a subgraph and it did."""
+    opened: bool = False
+    counted: bool = False
+    merged: bool = False
 
     def __init__(
         self,
@@ -124,18 +137,6 @@ class Activation:
         self.stack = stack
         """The maps that are open and their items, outermost first (R10)."""
         self.cells = cells
-        self.phase = Phase.QUEUED
-        self.attempt = 1
-        self.not_before: float | None = None
-        """Unix seconds before which a further attempt does not begin."""
-        self.answers: dict[str, Answered] = {}
-        self.error: Failure | None = None
-        """The failure that a reserved outcome brought here."""
-        self.fault: Failure | None = None
-        """Why the node cannot run at all: land this as its failure."""
-        self.child: FrameResult | None = None
-        """How the graph inside ended, when the node is a subgraph and it did."""
-        self.opened = self.counted = self.merged = False
 
     @property
     def values(self) -> dict[str, object]:

@@ -57,7 +57,8 @@ def differences(one: object, other: object) -> Iterator[str]:
                 yield f"{at}: {type(a).__name__} is shared otherwise"
             elif id(a) not in pairs:
                 pairs[id(a)], back[id(b)] = id(b), id(a)
-                todo += [(f"{at}.{n}", getattr(a, n), getattr(b, n)) for n in fields(a) if n not in PASSING]
+                names = dict.fromkeys((*fields(a), *fields(b)))
+                todo += [(f"{at}.{n}", getattr(a, n), getattr(b, n)) for n in names if n not in PASSING]
         elif isinstance(a, dict):
             if list(a) != list(b):
                 yield f"{at}: {list(a)}, {list(b)}"
