@@ -47,8 +47,8 @@ ROOT = Path(None, "", 0)
 
 def compare(one: Path, other: Path) -> int:
     """Negative, zero or positive as `one` comes before, with or after `other`. Costs their distance."""
-    if one is other:
-        return 0
+    if one.parent is other.parent:  # nearly always: branches of one fork
+        return one.index - other.index
     result = one.depth - other.depth
     a, b = one, other
     while a.depth > b.depth:
@@ -196,6 +196,7 @@ def _in_order(versions: list[Version]) -> list[Version]:
     """Those that update: causes before effects; among those that are ready, the lowest branch first.
 
     A version that updates nothing only hands on what it follows: it never holds up what comes after it.
+    What is ready from the start is sorted once, as branches nearly are; only what becomes ready later needs a heap.
     """
     inside = {id(version) for version in versions}
     missing: dict[int, int] = {}
@@ -209,10 +210,16 @@ def _in_order(versions: list[Version]) -> list[Version]:
             children.setdefault(parent, []).append(version)
         if not parents:
             (ready if version.update else silent).append(version)
-    heapq.heapify(ready)
+    ready.sort(reverse=True)
+    later: list[Version] = []
     ordered: list[Version] = []
-    while ready or silent:
-        version = silent.pop() if silent else heapq.heappop(ready)
+    while silent or ready or later:
+        if silent:
+            version = silent.pop()
+        elif later and not (ready and ready[-1] < later[0]):
+            version = heapq.heappop(later)
+        else:
+            version = ready.pop()
         if version.update:
             ordered.append(version)
         for child in children.get(id(version), ()):
@@ -220,7 +227,7 @@ def _in_order(versions: list[Version]) -> list[Version]:
             if missing[id(child)]:
                 continue
             if child.update:
-                heapq.heappush(ready, child)
+                heapq.heappush(later, child)
             else:
                 silent.append(child)
     return ordered
