@@ -70,7 +70,11 @@ class Workers:
             await self._quiet.wait()
 
     def _call(self) -> None:
-        """Have one more worker come, if something waits for it and none is on its way."""
+        """Have one more worker come, if something waits for it and none is on its way.
+
+        Asked before anything waits, so that at any moment at which a task waits, or is stopped, somebody comes for
+        what is queued.
+        """
         if self._queue and not self._coming and self._tasks is not None and not self._live.closing:
             self._coming = True
             self.active += 1
@@ -83,7 +87,6 @@ class Workers:
             scope = anyio.CancelScope()
             with scope:
                 await self._run(scope)
-            self._call()  # one whose step was stopped runs no other
         except (Exception, SystemExit) as error:  # let out here, SystemExit would stop asyncio's loop where it stands
             self._live.fail(error)
         finally:
