@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 _WARMED = ("loop", "fan_")
-"""What takes so few milliseconds that the imports of a first time would be most of them: done twice, the second counts."""
+"""What takes few milliseconds, of which the imports of a first time would be most: done twice, the second counts."""
 
 
 def main() -> None:
