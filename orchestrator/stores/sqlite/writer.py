@@ -52,12 +52,13 @@ MOST_HERE = 64
 """Changes in one transaction that a task makes: its event loop is held up for as long."""
 
 QUICK = 0.003
-"""Seconds that the disk may hold up an event loop for a commit."""
+"""Seconds that the disk may hold up an event loop for a commit, on the average."""
+
+MOST_DEBT = 10 * QUICK
+"""Seconds by which it may exceed that before the thread takes over: now and then SQLite tidies its log up."""
 
 _QUICK_THERE = QUICK + sys.getswitchinterval()
 """As long looks a quick commit to the thread: it waits for the interpreter too, if an event loop is busy."""
-
-_MOST_DOUBT = 64.0
 
 _LONELY = 16
 """After so many commits for one change each, only one in so many waits for company."""
@@ -104,10 +105,8 @@ class Writer:
         self._identity: tuple[int, int] | None = None
         self._here = False
         """Whether tasks make their commits themselves. Never, before the thread has seen how quick they are."""
-        self._quick = 0
-        """How many quick commits the thread has made one after the other."""
-        self._doubt = 1.0
-        """How many it has to make before tasks commit again; the more often those were held up, the more."""
+        self._debt = 0.0
+        """Seconds that commits have lately taken beyond what is quick."""
         self._alone = 0
         """How many commits were for one change only, since the last that several shared."""
         self._writes = self._commits = self._refused = self._failed = 0
@@ -212,7 +211,7 @@ class Writer:
         try:
             seconds = self._transaction(self._open() if here else self._connected(), batch, here)
         except Exception as error:
-            self._here, self._quick = False, 0
+            self._here = False
             self._abandon(error)
             if len(batch) == 1 or whole_file(error):
                 self._fail(batch, error)
@@ -254,15 +253,9 @@ class Writer:
 
     def _took(self, seconds: float, here: bool) -> None:
         """Let the time that a commit took say who makes the next one."""
-        if here:
-            if seconds <= QUICK:
-                self._doubt = max(1.0, self._doubt - 0.1)
-            else:
-                self._doubt = min(2 * self._doubt, _MOST_DOUBT)
-                self._here, self._quick = False, 0
-        else:
-            self._quick = self._quick + 1 if seconds <= _QUICK_THERE else 0
-            self._here = self._quick >= self._doubt
+        debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
+        self._here = debt < MOST_DEBT if here else not debt
+        self._debt = min(debt, MOST_DEBT)
 
     def _fail(self, batch: list[_Job[Any]], error: BaseException) -> None:
         self._failed += len(batch)
