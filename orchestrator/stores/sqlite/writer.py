@@ -23,6 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
@@ -179,9 +180,16 @@ class Writer:
         try:
             if not self._jobs:
                 return True  # somebody had the turn till now, and has made the change
-            if not self._here or self._jobs[0].checkpoint or not self._begin_now():
+            connection = self._connection
+            if not self._here or connection is None or self._jobs[0].checkpoint:
                 return False
-            self._commit(self._batch(MOST_HERE, here=True), here=True)
+            if file_identity(self._name) != self._identity:
+                return False  # to open another file may take long
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error:
+                return False  # the thread meets it too, and waits, or tells it
+            self._commit(self._batch(MOST_HERE, here=True), connection)
             return True
         finally:
             self._turn.release()
@@ -196,20 +204,13 @@ class Writer:
             batch.append(jobs.popleft())
         return batch
 
-    def _begin_now(self) -> bool:
-        if self._connection is None or file_identity(self._name) != self._identity:
-            return False  # to open the file may take long
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error:
-            return False  # the thread meets it too, and waits, or tells it
-        return True
-
-    def _commit(self, batch: list[_Job[Any]], *, here: bool = False) -> None:
+    def _commit(self, batch: list[_Job[Any]], begun: sqlite3.Connection | None = None) -> None:
+        """Commit changes and tell of them: in a task if its connection has begun a transaction, else in the thread."""
+        here = begun is not None
         self._writes += len(batch)
         self._alone = self._alone + 1 if len(batch) == 1 else 0
         try:
-            seconds = self._transaction(self._open() if here else self._connected(), batch, here)
+            seconds = self._transaction(begun or self._connected(), batch, here)
         except Exception as error:
             self._here = False
             self._abandon(error)
@@ -230,7 +231,9 @@ class Writer:
             raise
         else:
             self._commits += 1
-            self._took(seconds, here)
+            debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
+            self._here = debt < MOST_DEBT if here else not debt
+            self._debt = min(debt, MOST_DEBT)
             if not here and any(job.checkpoint for job in batch):
                 self._checkpoint()
             tell(batch)
@@ -251,12 +254,6 @@ class Writer:
         self._refused += refused
         return time.perf_counter() - started
 
-    def _took(self, seconds: float, here: bool) -> None:
-        """Let the time that a commit took say who makes the next one."""
-        debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
-        self._here = debt < MOST_DEBT if here else not debt
-        self._debt = min(debt, MOST_DEBT)
-
     def _fail(self, batch: list[_Job[Any]], error: BaseException) -> None:
         self._failed += len(batch)
         for job in batch:
@@ -265,10 +262,6 @@ class Writer:
             else:
                 job.error = StoreError(f"store {self._url}: a write was interrupted; see what it came to")
         tell(batch)
-
-    def _open(self) -> sqlite3.Connection:
-        assert self._connection is not None
-        return self._connection
 
     def _connected(self) -> sqlite3.Connection:
         identity = file_identity(self._name)
@@ -296,14 +289,14 @@ class Writer:
         # an error leaves the log as it is, to be read by whoever opens the file next
         with contextlib.suppress(sqlite3.Error):
             if self._connection is not None:
-                patiently(self._empty_log, 1.0)
-
-    def _empty_log(self) -> None:
-        busy = self._open().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        if busy:
-            raise busy_error()
+                patiently(partial(_empty_log, self._connection), 1.0)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+        raise busy_error()
