@@ -134,10 +134,10 @@ class Writer:
             if self._here and (self._alone < _LONELY or not self._writes % _LONELY):
                 await give_way()
         finally:
-            while not job.done:
-                if not self._commit_here():
-                    self._ring()
-                    break
+            while not job.done and self._commit_here():
+                pass  # those that were asked for before come first
+            if not job.done and self._bell.empty():  # else the thread looks anyway, after the job was put there
+                self._bell.put(True)
         if not job.done:
             await job.wait()
         return job.result()
@@ -157,10 +157,6 @@ class Writer:
 
     # ---------------------------------------------------------------------------- who has the turn
 
-    def _ring(self) -> None:
-        if self._bell.empty():  # else the thread looks for changes anyway, after this one was put there
-            self._bell.put(True)
-
     def _run(self) -> None:
         """The thread."""
         more = True
@@ -174,14 +170,12 @@ class Writer:
             self._disconnect()
 
     def _commit_here(self) -> bool:
-        """Commit what waits in the calling task, if that takes no waiting. False: the thread has to do it."""
+        """Commit what waits in the calling task, if that takes no waiting. False: what is left is for the thread."""
         if not self._here or not self._turn.acquire(blocking=False):
             return False
         try:
-            if not self._jobs:
-                return True  # somebody had the turn till now, and has made the change
             connection = self._connection
-            if not self._here or connection is None or self._jobs[0].checkpoint:
+            if not self._here or connection is None or not self._jobs or self._jobs[0].checkpoint:
                 return False
             if file_identity(self._name) != self._identity:
                 return False  # to open another file may take long
@@ -231,9 +225,8 @@ class Writer:
             raise
         else:
             self._commits += 1
-            debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
-            self._here = debt < MOST_DEBT if here else not debt
-            self._debt = min(debt, MOST_DEBT)
+            if seconds > QUICK or self._debt or not here:
+                self._decide(seconds, here)
             if not here and any(job.checkpoint for job in batch):
                 self._checkpoint()
             tell(batch)
@@ -253,6 +246,12 @@ class Writer:
         connection.execute("COMMIT")
         self._refused += refused
         return time.perf_counter() - started
+
+    def _decide(self, seconds: float, here: bool) -> None:
+        """Who makes the next commit, now that one took so long."""
+        debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
+        self._here = debt < MOST_DEBT if here else not debt
+        self._debt = min(debt, MOST_DEBT)
 
     def _fail(self, batch: list[_Job[Any]], error: BaseException) -> None:
         self._failed += len(batch)
