@@ -150,8 +150,11 @@ class _TrioSignal:
 
 def _in_trio() -> bool:
     # asked before asyncio: in trio's guest mode an asyncio loop may run as well
-    trio = sys.modules.get("trio")
-    return trio is not None and trio.lowlevel.in_trio_run()
+    if "trio" not in sys.modules:
+        return False
+    import trio  # another thread may be in the middle of that: this waits for it
+
+    return trio.lowlevel.in_trio_run()
 
 
 def _comes_again() -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -432,3 +435,27 @@ async def test_a_bare_cancel_of_asyncio_breaks_the_wait_and_the_write_is_made(
     assert connection.execute("SELECT count(*) FROM graphs").fetchone() == (2,)
     connection.close()
     await end(writer)
+
+
+def test_a_write_while_another_thread_imports_trio_waits_for_that(tmp_path: Path) -> None:
+    (tmp_path / "trio").mkdir()
+    (tmp_path / "trio" / "__init__.py").write_text(
+        "import time; time.sleep(0.5)\nclass lowlevel:\n    in_trio_run = staticmethod(lambda: False)\n"
+    )
+    (tmp_path / "program.py").write_text(
+        "import importlib, sys, threading, time, anyio\n"
+        "from orchestrator.stores.sqlite import SQLiteStore\n"
+        "async def main():\n"
+        "    store = SQLiteStore('runs.db')\n"
+        "    threading.Thread(target=importlib.import_module, args=['trio']).start()\n"
+        "    while 'trio' not in sys.modules:\n"
+        "        await anyio.sleep(0.001)\n"
+        "    await store.put_graph('g', {})\n"
+        "    await store.close()\n"
+        "anyio.run(main)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
