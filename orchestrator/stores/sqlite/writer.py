@@ -8,9 +8,9 @@ back; then each change gets a transaction of its own, so that only the one that 
 Two have turns. A thread may wait: for a disk, for another process's lock. But to hand it a change and to hear from it
 costs more than to make the change. So while the disk is quick, a task that wants to write first lets all other tasks
 that are ready do the same, and then commits for as many of them as an event loop may be held up for; the others find
-their change made. On the first slow commit, lock or error the work goes to the thread, and stays there until commits
-are quick again. What counts is how long the disk takes, not how much there is to change: that takes the interpreter,
-and so holds up every event loop, whoever does it.
+their change made. A lock, an error, or commits that are slow more than now and then send the work to the thread, where
+slow ones stay until they are quick again. What counts is how long the disk takes, not how much there is to change: that
+takes the interpreter, and so holds up every event loop, whoever does it.
 """
 
 from __future__ import annotations
