@@ -108,6 +108,6 @@ class Journal:
 
 def due_of(machine: Machine) -> float | None:
     """When the next deadline of an open question is, Unix seconds."""
-    if machine.status in FINAL:
+    if not machine.questions or machine.status in FINAL:
         return None
     return min((q.deadline for q in machine.questions.values() if q.deadline is not None), default=None)

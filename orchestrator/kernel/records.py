@@ -365,12 +365,12 @@ _WITH_RUN_ID = frozenset(
 )
 _adapter: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
 
+_ENDINGS = {name: f',"type":"{name}"}}'.encode() for name in RECORD_TYPES}
+
 
 def encode(record: Record) -> bytes:
     """A record as compact JSON; fields at their default are left out, `type` never is."""
-    return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + b',"type":"%s"}' % (
-        record.type.encode()
-    )
+    return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + _ENDINGS[record.type]
 
 
 def revived(fields: JsonDict, run_id: str) -> Record:

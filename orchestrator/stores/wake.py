@@ -1,128 +1,162 @@
-"""Waiting, in asyncio or trio, for something that another thread does.
+"""Waiting, in asyncio or trio, for something that another task or another thread does.
 
-`anyio.to_thread` would take a thread per call; here one thread serves every call and wakes each caller
-through the one thread-safe door that its event loop has.
+`anyio.to_thread` would take a thread per call; here one thread serves every call and wakes each event loop
+through the one thread-safe door that it has, once for all of its tasks whose work was done together.
+
+Cancellation is held off as by a shielded `CancelScope`. In asyncio that scope is opened only when a cancellation has
+come: it costs about as much as all the rest here, and hardly any wait is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from anyio import CancelScope
+from anyio import CancelScope, current_effective_deadline
 
 if TYPE_CHECKING:
     import trio
 
-__all__ = ["Ticket"]
+__all__ = ["Ticket", "give_way", "tell"]
 
 T = TypeVar("T")
 
 
 class Ticket(Generic[T]):
-    """The result-to-be of work that another task, or another thread, does."""
+    """The result-to-be of work that another task, or another thread, does.
 
-    __slots__ = ("_error", "_signal", "_value", "done")
+    Whoever does it sets `value` or `error`, and then calls `tell`, once.
+    """
+
+    __slots__ = ("done", "error", "signal", "value")
 
     def __init__(self) -> None:
         self.done = False
         """Whether the work is done, or has raised."""
-        self._value: T | None = None
-        self._error: BaseException | None = None
-        self._signal: _AsyncioSignal | _TrioSignal | None = None
+        self.value: T | None = None
+        self.error: BaseException | None = None
+        self.signal: _AsyncioSignal | _TrioSignal | None = None
+        """Of the task that waits."""
 
-    def finish(self, value: T) -> None:
-        """Called once, in whatever thread: the work is done."""
-        self._value = value
-        self._tell()
-
-    def fail(self, error: BaseException) -> None:
-        """Called once, in whatever thread: the work raised."""
-        self._error = error
-        self._tell()
-
-    def _tell(self) -> None:
-        # In this order: whoever begins to wait leaves its signal first and then looks whether it is done.
-        self.done = True
-        signal = self._signal
-        if signal is not None:
-            signal.notify()
-
-    async def result(self) -> T:
-        """Wait for the work and give what it gave, or raise what it raised.
+    async def wait(self) -> None:
+        """Wait until the work is done.
 
         Cancellation is held off until then (the work goes on anyway, and the caller must know what became of
         it). Only a bare `asyncio.Task.cancel()` breaks the wait; the work is then done all the same.
         """
+        signal = self.signal = _TrioSignal() if _in_trio() else _AsyncioSignal()
         if not self.done:
-            signal = self._signal = _signal()
-            if not self.done:
-                await signal.wait()
-        if self._error is not None:
+            await signal.wait()
+
+    def result(self) -> T:
+        """What the work that is done gave; raises what it raised."""
+        if self.error is not None:
             try:
-                raise self._error
+                raise self.error
             finally:
-                self._error = None  # an error that refers to its own frame would keep everything in it alive
-        return cast(T, self._value)
+                self.error = None  # an error that refers to its own frame would keep everything in it alive
+        return cast(T, self.value)
+
+
+def tell(tickets: Iterable[Ticket[Any]]) -> None:
+    """Their work is done, or has raised: wake who waits for it, in whatever thread, each event loop once."""
+    signals: dict[_Door, list[_AsyncioSignal | _TrioSignal]] = {}
+    for ticket in tickets:
+        # In this order: whoever begins to wait leaves its signal first and then looks whether it is done.
+        ticket.done = True
+        signal = ticket.signal
+        if signal is not None:
+            signals.setdefault(signal.door, []).append(signal)
+    for door, those in signals.items():
+        # RuntimeError (trio's RunFinishedError is one): the event loop is gone, and with it whoever waited
+        with contextlib.suppress(RuntimeError):
+            door(_wake, those)
+
+
+async def give_way() -> None:
+    """Let all other tasks that are ready run once. Cancellation is held off as in `Ticket.wait`."""
+    if _in_trio():
+        import trio
+
+        await trio.lowlevel.cancel_shielded_checkpoint()
+    else:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if not _comes_again():
+                raise
+
+
+_Door: TypeAlias = Callable[..., object]
+"""Takes a function and its arguments, to be called in the event loop."""
+
+
+def _wake(signals: list[_AsyncioSignal | _TrioSignal]) -> None:
+    for signal in signals:
+        signal.wake()
 
 
 class _AsyncioSignal:
-    __slots__ = ("_future", "_loop")
+    __slots__ = ("_future", "_woken", "door")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.door: _Door = loop.call_soon_threadsafe
         self._future: asyncio.Future[None] = loop.create_future()
+        self._woken = False
 
-    def notify(self) -> None:
-        _call(self._loop.call_soon_threadsafe, self._set)
-
-    def _set(self) -> None:
+    def wake(self) -> None:
+        self._woken = True
         if not self._future.done():
             self._future.set_result(None)
 
     async def wait(self) -> None:
-        with CancelScope(shield=True):
+        try:
             await self._future
+        except asyncio.CancelledError:
+            if not _comes_again():
+                raise
+            if not self._woken:
+                self._future = asyncio.get_running_loop().create_future()
+                with CancelScope(shield=True):
+                    await self._future
 
 
 class _TrioSignal:
-    __slots__ = ("_set", "_task", "_token", "_trio")
+    __slots__ = ("_task", "_trio", "_woken", "door")
 
     def __init__(self) -> None:
         import trio
 
         self._trio = trio.lowlevel
-        self._token = trio.lowlevel.current_trio_token()
+        self.door: _Door = trio.lowlevel.current_trio_token().run_sync_soon
         self._task: trio.lowlevel.Task | None = None
-        self._set = False
+        self._woken = False
 
-    def notify(self) -> None:
-        _call(self._token.run_sync_soon, self._wake)
-
-    def _wake(self) -> None:
-        self._set = True
+    def wake(self) -> None:
+        self._woken = True
         if self._task is not None:
             self._trio.reschedule(self._task)
 
     async def wait(self) -> None:
-        if not self._set:
+        if not self._woken:
             self._task = self._trio.current_task()
             await self._trio.wait_task_rescheduled(lambda _: self._trio.Abort.FAILED)
 
 
-def _signal() -> _AsyncioSignal | _TrioSignal:
-    if "trio" in sys.modules:  # asked first: in trio's guest mode an asyncio loop may run as well
-        import trio
+def _in_trio() -> bool:
+    # asked before asyncio: in trio's guest mode an asyncio loop may run as well
+    if "trio" not in sys.modules:
+        return False
+    import trio  # another thread may be in the middle of that: this waits for it
 
-        if trio.lowlevel.in_trio_run():
-            return _TrioSignal()
-    return _AsyncioSignal(asyncio.get_running_loop())
+    return trio.lowlevel.in_trio_run()
 
 
-def _call(door: Callable[[Callable[[], None]], object], function: Callable[[], None]) -> None:
-    # RuntimeError (trio's RunFinishedError is one): the event loop is gone, and with it whoever waited
-    with contextlib.suppress(RuntimeError):
-        door(function)
+def _comes_again() -> bool:
+    """Whether it is a scope of anyio that cancels this task: it does so again at the next await, until it is left."""
+    return current_effective_deadline() == -math.inf

@@ -141,10 +141,10 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def file_identity(path: Path) -> tuple[int, int] | None:
+def file_identity(path: str | Path) -> tuple[int, int] | None:
     """Which file a path names just now: it changes when the file is removed or replaced."""
     try:
-        stat = path.stat()
+        stat = os.stat(path)
     except OSError:
         return None
     return stat.st_dev, stat.st_ino

@@ -6,26 +6,27 @@ it may, and changes nothing if not, so a conflict fails that change only. Any ot
 back; then each change gets a transaction of its own, so that only the one that is bad fails.
 
 Two have turns. A thread may wait: for a disk, for another process's lock. But to hand it a change and to hear from it
-costs about half of what a commit on a good disk costs. So while commits are quick, a task that wants to write first
-lets all other tasks that are ready do the same, and then commits for all of them itself; on the first slow commit,
-lock or error the work goes to the thread, and stays there until commits are quick again.
+costs more than to make the change. So while the disk is quick, a task that wants to write first lets all other tasks
+that are ready do the same, and then commits for as many of them as an event loop may be held up for; the others find
+their change made. A lock, an error, or commits that are slow more than now and then send the work to the thread, where
+slow ones stay until they are quick again. What counts is how long the disk takes, not how much there is to change: that
+takes the interpreter, and so holds up every event loop, whoever does it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import sqlite3
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Generic, TypeAlias, TypeVar
-
-from anyio.lowlevel import cancel_shielded_checkpoint
+from typing import Any, TypeAlias, TypeVar
 
 from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.stores.sqlite.files import (
@@ -36,7 +37,7 @@ from orchestrator.stores.sqlite.files import (
     store_error,
     whole_file,
 )
-from orchestrator.stores.wake import Ticket
+from orchestrator.stores.wake import Ticket, give_way, tell
 
 __all__ = ["Write", "Writer", "WriterStatistics"]
 
@@ -45,10 +46,20 @@ T = TypeVar("T")
 Write: TypeAlias = Callable[[sqlite3.Connection], T]
 """A change. It raises an `OrchestratorError` only before it has changed anything."""
 
-_LARGEST_BATCH = 256
+MOST = 256
+"""Changes in one transaction of the thread."""
+
+MOST_HERE = 64
+"""Changes in one transaction that a task makes: its event loop is held up for as long."""
 
 QUICK = 0.003
-"""Seconds that a commit may hold up an event loop."""
+"""Seconds that the disk may hold up an event loop for a commit, on the average."""
+
+MOST_DEBT = 10 * QUICK
+"""Seconds by which it may exceed that before the thread takes over: now and then SQLite tidies its log up."""
+
+_QUICK_THERE = QUICK + sys.getswitchinterval()
+"""As long looks a quick commit to the thread: it waits for the interpreter too, if an event loop is busy."""
 
 _LONELY = 16
 """After so many commits for one change each, only one in so many waits for company."""
@@ -67,18 +78,13 @@ class WriterStatistics:
     """Writes that the file could not take."""
 
 
-class _Job(Generic[T]):
-    __slots__ = ("checkpoint", "ticket", "write")
+class _Job(Ticket[T]):
+    __slots__ = ("checkpoint", "write")
 
     def __init__(self, write: Write[T], checkpoint: bool) -> None:
+        super().__init__()
         self.write = write
         self.checkpoint = checkpoint
-        self.ticket: Ticket[T] = Ticket()
-
-    def apply(self, connection: sqlite3.Connection) -> Callable[[], None]:
-        """Make the change; gives what tells the waiting task about it, to be called after the commit."""
-        value = self.write(connection)
-        return lambda: self.ticket.finish(value)
 
 
 class Writer:
@@ -86,8 +92,9 @@ class Writer:
 
     def __init__(self, path: Path, url: str) -> None:
         self._path = path
+        self._name = str(path)
         self._url = url
-        self._jobs: deque[_Job[object]] = deque()
+        self._jobs: deque[_Job[Any]] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
         """Rung for the thread: whether there is more to come."""
         self._lock = threading.Lock()
@@ -97,8 +104,10 @@ class Writer:
         self._turn = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
-        self._usual = math.inf
-        """How long a commit takes, in seconds: slow ones count at once, quick ones slowly."""
+        self._here = False
+        """Whether tasks make their commits themselves. Never, before the thread has seen how quick they are."""
+        self._debt = 0.0
+        """Seconds that commits have lately taken beyond what is quick."""
         self._alone = 0
         """How many commits were for one change only, since the last that several shared."""
         self._writes = self._commits = self._refused = self._failed = 0
@@ -106,7 +115,7 @@ class Writer:
     async def write(self, write: Write[T], *, checkpoint: bool = False) -> T:
         """Make a change and give what it gives; it is durable then.
 
-        Cancelling the waiting task does not end the wait: see `Ticket.result`. With `checkpoint` the log is
+        Cancelling the waiting task does not end the wait: see `Ticket.wait`. With `checkpoint` the log is
         emptied into the file afterwards, unless somebody reads it just then.
 
         Raises:
@@ -120,17 +129,18 @@ class Writer:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"store {self._url}", daemon=True)
                 self._thread.start()
-            self._jobs.append(job)  # type: ignore[arg-type]  # a job is told its own value only
-        if self._usual > QUICK:
-            self._bell.put(True)
-        else:
-            try:
-                if self._alone < _LONELY or not self._writes % _LONELY:
-                    await cancel_shielded_checkpoint()
-            finally:
-                if not job.ticket.done and not self._commit_here():
-                    self._bell.put(True)
-        return await job.ticket.result()
+            self._jobs.append(job)
+        try:
+            if self._here and (self._alone < _LONELY or not self._writes % _LONELY):
+                await give_way()
+        finally:
+            while not job.done and self._commit_here():
+                pass  # those that were asked for before come first
+            if not job.done and self._bell.empty():  # else the thread looks anyway, after the job was put there
+                self._bell.put(True)
+        if not job.done:
+            await job.wait()
+        return job.result()
 
     def stop(self) -> threading.Thread | None:
         """Take no more writes, finish those that wait, close the file; does not wait for any of it."""
@@ -153,106 +163,112 @@ class Writer:
         while more:
             more = self._bell.get()
             with self._turn:
-                while batch := self._batch():
-                    self._commit(batch)
+                while self._jobs:
+                    self._commit(self._batch(MOST))
         with self._turn:
             self._checkpoint()
             self._disconnect()
 
     def _commit_here(self) -> bool:
-        """Commit what waits in the calling task, if that takes no waiting. False: the thread has to do it."""
-        if self._connection is None or not self._turn.acquire(blocking=False):
+        """Commit what waits in the calling task, if that takes no waiting. False: what is left is for the thread."""
+        if not self._here or not self._turn.acquire(blocking=False):
             return False
         try:
-            if self._usual > QUICK or not self._begin_now():
+            connection = self._connection
+            if not self._here or connection is None or not self._jobs or self._jobs[0].checkpoint:
                 return False
-            batch = self._batch()
-            if batch:
-                self._commit(batch, begun=True)
-            else:
-                self._abandon(None)
+            if file_identity(self._name) != self._identity:
+                return False  # to open another file may take long
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error:
+                return False  # the thread meets it too, and waits, or tells it
+            self._commit(self._batch(MOST_HERE, here=True), connection)
             return True
         finally:
             self._turn.release()
 
-    def _batch(self) -> list[_Job[object]]:
+    def _batch(self, most: int, *, here: bool = False) -> list[_Job[Any]]:
         """The changes to make next, in the order in which they were asked for."""
-        batch: list[_Job[object]] = []
-        while self._jobs and len(batch) < _LARGEST_BATCH:  # only who has the turn takes any out
-            batch.append(self._jobs.popleft())
+        batch: list[_Job[Any]] = []
+        jobs = self._jobs  # only who has the turn takes any out
+        while jobs and len(batch) < most:
+            if here and jobs[0].checkpoint:
+                break  # to empty the log may mean to wait for who reads it
+            batch.append(jobs.popleft())
         return batch
 
-    def _begin_now(self) -> bool:
-        try:
-            self._connected().execute("BEGIN IMMEDIATE")
-        except Exception:
-            return False  # the thread meets it too, and waits, or tells it
-        return True
-
-    def _commit(self, batch: list[_Job[object]], *, begun: bool = False) -> None:
+    def _commit(self, batch: list[_Job[Any]], begun: sqlite3.Connection | None = None) -> None:
+        """Commit changes and tell of them: in a task if its connection has begun a transaction, else in the thread."""
+        here = begun is not None
         self._writes += len(batch)
         self._alone = self._alone + 1 if len(batch) == 1 else 0
         try:
-            connection = self._open() if begun else self._connected()
-            started = time.perf_counter()
-            answers = self._transaction(connection, batch, begun)
+            seconds = self._transaction(begun or self._connected(), batch, here)
         except Exception as error:
-            self._usual = math.inf
+            self._here = False
             self._abandon(error)
-            if len(batch) > 1 and not whole_file(error):
-                self._writes -= len(batch)
+            if len(batch) == 1 or whole_file(error):
+                self._fail(batch, error)
+                return
+            self._writes -= len(batch)
+            for job in batch:
+                job.error = None
+            if here:
+                self._jobs.extendleft(reversed(batch))  # the thread finds out which one is bad: that may take long
+            else:
                 for job in batch:
                     self._commit([job])
-                return
-            self._failed += len(batch)
-            for job in batch:
-                job.ticket.fail(store_error(error, self._url))
         except BaseException as error:  # Ctrl-C, in a task that commits for others: they must not wait for ever
-            self._failed += len(batch)
-            for job in batch:
-                job.ticket.fail(StoreError(f"store {self._url}: a write was interrupted; see what it came to"))
+            self._fail(batch, error)
             self._abandon(error)
             raise
         else:
             self._commits += 1
-            if any(job.checkpoint for job in batch):
+            if seconds > QUICK or self._debt or not here:
+                self._decide(seconds, here)
+            if not here and any(job.checkpoint for job in batch):
                 self._checkpoint()
-            self._took(time.perf_counter() - started)
-            for answer in answers:
-                answer()
+            tell(batch)
 
-    def _took(self, seconds: float) -> None:
-        usual = self._usual
-        self._usual = min(seconds, 10 * QUICK) if not seconds < usual < math.inf else 0.8 * usual + 0.2 * seconds
-
-    def _transaction(
-        self, connection: sqlite3.Connection, batch: list[_Job[object]], begun: bool
-    ) -> list[Callable[[], None]]:
-        answers: list[Callable[[], None]] = []
-        refused = 0
+    def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[Any]], begun: bool) -> float:
+        """Make the changes and commit them; gives how long the commit took, in seconds."""
         if not begun:
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        refused = 0
         for job in batch:
             try:
-                answers.append(job.apply(connection))
+                job.value = job.write(connection)
             except OrchestratorError as refusal:
                 refused += 1
-                answers.append(_refuse(job, refusal))
+                job.error = refusal
+        started = time.perf_counter()
         connection.execute("COMMIT")
         self._refused += refused
-        return answers
+        return time.perf_counter() - started
 
-    def _open(self) -> sqlite3.Connection:
-        assert self._connection is not None
-        return self._connection
+    def _decide(self, seconds: float, here: bool) -> None:
+        """Who makes the next commit, now that one took so long."""
+        debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
+        self._here = debt < MOST_DEBT if here else not debt
+        self._debt = min(debt, MOST_DEBT)
+
+    def _fail(self, batch: list[_Job[Any]], error: BaseException) -> None:
+        self._failed += len(batch)
+        for job in batch:
+            if isinstance(error, Exception):
+                job.error = store_error(error, self._url)
+            else:
+                job.error = StoreError(f"store {self._url}: a write was interrupted; see what it came to")
+        tell(batch)
 
     def _connected(self) -> sqlite3.Connection:
-        identity = file_identity(self._path)
+        identity = file_identity(self._name)
         if self._connection is not None and identity != self._identity:
             self._disconnect()  # the file was removed or replaced: what we would write, nobody would see
         if self._connection is None:
             self._connection = open_to_write(self._path, self._url)
-            self._identity = file_identity(self._path)
+            self._identity = file_identity(self._name)
         return self._connection
 
     def _abandon(self, error: BaseException | None) -> None:
@@ -272,12 +288,7 @@ class Writer:
         # an error leaves the log as it is, to be read by whoever opens the file next
         with contextlib.suppress(sqlite3.Error):
             if self._connection is not None:
-                patiently(self._empty_log, 1.0)
-
-    def _empty_log(self) -> None:
-        busy = self._open().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        if busy:
-            raise busy_error()
+                patiently(partial(_empty_log, self._connection), 1.0)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -285,5 +296,6 @@ class Writer:
             connection.close()
 
 
-def _refuse(job: _Job[object], refusal: OrchestratorError) -> Callable[[], None]:
-    return lambda: job.ticket.fail(refusal)
+def _empty_log(connection: sqlite3.Connection) -> None:
+    if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+        raise busy_error()

@@ -6,8 +6,7 @@ import os
 import resource
 import signal
 import sqlite3
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.stores.sqlite.writer import Writer, _Job
 
@@ -42,9 +41,7 @@ class Disk:
 class _Writer(Writer):
     fault: Fault | None = None
 
-    def _transaction(
-        self, connection: sqlite3.Connection, batch: list[_Job[object]], begun: bool
-    ) -> list[Callable[[], None]]:
+    def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[Any]], begun: bool) -> float:
         if self.fault == "full":
             pages = connection.execute("PRAGMA page_count").fetchone()[0]
             connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -52,10 +49,10 @@ class _Writer(Writer):
         elif self.fault == "torn":
             # what was copied out of the log is never torn there: it was safe before
             connection.execute("PRAGMA wal_autocheckpoint = 0")
-        answers = super()._transaction(connection, batch, begun)
+        seconds = super()._transaction(connection, batch, begun)
         if self.fault == "torn":
             os.kill(os.getpid(), signal.SIGKILL)  # nobody was told that it is written
-        return answers
+        return seconds
 
 
 def _fill(connection: sqlite3.Connection) -> object:
