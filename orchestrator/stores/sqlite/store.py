@@ -10,7 +10,7 @@ from sqlite3 import Connection
 from anyio import CancelScope, to_thread
 
 from orchestrator.jsontypes import JsonObject, canonical
-from orchestrator.kernel.records import Record
+from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import (
     Lease,
     Message,
@@ -99,22 +99,12 @@ class SQLiteStore:
         check_seqs(run_id, records, after)
         check_release(run_id, lease, release)
         rows, updated = writes.rows_of(run_id, records), records[-1].ts if records else None
-        message_ids = tuple(consumed)
+        row = writes.row_after(after + len(rows), updated, status, due, waiting)
+        handled = None if release and status in FINAL else tuple(consumed)
         return await self._writer.write(
             lambda connection: writes.append(
-                connection,
-                self._numbers,
-                run_id,
-                rows,
-                after,
-                updated,
-                status,
-                due,
-                waiting,
-                message_ids,
-                lease,
-                release,
-            )  # fmt: skip
+                connection, self._numbers, run_id, rows, after, row, handled, lease, release
+            )
         )
 
     async def read(

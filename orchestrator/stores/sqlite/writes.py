@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel.records import FINAL, Record, encode
+from orchestrator.kernel.records import Record, encode
 from orchestrator.stores.base import Lease, RunInfo, moved, taken_over
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "put_graph",
     "put_snapshot",
     "renew_lease",
+    "row_after",
     "rows_of",
     "run_number",
     "take_lease",
@@ -103,34 +104,31 @@ def append(
     run_id: str,
     rows: Sequence[Row],
     after: int,
-    updated: float | None,
-    status: str | None,
-    due: float | None,
-    waiting: int | None,
-    consumed: Sequence[int],
+    row: RowChange,
+    consumed: Sequence[int] | None,
     lease: str | None,
-    release: bool = False,
+    release: bool,
 ) -> int:
-    """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm."""
-    head = after + len(rows)
+    """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
+
+    `consumed`: the messages to delete; None: all of the run's.
+    """
     number = numbers.get(run_id, 0)
-    columns, values = _changes(head, updated, status, due, waiting)
-    if not _move(connection, columns, values, number, run_id, after, lease):
+    if not _move(connection, row, number, run_id, after, lease):
         number = _number_at(connection, run_id, after, lease)
         _remember(numbers, run_id, number)
-        _move(connection, columns, values, number, run_id, after, lease)
+        _move(connection, row, number, run_id, after, lease)
     _insert(connection, number, rows)
     if release:
         numbers.pop(run_id, None)
         connection.execute("DELETE FROM leases WHERE run = ?", (number,))
-        if status in FINAL:
-            connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
-            return head
-    if consumed:
+    if consumed is None:
+        connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
+    elif consumed:
         connection.executemany(
             "DELETE FROM inbox WHERE id = ? AND run = ?", [(message, number) for message in consumed]
         )
-    return head
+    return after + len(rows)
 
 
 def _remember(numbers: dict[str, int], run_id: str, number: int) -> None:
@@ -139,9 +137,13 @@ def _remember(numbers: dict[str, int], run_id: str, number: int) -> None:
     numbers[run_id] = number
 
 
-def _changes(
+RowChange: TypeAlias = tuple[str, tuple[object, ...]]
+"""Columns of a run's row, as SQL that sets them, and their values."""
+
+
+def row_after(
     head: int, updated: float | None, status: str | None, due: float | None, waiting: int | None
-) -> tuple[str, tuple[object, ...]]:
+) -> RowChange:
     """What an append changes in its run's row."""
     columns = "head = ?, updated = coalesce(?, updated)"
     values: tuple[object, ...] = head, updated
@@ -160,18 +162,12 @@ _HELD = "AND EXISTS (SELECT 1 FROM leases WHERE leases.run = runs.id AND token =
 
 
 def _move(
-    connection: sqlite3.Connection,
-    columns: str,
-    values: tuple[object, ...],
-    number: int,
-    run_id: str,
-    after: int,
-    lease: str | None,
+    connection: sqlite3.Connection, row: RowChange, number: int, run_id: str, after: int, lease: str | None
 ) -> bool:
-    place = (number, after, run_id)
+    columns, values = row[0], (*row[1], number, after, run_id)
     if lease is None:
-        return connection.execute(f"UPDATE runs SET {columns} {_AT}", (*values, *place)).rowcount == 1
-    return connection.execute(f"UPDATE runs SET {columns} {_AT} {_HELD}", (*values, *place, lease)).rowcount == 1
+        return connection.execute(f"UPDATE runs SET {columns} {_AT}", values).rowcount == 1
+    return connection.execute(f"UPDATE runs SET {columns} {_AT} {_HELD}", (*values, lease)).rowcount == 1
 
 
 def _number_at(connection: sqlite3.Connection, run_id: str, after: int, lease: str | None) -> int:
