@@ -48,8 +48,6 @@ async def begin(
             limits=limits,
             refs=_refs(host.given, graph) if refs is None else refs,
         )
-    except RunConflict:
-        return name
     except RunExists:
         (first,) = await host.store.read(name, limit=1)
         if not isinstance(first, RunStarted) or first.graph != graph.name:

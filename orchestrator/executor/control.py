@@ -248,8 +248,9 @@ async def _journal(host: Host, held: LiveRun) -> None:
     """Make durable what was journaled to a borrowed run, and give it back."""
     try:
         await held.end_if_over()
-        await look(held)
-        await held.end_if_over()
+        if held.machine.ended is None:
+            await look(held)
+            await held.end_if_over()
         await held.durable()
     finally:
         with anyio.CancelScope(shield=True):

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, StoreError
+from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, RunEnded, StoreError
 from orchestrator.executor.asking import by_policy, policy_answers
 from orchestrator.executor.children import child_id
 from orchestrator.executor.clock import next_due, ring
-from orchestrator.executor.ownership import give_back
+from orchestrator.executor.ownership import give_back, given_back
 from orchestrator.executor.signals import alone, found_in
 from orchestrator.executor.snapshots import Keeper, keep
 from orchestrator.executor.workers import Workers
@@ -89,7 +89,13 @@ class LiveRun:
     # -- the journal ---------------------------------------------------------------------------------------------
 
     def put(self, record: Record, message: int | None = None) -> Delta:
-        """Fold a record and buffer it; stop what it cancels. What it starts is the caller's to run."""
+        """Fold a record and buffer it; stop what it cancels. What it starts is the caller's to run.
+
+        Raises:
+            RunEnded: nothing follows a run's end, with which its lease is given back.
+        """
+        if self.machine.ended is not None:
+            raise RunEnded(self.run_id, self.machine.status)
         delta = self.machine.apply(record)
         if not self.journal.buffer:
             self.flusher.note(self)
@@ -207,7 +213,8 @@ class LiveRun:
             await self._workers.quiet()
             await self.end_if_over()
             await self.durable()
-            await look(self)
+            if self.machine.ended is None:
+                await look(self)
             if not self._workers.active and self.journal.stored == self.journal.head:
                 return
 
@@ -318,14 +325,17 @@ class LiveRun:
 
     async def let_go(self) -> None:
         """Make durable what landed, give the lease back, tell whoever waits."""
-        with anyio.move_on_after(LAST_FLUSH):
-            try:
-                if self.journal.fault is None:
+        if self.journal.fault is None and self.journal.stored < self.journal.head:
+            with anyio.move_on_after(LAST_FLUSH):
+                try:
                     await self.durable()
-            except Exception as error:
-                self.fault = self.fault or error
-        with anyio.move_on_after(LAST_FLUSH):
-            await give_back(self.journal.store, self.run_id, self.hold.token)
+                except Exception as error:
+                    self.fault = self.fault or error
+        if self.journal.released:
+            given_back(self.hold.token)
+        else:
+            with anyio.move_on_after(LAST_FLUSH):
+                await give_back(self.journal.store, self.run_id, self.hold.token)
         for watcher in tuple(self.watchers):
             watcher.close()
         self.done.set()

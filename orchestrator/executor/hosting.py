@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
+from orchestrator.errors import GraphUnknown, RunEnded, StoreError
 from orchestrator.executor import ownership
 from orchestrator.executor.driving import LAST_FLUSH, LiveRun
 from orchestrator.executor.flushing import Flusher
@@ -76,7 +76,8 @@ class Host:
 
     async def _renew(self, live: LiveRun) -> None:
         with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
-            if not await live.hold.renew() and not live.closing:
+            # One that has ended gave its lease back with its last records, or is told so by the store.
+            if not await live.hold.renew() and not live.closing and live.machine.ended is None:
                 live.fail(ownership.lost(live.run_id))
 
     async def poll(self) -> None:
@@ -124,7 +125,6 @@ class Host:
 
         Raises:
             RunExists: the id is taken.
-            RunConflict: another executor was quicker to take it up.
         """
         self.background()
         now = time.time()
@@ -145,20 +145,16 @@ class Host:
         )
         machine = Machine(Plan.of(graph))
         machine.apply(started)
-        await self.store.put_graph(graph.content, graph.data())
         info = RunInfo(
-            run_id, graph.name, "running", dict(labels), created=now, updated=now, head=1,
+            run_id, graph.name, machine.status, dict(labels), created=now, updated=now, head=1,
             structure=graph.structure, content=graph.content,
         )  # fmt: skip
-        await self.store.create(info, [started])
-        hold = await self._take(run_id)
-        try:
-            if (await self.store.info(run_id)).head != 1:
-                raise RunConflict(run_id, "another executor took it up")
-        except BaseException:
-            await self._drop(run_id, hold.token)
-            raise
-        return self._add(self._live(machine, hold))
+        hold = await ownership.create(
+            self.store, info, [started], self.owner, graph=graph.data(), ttl=self.ttl, stopping=lambda: self.stopping
+        )
+        live = self._live(machine, hold)
+        live.journal.told(info)
+        return self._add(live)
 
     async def open(self, run_id: str, *, wait: float = 0.0, accept: bool = False) -> LiveRun:
         """Take a run up that is in the store, in the code that was given for its graph.
@@ -310,6 +306,8 @@ class Host:
     def resumed(self, live: LiveRun, approve: str | None = None, *, unpause: bool = True) -> None:
         """Journal that a run was taken up again, if anything is to be done in it."""
         machine = live.machine
+        if machine.ended is not None:
+            return
         unpause = unpause and machine.paused
         changed = approve is not None and approve != machine.approve
         if machine.running or machine.result is not None or unpause or changed or live.changes is not None:

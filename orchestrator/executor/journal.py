@@ -17,7 +17,7 @@ from orchestrator.kernel.records import FINAL
 if TYPE_CHECKING:
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
-    from orchestrator.stores.base import Store
+    from orchestrator.stores.base import RunInfo, Store
 
 MOST = 256
 """How many records may wait in the buffer."""
@@ -27,8 +27,8 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "lease", "on_stored", "run_id", "store",
-        "stored",
+        "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "lease", "on_stored", "released",
+        "run_id", "store", "stored",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
@@ -38,6 +38,8 @@ class Journal:
         self.buffer: list[Record] = []
         self.fault: Exception | None = None
         """Why nothing can be written any more."""
+        self.released = False
+        """Whether the run has ended, and its lease was given back with its last record."""
         self.on_stored: Callable[[Sequence[Record]], None] | None = None
         self._consumed: list[int] = []
         self._writing = False
@@ -51,6 +53,10 @@ class Journal:
         self.head = record.seq
         if message is not None:
             self._consumed.append(message)
+
+    def told(self, info: RunInfo) -> None:
+        """Note what the run's row says already."""
+        self._told = info.status, info.due, info.waiting
 
     @property
     def full(self) -> bool:
@@ -80,7 +86,8 @@ class Journal:
         records, consumed = self.buffer, self._consumed
         self.buffer, self._consumed = [], []
         row = (machine.status, due_of(machine), len(machine.questions))
-        changed = row != self._told
+        ends = bool(records) and records[-1].type == "ended"
+        changed = ends or row != self._told
         try:
             self.stored = await self.store.append(
                 self.run_id,
@@ -91,6 +98,7 @@ class Journal:
                 waiting=row[2] if changed else None,
                 consumed=consumed,
                 lease=self.lease,
+                release=ends,
             )
         except BaseException as error:
             # Whether they were written is not known here; the store's head decides when the run is taken up again.
@@ -101,7 +109,7 @@ class Journal:
             done, self._done = self._done, None
             if done is not None:
                 done.set()
-        self._told = row
+        self._told, self.released = row, ends
         if self.on_stored is not None:
             self.on_stored(records)
 

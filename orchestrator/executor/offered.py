@@ -72,9 +72,18 @@ class Scope:
 
 def offered(graph: Graph, tools: Toolbox) -> dict[str, str]:
     """Name -> digest of the schema, of every tool that a run of a graph may call; `node/name` for a node's own."""
+    return _digests(_reach(graph), tools.current())
+
+
+def _reach(graph: Graph) -> Reach:
+    """What all nodes of a graph may call, found once per graph object."""
+    known = vars(graph).get("_reach")
+    if isinstance(known, Reach):
+        return known
     found = Reach()
     found.note(graph)
-    return _digests(found, tools.current())
+    vars(graph)["_reach"] = found
+    return found
 
 
 def _digests(found: Reach, tools: Mapping[str, Tool]) -> dict[str, str]:

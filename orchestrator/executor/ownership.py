@@ -21,7 +21,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,9 @@ from orchestrator.errors import RunConflict, StoreError
 from orchestrator.stores.base import Lease
 
 if TYPE_CHECKING:
-    from orchestrator.stores.base import Store
+    from orchestrator.jsontypes import JsonObject
+    from orchestrator.kernel.records import Record
+    from orchestrator.stores.base import RunInfo, Store
 
 _POLL = 0.1
 _MOST_SEEN = 10_000
@@ -213,6 +215,42 @@ def lost(run_id: str) -> RunConflict:
     return RunConflict(run_id, "another executor took its lease over")
 
 
+async def create(
+    store: Store,
+    info: RunInfo,
+    records: Sequence[Record],
+    owner: Owner,
+    *,
+    graph: JsonObject,
+    ttl: float,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Hold:
+    """Add a run to a store, held from its first moment. Arguments as of `Store.create` and `take`.
+
+    Raises:
+        RunExists: the id is taken.
+    """
+    lease, _, now_steady = _lease(info.run_id, owner, ttl)
+    if stopping():
+        await anyio.sleep_forever()
+    _kept[lease.token] = owner.executor
+    created = False
+    try:
+        await store.create(info, records, graph=graph, lease=lease)
+        created = True
+    finally:
+        if not created:
+            del _kept[lease.token]
+    return Hold(store, lease, ttl, now_steady)
+
+
+def _lease(run_id: str, owner: Owner, ttl: float) -> tuple[Lease, float, float]:
+    """A new lease, and what both clocks said when it began."""
+    now, now_steady = clocks()
+    data = {**owner.data(), "ttl": ttl, "booted": now - now_steady}
+    return Lease(run_id, uuid.uuid4().hex, data, now + ttl), now, now_steady
+
+
 async def take(
     store: Store,
     run_id: str,
@@ -236,9 +274,7 @@ async def take(
         at = clocks()
         held = await store.lease(run_id)
         if held is None or not is_held(held, at):
-            now, now_steady = clocks()
-            data = {**owner.data(), "ttl": ttl, "booted": now - now_steady}
-            lease = Lease(run_id, uuid.uuid4().hex, data, now + ttl)
+            lease, now, now_steady = _lease(run_id, owner, ttl)
             # One that has run out by our clock is taken only if it still has, in case its holder wakes just now.
             replaces = held.token if held is not None and held.expires >= now else None
             if stopping():
@@ -267,7 +303,12 @@ async def give_back(store: Store, run_id: str, token: str) -> None:
         with contextlib.suppress(StoreError):
             await store.drop_lease(run_id, token)
     finally:
-        _kept.pop(token, None)
+        given_back(token)
+
+
+def given_back(token: str) -> None:
+    """Note that a lease was given back with the last records of its run."""
+    _kept.pop(token, None)
 
 
 def _held_by(lease: Lease, at: tuple[float, float]) -> str:

@@ -86,11 +86,23 @@ class Store(Protocol):
         """How this store was opened, such as `sqlite:///runs.db`."""
         ...
 
-    async def create(self, info: RunInfo, records: Sequence[Record]) -> None:
+    async def create(
+        self,
+        info: RunInfo,
+        records: Sequence[Record],
+        *,
+        graph: JsonObject | None = None,
+        lease: Lease | None = None,
+    ) -> None:
         """Add a run with its first records, all or nothing. `info.head` must equal the number of records.
 
+        In the same transaction the data of its `graph` is kept under `info.content`, as by `put_graph`, and the run
+        is held by `lease` from its first moment. Whoever gives the same `graph` object again must not have changed
+        it: a store may remember its text.
+
         Raises:
-            RunExists: the id is taken.
+            RunExists: the id is taken; nothing was written, neither the graph nor the lease.
+            ValueError: the records, the graph or the lease do not fit `info`.
         """
         ...
 
@@ -105,6 +117,7 @@ class Store(Protocol):
         waiting: int | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
+        release: bool = False,
     ) -> int:
         """Add records behind `after` and return the new head; they are durable when it returns.
 
@@ -116,10 +129,13 @@ class Store(Protocol):
         belongs to `status`: given together it is stored as given (None clears it), without a status None leaves
         it. The run's messages named in `consumed` are deleted.
 
+        With `release` the lease is given back in the same transaction. If `status` is that of a run that is over,
+        all messages of the run are deleted with it: nobody will ever handle them.
+
         Raises:
             RunUnknown: there is no such run.
             RunConflict: the run's head is not `after`, or its lease is not `lease`; nothing was written.
-            ValueError: the records' `seq` do not follow `after` one by one.
+            ValueError: the records' `seq` do not follow `after` one by one, or `release` comes without a `lease`.
         """
         ...
 
@@ -265,11 +281,23 @@ def check_seqs(run_id: str, records: Sequence[Record], after: int) -> None:
             )
 
 
-def check_new(info: RunInfo, records: Sequence[Record]) -> None:
-    """Refuse a new run whose row does not fit its records."""
+def check_new(
+    info: RunInfo, records: Sequence[Record], graph: JsonObject | None = None, lease: Lease | None = None
+) -> None:
+    """Refuse a new run whose row does not fit its records, its graph or its lease."""
     check_seqs(info.run_id, records, 0)
     if info.head != len(records):
         raise ValueError(f"run {info.run_id!r}: head is {info.head} but {len(records)} records were given")
+    if graph is not None and not info.content:
+        raise ValueError(f"run {info.run_id!r}: a graph is kept under its digest, and `content` is empty")
+    if lease is not None and lease.run_id != info.run_id:
+        raise ValueError(f"run {info.run_id!r}: the lease is on run {lease.run_id!r}; make one on this run")
+
+
+def check_release(run_id: str, lease: str | None, release: bool) -> None:
+    """Refuse to give back a lease that is not named."""
+    if release and lease is None:
+        raise ValueError(f"run {run_id!r}: release gives back the lease that the append names; name it (lease=)")
 
 
 def moved(run_id: str, head: int, after: int) -> RunConflict:

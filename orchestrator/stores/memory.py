@@ -15,7 +15,7 @@ from threading import RLock
 
 from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical
-from orchestrator.kernel.records import Record, encode
+from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import (
     Lease,
     Message,
@@ -24,6 +24,7 @@ from orchestrator.stores.base import (
     Store,
     as_statuses,
     check_new,
+    check_release,
     check_seqs,
     copy_run,
     graph_unknown,
@@ -70,13 +71,23 @@ class MemoryStore:
 
     # ------------------------------------------------------------------------------- journal
 
-    async def create(self, info: RunInfo, records: Sequence[Record]) -> None:
-        check_new(info, records)
+    async def create(
+        self,
+        info: RunInfo,
+        records: Sequence[Record],
+        *,
+        graph: JsonObject | None = None,
+        lease: Lease | None = None,
+    ) -> None:
+        check_new(info, records, graph, lease)
+        encoded = [encode(record) for record in records]
         with self._lock:
             self._check_open()
             if info.run_id in self._runs:
                 raise RunExists(info.run_id)
-            run = _Run(replace(info, labels=dict(info.labels)), next(self._numbers), [encode(r) for r in records])
+            if graph is not None and info.content not in self._graphs:
+                self._graphs[info.content] = canonical(graph)
+            run = _Run(replace(info, labels=dict(info.labels)), next(self._numbers), encoded, lease=lease)
             self._runs[info.run_id] = run
             insort(self._order, (-info.created, -run.number, info.run_id))
 
@@ -91,8 +102,10 @@ class MemoryStore:
         waiting: int | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
+        release: bool = False,
     ) -> int:
         check_seqs(run_id, records, after)
+        check_release(run_id, lease, release)
         encoded = [encode(record) for record in records]
         with self._lock:
             self._check_open()
@@ -113,6 +126,10 @@ class MemoryStore:
             for message in consumed:
                 if self._messages.get(message, ("", ""))[0] == run_id:
                     del self._messages[message]
+            if release:
+                run.lease = None
+                if status in FINAL:
+                    self._forget_messages(run_id)
             return run.info.head
 
     async def read(
@@ -177,8 +194,7 @@ class MemoryStore:
             run = self._run(run_id)
             del self._runs[run_id]
             self._order.remove((-run.info.created, -run.number, run_id))
-            for message in [key for key, (to, _) in self._messages.items() if to == run_id]:
-                del self._messages[message]
+            self._forget_messages(run_id)
 
     async def copy(self, run_id: str, to: Store) -> None:
         await copy_run(self, run_id, to)
@@ -279,6 +295,10 @@ class MemoryStore:
         if run is None:
             raise RunUnknown(run_id)
         return run
+
+    def _forget_messages(self, run_id: str) -> None:
+        for message in [key for key, (to, _) in self._messages.items() if to == run_id]:
+            del self._messages[message]
 
     def _check_open(self) -> None:
         if self._closed:

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.records import encode
+from orchestrator.stores.sqlite import SQLiteStore
 
 pytestmark = pytest.mark.anyio
 
@@ -126,3 +127,36 @@ async def test_what_is_stored_is_what_was_produced(tmp_path: Path) -> None:
 async def test_a_growing_history_makes_no_step_dearer(counts: tuple[Counter[str], list[int]], tmp_path: Path) -> None:
     cost = await per_step(counts, looping("idempotent", "x" * 1024), tmp_path)
     assert (cost["records"], cost["folds"], cost["COMMIT"]) == (1, 1, 1)
+
+
+async def test_a_run_is_two_commits_and_no_reads_however_often_its_graph_was_stored(
+    counts: tuple[Counter[str], list[int]], tmp_path: Path
+) -> None:
+    cost = await cost_of(counts, looping("pure"), 1, tmp_path)
+    # Graph, row, first record and lease in one; steps, end, the row, the lease and what lies in the inbox in the other.
+    assert cost.records == 3
+    assert cost.statements == {"BEGIN": 2, "COMMIT": 2, "INSERT": 6, "UPDATE": 1, "DELETE": 2}
+
+
+async def test_a_step_more_that_has_to_be_durable_is_a_commit_more(
+    counts: tuple[Counter[str], list[int]], tmp_path: Path
+) -> None:
+    cost = await cost_of(counts, looping("idempotent"), 10, tmp_path)
+    assert (cost.records, cost.statements["COMMIT"]) == (12, 11)  # the last one carries the end, too
+
+
+async def test_runs_at_the_same_time_share_commits(counts: tuple[Counter[str], list[int]], tmp_path: Path) -> None:
+    statements, _ = counts
+    graph = looping("pure")
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        await executor.start(graph, {"until": 3})
+        await anyio.sleep(0.1)
+        statements.clear()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(executor.start, graph, {"until": 3})
+        spent = Counter(statements)
+        assert isinstance(executor.store, SQLiteStore)
+        assert executor.store.statistics().writes == 2 * 51
+    assert spent["COMMIT"] <= 50  # two each if none was shared; about ten are usual
+    assert spent["INSERT"] == 50 * (1 + 1 + 1 + 1 + 3 + 1)

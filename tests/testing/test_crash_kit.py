@@ -227,7 +227,8 @@ async def test_it_tries_no_more_than_it_is_told_to() -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 def test_killed_processes_do_no_harm(anyio_backend: str) -> None:
-    report = assert_kill_safe("tests.testing.shop:shop_program", runs=1, kills=2, seed=1, backend="trio")
+    # How many moments a run has varies; whatever that is, the first kill of this seed comes long before its end.
+    report = assert_kill_safe("tests.testing.shop:shop_program", runs=1, kills=2, seed=7, backend="trio")
     assert report.status == "completed"
     assert report.stops >= 1, report
 

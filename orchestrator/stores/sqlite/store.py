@@ -10,7 +10,7 @@ from sqlite3 import Connection
 from anyio import CancelScope, to_thread
 
 from orchestrator.jsontypes import JsonObject, canonical
-from orchestrator.kernel.records import Record
+from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import (
     Lease,
     Message,
@@ -19,6 +19,7 @@ from orchestrator.stores.base import (
     Store,
     as_statuses,
     check_new,
+    check_release,
     check_seqs,
     copy_run,
 )
@@ -27,6 +28,9 @@ from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
 
 __all__ = ["SQLiteStore"]
+
+_TEXTS = 8
+"""How many graphs' texts are remembered."""
 
 
 class SQLiteStore:
@@ -47,6 +51,7 @@ class SQLiteStore:
         self._readers = Readers(self.path, self._url)
         self._writer = Writer(self.path, self._url)
         self._numbers: dict[str, int] = {}  # of the writer's thread
+        self._texts: tuple[tuple[JsonObject, str], ...] = ()
         self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None
         self._readers.read_now(_nothing)
 
@@ -63,9 +68,20 @@ class SQLiteStore:
 
     # ------------------------------------------------------------------------------- journal
 
-    async def create(self, info: RunInfo, records: Sequence[Record]) -> None:
-        check_new(info, records)
-        await self._writer.write(partial(writes.create, info=info, rows=writes.rows_of(info.run_id, records)))
+    async def create(
+        self,
+        info: RunInfo,
+        records: Sequence[Record],
+        *,
+        graph: JsonObject | None = None,
+        lease: Lease | None = None,
+    ) -> None:
+        check_new(info, records, graph, lease)
+        rows, text = writes.rows_of(info.run_id, records), None if graph is None else self._text_of(graph)
+        owner = "" if lease is None else canonical(lease.owner)
+        await self._writer.write(
+            lambda connection: writes.create(connection, self._numbers, info, rows, text, lease, owner)
+        )
 
     async def append(
         self,
@@ -78,13 +94,16 @@ class SQLiteStore:
         waiting: int | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
+        release: bool = False,
     ) -> int:
         check_seqs(run_id, records, after)
+        check_release(run_id, lease, release)
         rows, updated = writes.rows_of(run_id, records), records[-1].ts if records else None
-        message_ids = tuple(consumed)
+        row = writes.row_after(after + len(rows), updated, status, due, waiting)
+        handled = None if release and status in FINAL else tuple(consumed)
         return await self._writer.write(
             lambda connection: writes.append(
-                connection, self._numbers, run_id, rows, after, updated, status, due, waiting, message_ids, lease
+                connection, self._numbers, run_id, rows, after, row, handled, lease, release
             )
         )
 
@@ -126,6 +145,15 @@ class SQLiteStore:
 
     async def put_graph(self, digest: str, data: JsonObject) -> None:
         await self._writer.write(partial(writes.put_graph, digest=digest, data=canonical(data)))
+
+    def _text_of(self, graph: JsonObject) -> str:
+        """The graph's canonical text, made once for an object that runs are begun with again and again."""
+        for known, text in self._texts:
+            if known is graph:
+                return text
+        text = canonical(graph)
+        self._texts = ((graph, text), *self._texts[: _TEXTS - 1])
+        return text
 
     async def graph(self, digest: str) -> JsonObject:
         return await self._readers.read(partial(reads.graph, digest=digest, url=self._url))

@@ -26,6 +26,7 @@ __all__ = [
     "put_graph",
     "put_snapshot",
     "renew_lease",
+    "row_after",
     "rows_of",
     "run_number",
     "take_lease",
@@ -62,23 +63,39 @@ def run_number(connection: sqlite3.Connection, run_id: str) -> int:
     return number
 
 
-def create(connection: sqlite3.Connection, info: RunInfo, rows: Sequence[Row]) -> None:
-    if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (info.run_id,)).fetchone():
-        raise RunExists(info.run_id)
-    number = connection.execute(
+def create(
+    connection: sqlite3.Connection,
+    numbers: dict[str, int],
+    info: RunInfo,
+    rows: Sequence[Row],
+    graph: str | None = None,
+    lease: Lease | None = None,
+    owner: str = "",
+) -> None:
+    """Add a run. `owner`: that of the lease, as text. `numbers`: see `append`."""
+    row = connection.execute(
         "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, due, waiting)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING",
         (
             info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated,
             info.head, info.structure, info.content, info.due, info.waiting,
         ),
-    ).lastrowid  # fmt: skip
+    )  # fmt: skip
+    if not row.rowcount:
+        raise RunExists(info.run_id)
+    number = row.lastrowid
     assert number is not None
-    connection.executemany(
-        "INSERT INTO labels (name, value, created, run) VALUES (?, ?, ?, ?)",
-        [(name, value, info.created, number) for name, value in info.labels.items()],
-    )
+    if info.labels:
+        connection.executemany(
+            "INSERT INTO labels (name, value, created, run) VALUES (?, ?, ?, ?)",
+            [(name, value, info.created, number) for name, value in info.labels.items()],
+        )
+    if graph is not None:
+        put_graph(connection, info.content, graph)
     _insert(connection, number, rows)
+    if lease is not None:
+        _hold(connection, number, lease, owner)
+    _remember(numbers, info.run_id, number)
 
 
 def append(
@@ -87,54 +104,70 @@ def append(
     run_id: str,
     rows: Sequence[Row],
     after: int,
-    updated: float | None,
-    status: str | None,
-    due: float | None,
-    waiting: int | None,
-    consumed: Sequence[int],
+    row: RowChange,
+    consumed: Sequence[int] | None,
     lease: str | None,
+    release: bool,
 ) -> int:
-    """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm."""
-    head = after + len(rows)
+    """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
+
+    `consumed`: the messages to delete; None: all of the run's.
+    """
     number = numbers.get(run_id, 0)
-    if not _move(connection, number, run_id, after, head, updated, lease):
+    if not _move(connection, row, number, run_id, after, lease):
         number = _number_at(connection, run_id, after, lease)
-        if len(numbers) > 10_000:
-            numbers.clear()
-        numbers[run_id] = number
-        _move(connection, number, run_id, after, head, updated, lease)
+        _remember(numbers, run_id, number)
+        _move(connection, row, number, run_id, after, lease)
     _insert(connection, number, rows)
-    # columns are named only when they change: naming `status` would rewrite the indexes that hold it
-    if status is not None:
-        connection.execute("UPDATE runs SET status = ?, due = ? WHERE id = ?", (status, due, number))
-    elif due is not None:
-        connection.execute("UPDATE runs SET due = ? WHERE id = ?", (due, number))
-    if waiting is not None:
-        connection.execute("UPDATE runs SET waiting = ? WHERE id = ?", (waiting, number))
-    if consumed:
+    if release:
+        numbers.pop(run_id, None)
+        connection.execute("DELETE FROM leases WHERE run = ?", (number,))
+    if consumed is None:
+        connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
+    elif consumed:
         connection.executemany(
             "DELETE FROM inbox WHERE id = ? AND run = ?", [(message, number) for message in consumed]
         )
-    return head
+    return after + len(rows)
 
 
-_MOVE = "UPDATE runs SET head = ?, updated = coalesce(?, updated) WHERE id = ? AND head = ? AND run_id = ?"
-_MOVE_HELD = f"{_MOVE} AND EXISTS (SELECT 1 FROM leases WHERE leases.run = runs.id AND token = ?)"
+def _remember(numbers: dict[str, int], run_id: str, number: int) -> None:
+    if len(numbers) > 10_000:
+        numbers.clear()
+    numbers[run_id] = number
+
+
+RowChange: TypeAlias = tuple[str, tuple[object, ...]]
+"""Columns of a run's row, as SQL that sets them, and their values."""
+
+
+def row_after(
+    head: int, updated: float | None, status: str | None, due: float | None, waiting: int | None
+) -> RowChange:
+    """What an append changes in its run's row."""
+    columns = "head = ?, updated = coalesce(?, updated)"
+    values: tuple[object, ...] = head, updated
+    # columns are named only when they change: naming `status` would rewrite the indexes that hold it
+    if status is not None:
+        columns, values = f"{columns}, status = ?, due = ?", (*values, status, due)
+    elif due is not None:
+        columns, values = f"{columns}, due = ?", (*values, due)
+    if waiting is not None:
+        columns, values = f"{columns}, waiting = ?", (*values, waiting)
+    return columns, values
+
+
+_AT = "WHERE id = ? AND head = ? AND run_id = ?"
+_HELD = "AND EXISTS (SELECT 1 FROM leases WHERE leases.run = runs.id AND token = ?)"
 
 
 def _move(
-    connection: sqlite3.Connection,
-    number: int,
-    run_id: str,
-    after: int,
-    head: int,
-    updated: float | None,
-    lease: str | None,
+    connection: sqlite3.Connection, row: RowChange, number: int, run_id: str, after: int, lease: str | None
 ) -> bool:
-    values = (head, updated, number, after, run_id)
+    columns, values = row[0], (*row[1], number, after, run_id)
     if lease is None:
-        return connection.execute(_MOVE, values).rowcount == 1
-    return connection.execute(_MOVE_HELD, (*values, lease)).rowcount == 1
+        return connection.execute(f"UPDATE runs SET {columns} {_AT}", values).rowcount == 1
+    return connection.execute(f"UPDATE runs SET {columns} {_AT} {_HELD}", (*values, lease)).rowcount == 1
 
 
 def _number_at(connection: sqlite3.Connection, run_id: str, after: int, lease: str | None) -> int:
@@ -190,11 +223,15 @@ def take_lease(connection: sqlite3.Connection, lease: Lease, replaces: str | Non
     held = connection.execute("SELECT token, expires FROM leases WHERE run = ?", (number,)).fetchone()
     if held is not None and held[0] != replaces and isinstance(held[1], float) and held[1] >= now:
         return False  # one whose end is damaged holds nothing up
+    _hold(connection, number, lease, canonical(lease.owner))
+    return True
+
+
+def _hold(connection: sqlite3.Connection, number: int, lease: Lease, owner: str) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO leases (run, token, owner, expires) VALUES (?, ?, ?, ?)",
-        (number, lease.token, canonical(lease.owner), lease.expires),
+        (number, lease.token, owner, lease.expires),
     )
-    return True
 
 
 def renew_lease(connection: sqlite3.Connection, run_id: str, token: str, expires: float) -> bool:

@@ -49,10 +49,10 @@ class StoppingStore:
         """Itself, as a store."""
         return cast("Store", self)
 
-    async def create(self, info: RunInfo, records: Sequence[Record]) -> None:
+    async def create(self, info: RunInfo, records: Sequence[Record], **options: Any) -> None:
         """See `Store.create`."""
         last = self._begins()
-        await self.inner.create(info, records)
+        await self.inner.create(info, records, **options)
         self._ended(last)
 
     async def append(self, run_id: str, records: Sequence[Record], **options: Any) -> int:

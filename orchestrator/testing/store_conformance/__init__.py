@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from orchestrator.stores.base import Store
-from orchestrator.testing.store_conformance import beside, journal, listing
+from orchestrator.testing.store_conformance import beside, ends, journal, listing
 from orchestrator.testing.store_conformance.helpers import created, event, that
 
 __all__ = ["STORE_CHECKS", "StoreCheck", "check_linear_bytes", "check_store"]
@@ -43,6 +43,9 @@ STORE_CHECKS: tuple[StoreCheck, ...] = (
     journal.check_unicode,
     journal.check_ten_thousand_records,
     journal.check_cancelled_append,
+    ends.check_begun_at_once,
+    ends.check_all_or_nothing,
+    ends.check_release,
     listing.check_listing,
     listing.check_pages,
     listing.check_delete,

@@ -1,0 +1,139 @@
+"""Checks of a run's first write, which holds it too, and of its last, which gives it back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+from orchestrator.errors import GraphUnknown, RunConflict, RunExists, RunUnknown
+from orchestrator.kernel.records import Ended
+from orchestrator.stores.base import Lease, Store
+from orchestrator.testing.store_conformance.helpers import (
+    append,
+    created,
+    equal,
+    events,
+    new_run,
+    raises,
+    started,
+    that,
+    together,
+)
+
+
+async def check_begun_at_once(store: Store) -> None:
+    """A run is created with its graph and a lease in one write; the same graph may come again, and a run without."""
+    data = {"name": "essay", "nodes": [{"kind": "think", "text": "naïve 🧭", "deep": {"a": [1, True, None]}}]}
+    digest = uuid4().hex
+    for number in range(3):
+        info, _ = new_run(labels={"user": "ann"})
+        info = replace(info, content=digest)
+        lease = Lease(info.run_id, f"token {number}", {"host": "h", "process": 7}, 1e12)
+        await store.create(info, [started(info)], graph=data, lease=lease)
+        equal(await store.info(info.run_id), info, "the row of a run that was created with a lease")
+        equal(await store.read(info.run_id), [started(info)], "the records of a run that was created with a lease")
+        equal(await store.lease(info.run_id), lease, "the lease that a run was created with")
+        equal(await store.graph(digest), data, "the graph that a run was created with")
+        taken = await store.take_lease(replace(lease, token="other"), now=5.0)
+        equal(taken, False, "take the lease of a run that was created with one")
+        await raises(RunConflict, store.append(info.run_id, events(2), after=1, lease="other"), "append of another")
+        equal(await store.append(info.run_id, events(2), after=1, lease=lease.token), 2, "the head, by the holder")
+        equal(await store.renew_lease(info.run_id, lease.token, 2e12), True, "renew the lease of the creation")
+        await store.drop_lease(info.run_id, lease.token)
+        equal(await store.lease(info.run_id), None, "the lease of the creation, given back")
+    changed = {**data, "name": "other"}
+    info, _ = new_run()
+    info = replace(info, content=uuid4().hex)
+    await store.create(info, [started(info)], graph=changed)
+    equal(await store.graph(info.content), changed, "another graph, which a run was created with")
+    equal(await store.lease(info.run_id), None, "the lease of a run that was created with a graph only")
+
+
+async def check_all_or_nothing(store: Store) -> None:
+    """A creation that is refused leaves nothing behind: no graph, no lease, and those that are there as they are."""
+    info, _ = new_run()
+    info = replace(info, content=uuid4().hex)
+    first = Lease(info.run_id, "first", {"host": "h"}, 1e12)
+    await store.create(info, [started(info)], graph={"name": "first"}, lease=first)
+    other = replace(info, content=uuid4().hex, graph="other", labels={"user": "bob"})
+    second = replace(first, token="second", expires=2e12)
+    refused = store.create(other, [started(other)], graph={"name": "second"}, lease=second)
+    await raises(RunExists, refused, "create with an id that is taken")
+    equal(await store.lease(info.run_id), first, "the lease after a creation was refused")
+    equal(await store.info(info.run_id), info, "the row after a creation was refused")
+    equal(await store.read(info.run_id), [started(info)], "the records after a creation was refused")
+    equal(await store.graph(info.content), {"name": "first"}, "the graph after a creation was refused")
+    await raises(GraphUnknown, store.graph(other.content), "the graph of a creation that was refused")
+    equal((await store.runs(graph="other", labels={"user": "bob"}, limit=5)).runs, (), "runs that were refused")
+
+    info, _ = new_run()
+    info = replace(info, content=uuid4().hex)
+    fitting = Lease(info.run_id, "t", {}, 1e12)
+    for what, call in (
+        ("a lease on another run", store.create(info, [started(info)], lease=first)),
+        ("a head that does not fit", store.create(replace(info, head=2), [started(info)], graph={}, lease=fitting)),
+        ("a graph without a digest", store.create(replace(info, content=""), [started(info)], graph={})),
+    ):
+        await raises(ValueError, call, f"create with {what}")
+        await raises(RunUnknown, store.info(info.run_id), f"the row after create with {what}")
+    await raises(GraphUnknown, store.graph(info.content), "the graph of a creation that did not fit")
+
+    leases = [Lease(info.run_id, f"t{number}", {"number": number}, 1e12 + number) for number in range(5)]
+    records = [started(info)]
+    outcomes = await together(*[store.create(info, records, graph={}, lease=lease) for lease in leases])
+    won = [lease for lease, outcome in zip(leases, outcomes, strict=True) if outcome is None]
+    equal(len(won), 1, "winners of five who create one run")
+    equal(await store.lease(info.run_id), won[0], "the lease of the run that five wanted to create")
+
+
+async def check_release(store: Store) -> None:
+    """With `release` the lease goes with the append; with a final status so do the run's messages. Else neither."""
+    run_id, other = await created(store), await created(store)
+    kept = [await store.post(other, {"n": 1})]
+    mine = [await store.post(run_id, {"n": number}) for number in range(3)]
+
+    async def messages() -> list[int]:
+        return [message.id for message in await store.inbox([run_id, other])]
+
+    await store.take_lease(Lease(run_id, "a", {}, 1e12), now=0.0)
+    theirs = Lease(other, "o", {}, 1e12)
+    await store.take_lease(theirs, now=0.0)
+    for what, token in (("a foreign token", "o"), ("an empty token", "")):
+        before = await store.info(run_id)
+        call = store.append(run_id, [_ended(2)], after=1, status="completed", lease=token, release=True)
+        await raises(RunConflict, call, f"release with {what}")
+        equal(await store.info(run_id), before, f"the row after release with {what}")
+        equal(len(await store.read(run_id)), 1, f"the records after release with {what}")
+        equal(await messages(), [*kept, *mine], f"the messages after release with {what}")
+        that((await store.lease(run_id)) is not None, f"release with {what} gave the lease back")
+    await raises(ValueError, store.append(run_id, events(2), after=1, release=True), "release without a lease")
+    call = store.append(run_id, [_ended(8)], after=7, status="completed", lease="a", release=True)
+    await raises(RunConflict, call, "release behind an old head")
+    that((await store.lease(run_id)) is not None, "an append that lost gave the lease back")
+
+    head = await store.append(run_id, events(2), after=1, status="paused", lease="a", release=True, consumed=mine[:1])
+    equal(head, 2, "the head after a pause that gives the lease back")
+    equal(await store.lease(run_id), None, "the lease that was given back with an append")
+    equal(await messages(), [*kept, *mine[1:]], "the messages of a run that pauses")
+    await raises(RunConflict, store.append(run_id, events(3), after=2, lease="a"), "append under a lease given back")
+    equal(await store.take_lease(Lease(run_id, "b", {}, 1e12), now=0.0), True, "take a lease that was given back")
+    equal(await store.append(run_id, events(3), after=2, status="failed", lease="b"), 3, "the head, lease kept")
+    that((await store.lease(run_id)) is not None, "an append without release gave the lease back")
+    equal(await messages(), [*kept, *mine[1:]], "the messages after a final status without release")
+    head = await store.append(
+        run_id, [_ended(4)], after=3, status="completed", waiting=0, lease="b", release=True, consumed=mine[1:2]
+    )
+    info = await store.info(run_id)
+    equal((head, info.head, info.status, info.due, info.waiting), (4, 4, "completed", None, 0), "the row at the end")
+    equal(await store.read(run_id, after=3), [_ended(4)], "the last record of a run")
+    equal(await store.lease(run_id), None, "the lease of a run that ended")
+    equal(await messages(), kept, "the messages after a run ended: only those of others")
+    equal(await store.lease(other), theirs, "the lease of another run")
+    message = await store.post(run_id, {"late": True})
+    equal(await messages(), [*kept, message], "a message that comes after the end: whoever posts it takes it back")
+    await store.discard([message])
+    equal(await append(store, other, 1), 2, "the head of another run")
+
+
+def _ended(seq: int) -> Ended:
+    return Ended(seq=seq, ts=1000.0 + seq, status="completed", output=1)
