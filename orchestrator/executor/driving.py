@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.journal import Journal
     from orchestrator.executor.ownership import Hold
     from orchestrator.executor.resolve import Given
+    from orchestrator.executor.workers import Pace
     from orchestrator.graph.node import Node
     from orchestrator.kernel.admission import Delta
     from orchestrator.kernel.machine import Machine
@@ -58,6 +59,7 @@ class LiveRun:
         hold: Hold,
         holdings: Holdings,
         flusher: Flusher,
+        pace: Pace,
         *,
         kept: int = 0,
     ) -> None:
@@ -79,7 +81,7 @@ class LiveRun:
         """Whether it is too late to hand anything to this drive."""
         self.done = anyio.Event()
         """Set when the lease is given back."""
-        self._workers = Workers(self)
+        self._workers = Workers(self, pace)
         self._changed = anyio.Event()
         self._clock_runs = False
         self._tasks: TaskGroup | None = None
@@ -135,6 +137,11 @@ class LiveRun:
         """Begin to write what is buffered now, without waiting for it."""
         if self._tasks is not None and not self.closing:
             self._tasks.start_soon(self._write)
+
+    @property
+    def works(self) -> bool:
+        """Whether steps run; where none does, what landed is being written."""
+        return self._workers.active > 0
 
     def check(self) -> None:
         """Raise the journal's fault, if it has one."""

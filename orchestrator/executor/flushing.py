@@ -34,5 +34,5 @@ class Flusher:
             self._some = anyio.Event()
             late, self._late = self._late, {}
             for live in late:
-                if live.journal.buffer:
+                if live.journal.buffer and live.works:
                     live.hurry()

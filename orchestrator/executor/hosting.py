@@ -21,6 +21,7 @@ from orchestrator.executor.offered import compare_offered, offered
 from orchestrator.executor.run import Run
 from orchestrator.executor.snapshots import Near, Snapshots
 from orchestrator.executor.versions import content_changes, graph_to_go_on_in
+from orchestrator.executor.workers import Pace
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
 from orchestrator.kernel.machine import Machine
@@ -55,7 +56,7 @@ class Host:
         self.dozing: dict[str, set[Seen]] = {}
         """Who follows runs that nobody drives here."""
         self.holdings = Holdings()
-        self.flusher = Flusher()
+        self.flusher, self.pace = Flusher(), Pace()
         self.tasks: TaskGroup | None = None
         self.fatal: SystemExit | None = None
         """What a run that nobody awaits wants the process to end with."""
@@ -242,7 +243,7 @@ class Host:
 
     def _live(self, machine: Machine, hold: ownership.Hold, kept: int = 0) -> LiveRun:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
-        return LiveRun(self.given, machine, journal, hold, self.holdings, self.flusher, kept=kept)
+        return LiveRun(self.given, machine, journal, hold, self.holdings, self.flusher, self.pace, kept=kept)
 
     async def stored_graph(self, info: RunInfo) -> Graph:
         """The graph of a run as it was stored, without code; with code if the executor has just this one."""

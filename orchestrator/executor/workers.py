@@ -26,23 +26,31 @@ if TYPE_CHECKING:
     from orchestrator.kernel.token import Activation
 
 YIELD_AFTER = 0.005
-"""Seconds after which steps that never wait give the event loop to others."""
+"""Seconds after which steps that never wait give the event loop to others. One step in a crowd does it for all."""
+
+
+class Pace:
+    """When the steps of an executor last gave the event loop its turn."""
+
+    __slots__ = ("yielded",)
+
+    def __init__(self) -> None:
+        self.yielded = time.monotonic()
 
 
 class Workers:
     """The workers of one run that this process drives."""
 
-    def __init__(self, live: LiveRun) -> None:
+    def __init__(self, live: LiveRun, pace: Pace) -> None:
         self.active = 0
         """How many there are, with the one that is on its way."""
-        self._live = live
+        self._live, self._pace = live, pace
         self._tasks: TaskGroup | None = None
         self._queue: deque[Activation] = deque()
         self._scopes: dict[str, anyio.CancelScope] = {}
         """Activation that is run -> the scope of its worker."""
         self._coming = False
-        self._quiet = anyio.Event()
-        self._yielded = time.monotonic()
+        self._quiet: anyio.Event | None = None
 
     def open(self, tasks: TaskGroup) -> None:
         """Begin, as tasks of a group, with all that runs."""
@@ -91,11 +99,11 @@ class Workers:
             self._live.fail(error)
         finally:
             self.active -= 1
-            if not self.active:
+            if not self.active and self._quiet is not None:
                 self._quiet.set()
 
     async def _run(self, scope: anyio.CancelScope) -> None:
-        live, queue, scopes = self._live, self._queue, self._scopes
+        live, queue, scopes, pace = self._live, self._queue, self._scopes, self._pace
         running, journal = live.machine.running, live.journal
         activation: Activation | None = None
         while True:
@@ -130,6 +138,6 @@ class Workers:
             if journal.full:
                 await live.durable()
             now = time.monotonic()
-            if not 0 <= now - self._yielded < YIELD_AFTER:
-                self._yielded = now
+            if not 0 <= now - pace.yielded < YIELD_AFTER:
+                pace.yielded = now
                 await checkpoint()
