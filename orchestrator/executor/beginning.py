@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ async def begin(
 ) -> LiveRun | str:
     """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
     check_risk(approve)
-    name = uuid.uuid4().hex[:16] if run_id is None else check_run_id(run_id)
+    name = os.urandom(8).hex() if run_id is None else check_run_id(run_id)
     graph = host.given.graph(graph, name) if isinstance(graph, str) else graph
     host.given.graphs.setdefault(graph.name, graph)
     host.given.begun[graph.content] = graph

@@ -213,7 +213,8 @@ class LiveRun:
             except Exception as error:
                 self.fail(error)
             self.closing = True
-            tasks.cancel_scope.cancel()
+            if self._clock_runs or self.keeper.busy:  # of what runs beside, only these do not end by themselves
+                tasks.cancel_scope.cancel()
 
     async def _until_quiet(self, look: Callable[[LiveRun], Awaitable[None]]) -> None:
         while True:
@@ -227,7 +228,9 @@ class LiveRun:
 
     def land(self, record: Record) -> list[Activation]:
         """Journal how a step ended; gives what it started."""
-        started = self._ask(record) if record.type == "asked" else self.put(record).started
+        if record.type == "asked":
+            return self._ask(record)
+        started = self.put(record).started
         if record.type == "graph_opened":
             self.look_at_the_clock()
         return started

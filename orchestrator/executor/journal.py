@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.stores.base import RunInfo, Store
 
 MOST = 256
-"""How many records may wait in the buffer."""
+"""How many records may wait in the buffer: then it is written before anything else is put into it."""
 
 
 class Journal:
@@ -57,11 +57,6 @@ class Journal:
     def told(self, info: RunInfo) -> None:
         """Note what the run's row says already."""
         self._told = info.status, info.due, info.waiting
-
-    @property
-    def full(self) -> bool:
-        """Whether the buffer has to be written before anything else is put into it."""
-        return len(self.buffer) >= MOST
 
     async def durable(self, machine: Machine) -> None:
         """Return when every record that was put before this call is in the store.

@@ -20,7 +20,6 @@ import os
 import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -73,7 +72,7 @@ class Owner:
     pid: int
     start: str
     """When the process started, in ticks since boot: a process id that was given anew has another one."""
-    executor: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    executor: str = field(default_factory=lambda: os.urandom(6).hex())
 
     @classmethod
     def here(cls) -> Owner:
@@ -90,7 +89,10 @@ class Owner:
 
     def data(self) -> dict[str, object]:
         """As plain JSON."""
-        return {name: getattr(self, name) for name in (*_PROCESS, "times", "executor")}
+        return {
+            "host": self.host, "boot": self.boot, "space": self.space, "pid": self.pid, "start": self.start,
+            "times": self.times, "executor": self.executor,
+        }  # fmt: skip
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -248,7 +250,7 @@ def _lease(run_id: str, owner: Owner, ttl: float) -> tuple[Lease, float, float]:
     """A new lease, and what both clocks said when it began."""
     now, now_steady = clocks()
     data = {**owner.data(), "ttl": ttl, "booted": now - now_steady}
-    return Lease(run_id, uuid.uuid4().hex, data, now + ttl), now, now_steady
+    return Lease(run_id, os.urandom(16).hex(), data, now + ttl), now, now_steady
 
 
 async def take(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.lowlevel import checkpoint
 
+from orchestrator.executor.journal import MOST
 from orchestrator.executor.signals import settle_in
 from orchestrator.executor.stepping import run_step
 
@@ -126,16 +127,17 @@ class Workers:
                 activation = None
                 continue
             started = live.land(record)
-            if record.type == "step_retried":
-                continue
-            activation = None
             if started:
                 own = 0 if scope.cancel_called else 1
-                for other in started[own:]:
-                    self.add(other)
-                if own:
-                    activation = started[0]
-            if journal.full:
+                activation = started[0] if own else None
+                if len(started) > own:
+                    for other in started[own:]:
+                        self.add(other)
+            elif record.type == "step_retried":
+                continue
+            else:
+                activation = None
+            if len(journal.buffer) >= MOST:
                 await live.durable()
             now = time.monotonic()
             if not 0 <= now - pace.yielded < YIELD_AFTER:

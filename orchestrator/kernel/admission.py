@@ -75,11 +75,12 @@ class Admission:
     def _admit(self) -> None:
         while True:
             if not self.paused:
-                for key, frame in list(self._ready.items()):
+                for key, frame in tuple(self._ready.items()):
+                    queue = frame.queue
                     if frame.result is None:
-                        while frame.queue and self._admit_one(frame, frame.queue[0]):
+                        while queue and self._admit_one(frame, queue[0]):
                             pass
-                    if not frame.queue or frame.result is not None:
+                    if not queue or frame.result is not None:
                         self._ready.pop(key, None)
                     elif self._full(self.root):
                         break

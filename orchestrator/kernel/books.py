@@ -136,17 +136,18 @@ class Books:
 
     def _sit(self, token: Activation) -> None:
         """Put a token where it waits: at its join, or in the queue."""
-        entry: OpenFork | None = None
-        if token.forks:
-            fork = self.plan.topology.match.get(token.node)
-            entry = None if fork is None else next((e for e in token.forks if e.fork == fork), None)
-        if entry is not None:
-            token.phase = Phase.WAITING
-            entry.arrivals.setdefault(token.node, []).append(token)
-            self.touched[id(entry), token.node] = (entry, token.node)
-        else:
-            token.phase = Phase.QUEUED
-            self.queue.append(token)
+        node = token.node
+        fork = self.plan.topology.match.get(node) if token.forks else None
+        if fork is not None:
+            for entry in token.forks:
+                if entry.fork == fork:
+                    token.phase = Phase.WAITING
+                    entry.arrivals.setdefault(node, []).append(token)
+                    self.touched[id(entry), node] = (entry, node)
+                    self._add(token)
+                    return
+        token.phase = Phase.QUEUED
+        self.queue.append(token)
         self._add(token)
 
     def _add(self, token: Activation) -> None:
