@@ -146,8 +146,10 @@ class Activation:
     @property
     def path(self) -> str:
         """The branch, as text; graphs inside a subgraph's activation begin with its path and node."""
-        prefix, place = self.frame.path, str(self.place)
-        return f"{prefix}/{place}" if prefix and place else prefix or place
+        prefix = self.frame.path
+        if self.place.parent is None:
+            return prefix
+        return f"{prefix}/{self.place}" if prefix else str(self.place)
 
     @property
     def item(self) -> object:
