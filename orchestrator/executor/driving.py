@@ -220,11 +220,12 @@ class LiveRun:
         while True:
             await self._workers.quiet()
             await self.end_if_over()
+            head = self.journal.head
             await self.durable()
             if self.machine.ended is None:
                 await look(self)
-            if not self._workers.active and self.journal.stored == self.journal.head:
-                return
+            if not self._workers.active and self.journal.head == head:
+                return  # else something came, and may be over already
 
     def land(self, record: Record) -> list[Activation]:
         """Journal how a step ended; gives what it started."""

@@ -106,10 +106,8 @@ class Executor:
             with anyio.CancelScope(shield=True):
                 await self.close()
             raise
-        tasks = self._host.tasks = await anyio.create_task_group().__aenter__()
-        tasks.start_soon(self._host.beat)
-        tasks.start_soon(self._host.poll)
-        tasks.start_soon(self._host.flusher.run)
+        tasks = await anyio.create_task_group().__aenter__()
+        self._host.begin(tasks)
         tasks.start_soon(guard, self._host.stop)
         return self
 

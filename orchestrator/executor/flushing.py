@@ -20,6 +20,10 @@ class Flusher:
         self._late: dict[LiveRun, None] = {}
         self._some = anyio.Event()
 
+    def anew(self) -> None:
+        """Forget what was noted before, and the event loop in which it was."""
+        self._late, self._some = {}, anyio.Event()
+
     def note(self, live: LiveRun) -> None:
         """A run has something in its buffer from now on."""
         if not self._late:

@@ -66,6 +66,16 @@ class Host:
 
     # -- beside all runs -----------------------------------------------------------------------------------------
 
+    def begin(self, tasks: TaskGroup) -> None:
+        """Begin what goes on beside all runs. An executor may be opened again, and in another event loop."""
+        self.tasks = tasks
+        self._some = anyio.Event()
+        if self.live:
+            self._some.set()
+        self.flusher.anew()
+        for work in (self.beat, self.poll, self.flusher.run):
+            tasks.start_soon(work)
+
     async def beat(self) -> None:
         """Renew the leases, for as long as the executor is open."""
         while True:

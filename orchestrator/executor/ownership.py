@@ -236,13 +236,11 @@ async def create(
     if stopping():
         await anyio.sleep_forever()
     _kept[lease.token] = owner.executor
-    created = False
     try:
         await store.create(info, records, graph=graph, lease=lease)
-        created = True
-    finally:
-        if not created:
-            del _kept[lease.token]
+    except BaseException as error:
+        await _not_taken(store, lease, error)
+        raise
     return Hold(store, lease, ttl, now_steady)
 
 
@@ -282,21 +280,30 @@ async def take(
             if stopping():
                 await anyio.sleep_forever()
             _kept[lease.token] = owner.executor  # before anybody can see it in the store
-            taken = False
             try:
                 taken = await store.take_lease(lease, replaces=replaces, now=now)
-            finally:
-                if not taken:
-                    del _kept[lease.token]
+            except BaseException as error:
+                await _not_taken(store, lease, error)
+                raise
             if taken:
                 if held is not None:
                     _seen.pop(held.token, None)
                 return Hold(store, lease, ttl, now_steady)
+            del _kept[lease.token]
             continue
         rest = until - anyio.current_time()
         if rest <= 0:
             raise RunConflict(run_id, _held_by(held, at))
         await anyio.sleep(min(rest, _POLL))
+
+
+async def _not_taken(store: Store, lease: Lease, error: BaseException) -> None:
+    """Forget a lease that was not taken because of an error."""
+    del _kept[lease.token]
+    if not isinstance(error, Exception):
+        # A bare `asyncio.Task.cancel()` broke the wait for the store, which may have it: others would wait for its end.
+        with anyio.CancelScope(shield=True):
+            await give_back(store, lease.run_id, lease.token)
 
 
 async def give_back(store: Store, run_id: str, token: str) -> None:

@@ -1,16 +1,20 @@
 """The tasks that run a run's steps: as many as wait for something at the same time, and one more.
 
 A worker runs an activation, lands it (the kernel folds the record, the journal buffers it) and goes on itself with
-the first activation that this started. The others queue up for whoever is free. While anything is queued one more
-worker is on its way, which begins as soon as those before it wait for something: a thousand steps that wait for a
-model run in a thousand tasks, a thousand that wait for nothing in one. There is no barrier between steps, and no
-task in the middle that everything goes through.
+the first activation that this started. The others queue up for whoever is free. While anything is queued, as many
+workers are on their way as steps wait for something, and one more, which begin when those before them wait: a
+thousand steps that wait for a model run in a thousand tasks after ten turns of the event loop, which others may make
+long; a thousand that wait for nothing run in one. There is no barrier between steps, and no task in the middle that
+everything goes through.
+
+Steps that share a task share nothing else: each finds the context variables as they were when the drive began.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 import anyio
@@ -33,10 +37,26 @@ YIELD_AFTER = 0.005
 class Pace:
     """When the steps of an executor last gave the event loop its turn."""
 
-    __slots__ = ("yielded",)
+    __slots__ = ("_yielded", "_yielding")
 
     def __init__(self) -> None:
-        self.yielded = time.monotonic()
+        self._yielded = time.monotonic()
+        self._yielding = 0
+        """How many workers have given it up, and wait for it to come round."""
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to give it that. Workers that all go on share the time for which they may keep it."""
+        return not 0 <= time.monotonic() - self._yielded < YIELD_AFTER / (1 + self._yielding)
+
+    async def give_way(self) -> None:
+        """Let all other tasks run that can."""
+        self._yielded = time.monotonic()
+        self._yielding += 1
+        try:
+            await checkpoint()
+        finally:
+            self._yielding -= 1
 
 
 class Workers:
@@ -44,18 +64,20 @@ class Workers:
 
     def __init__(self, live: LiveRun, pace: Pace) -> None:
         self.active = 0
-        """How many there are, with the one that is on its way."""
+        """How many there are, with those that are on their way."""
         self._live, self._pace = live, pace
         self._tasks: TaskGroup | None = None
         self._queue: deque[Activation] = deque()
         self._scopes: dict[str, anyio.CancelScope] = {}
         """Activation that is run -> the scope of its worker."""
-        self._coming = False
+        self._coming = 0
+        """How many are on their way."""
+        self._context = Context()
         self._quiet: anyio.Event | None = None
 
     def open(self, tasks: TaskGroup) -> None:
         """Begin, as tasks of a group, with all that runs."""
-        self._tasks = tasks
+        self._tasks, self._context = tasks, copy_context()
         for activation in list(self._live.machine.running.values()):
             self.add(activation)
 
@@ -74,23 +96,25 @@ class Workers:
 
     async def quiet(self) -> None:
         """Wait until nothing runs any more."""
-        if self.active:
+        while self.active:  # something may have been added since it was quiet
             self._quiet = anyio.Event()
             await self._quiet.wait()
 
     def _call(self) -> None:
-        """Have one more worker come, if something waits for it and none is on its way.
+        """Have more workers come, if something waits for them.
 
         Asked before anything waits, so that at any moment at which a task waits, or is stopped, somebody comes for
         what is queued.
         """
-        if self._queue and not self._coming and self._tasks is not None and not self._live.closing:
-            self._coming = True
+        if self._tasks is None or self._live.closing:
+            return
+        for _ in range(min(len(self._queue), 1 + len(self._scopes)) - self._coming):
+            self._coming += 1
             self.active += 1
-            self._tasks.start_soon(self._work)
+            self._context.copy().run(self._tasks.start_soon, self._work)
 
     async def _work(self) -> None:
-        self._coming = False
+        self._coming -= 1
         settle_in()
         try:
             scope = anyio.CancelScope()
@@ -106,10 +130,12 @@ class Workers:
     async def _run(self, scope: anyio.CancelScope) -> None:
         live, queue, scopes, pace = self._live, self._queue, self._scopes, self._pace
         running, journal = live.machine.running, live.journal
+        context = copy_context()
         activation: Activation | None = None
+        last = False
         while True:
             if activation is None:
-                if not queue or scope.cancel_called:
+                if not queue or last:
                     return
                 activation = queue.popleft()
             key = activation.key
@@ -123,23 +149,23 @@ class Workers:
                 record = await run_step(live, activation)
             finally:
                 scopes.pop(key, None)
-            if record is None:
-                activation = None
-                continue
-            started = live.land(record)
-            if started:
-                own = 0 if scope.cancel_called else 1
-                activation = started[0] if own else None
-                if len(started) > own:
-                    for other in started[own:]:
-                        self.add(other)
-            elif record.type == "step_retried":
-                continue
-            else:
-                activation = None
+            # What a node left in the context is none of the next step's business, which then begins in another task.
+            last = scope.cancel_called or not _same(context)
+            started = [] if record is None else live.land(record)
+            if record is not None and record.type == "step_retried":
+                started.insert(0, activation)
+            activation = started.pop(0) if started and not last else None
+            for other in started:
+                self.add(other)
             if len(journal.buffer) >= MOST:
                 await live.durable()
-            now = time.monotonic()
-            if not 0 <= now - pace.yielded < YIELD_AFTER:
-                pace.yielded = now
-                await checkpoint()
+            if pace.due and (activation is not None or (queue and not last)):
+                await pace.give_way()
+
+
+def _same(context: Context) -> bool:
+    """Whether the context variables of this task are as they were."""
+    try:
+        return copy_context() == context
+    except Exception:  # of two values that cannot be compared
+        return False

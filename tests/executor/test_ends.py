@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
@@ -248,3 +250,25 @@ async def test_a_graph_is_in_the_file_that_is_there_though_it_was_in_the_one_bef
             for part in tmp_path.iterdir():
                 if number % 2 or part.name == "runs.db":
                     part.unlink()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_bare_cancellation_of_the_first_write_leaves_no_lease(tmp_path: Path) -> None:
+    """As of `asyncio.wait_for`: it breaks the wait for the store, which makes the write all the same."""
+    graph = chain(says("a"))
+    begun = 0
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        await executor.start(graph)
+        for turns in range(12):
+            name = f"r{turns}"
+            task = asyncio.create_task(executor.start(graph, run_id=name))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if not task.cancel():
+                break
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with contextlib.suppress(RunUnknown):
+                begun += (await executor.store.info(name)).status == "running"
+            assert await executor.store.lease(name) is None
+    assert begun

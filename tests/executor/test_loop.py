@@ -16,6 +16,7 @@ from pydantic import BaseModel, model_validator
 from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, Update, append, node
 from orchestrator.errors import ModelUnavailable
 from orchestrator.nodes import Subgraph
+from orchestrator.stores.memory import MemoryStore
 from tests.executor.sample import Log, chain, counting, says, single
 
 pytestmark = pytest.mark.anyio
@@ -412,3 +413,17 @@ async def test_what_is_left_of_the_limits_is_told() -> None:
     )  # fmt: skip
     await graph.run()
     assert left == [4, 3, 2]
+
+
+def test_an_executor_can_be_opened_again_in_another_event_loop(anyio_backend_name: str) -> None:
+    """Before, and after, it ran something, and while what it noted for later was not written yet."""
+    executor = Executor(MemoryStore())
+
+    async def use(runs: int) -> None:
+        async with executor:
+            for _ in range(runs):
+                assert (await executor.start(chain(says("a"), says("b")))).status == "completed"
+            await anyio.sleep(0.01)  # so that what goes on beside runs waits for something
+
+    for runs in (0, 2, 0, 1):
+        anyio.run(use, runs, backend=anyio_backend_name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
+import time
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +12,7 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Limits, Outcome, Update, append, node
+from orchestrator import Executor, Graph, Limits, Node, Outcome, Update, append, node
 from tests.executor.sample import Log
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +33,7 @@ async def joined(state: Work) -> Update:
     return None
 
 
-def over(branch: object) -> Graph:
+def over(branch: Node) -> Graph:
     return Graph(
         name="over",
         state=Work,
@@ -89,6 +92,101 @@ async def test_a_branch_that_waits_holds_up_none_behind_it() -> None:
         run = await over(branch).run({"items": list(range(41))})
     assert done[-1] == 0 or done.index(0) > done.index(40)
     assert run.output == list(range(41))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_what_a_step_leaves_in_the_context_stays_with_it(waits: bool) -> None:
+    var = ContextVar("var", default="nothing")
+    seen: list[str] = []
+
+    @node(effect="pure")
+    async def branch(state: Work, item: int) -> Update:
+        seen.append(var.get())
+        if item % 3 == 0:
+            var.set(f"left by {item}")
+        if waits:
+            await anyio.lowlevel.checkpoint()
+        seen.append("" if item % 3 else var.get())
+        return {"found": item}
+
+    @node(effect="pure", join="all")
+    async def last(state: Work) -> Update:
+        seen.append(var.get())
+        return None
+
+    var.set("of the caller")
+    graph = over(branch)
+    run = await graph.replace(join=last).run({"items": list(range(30))})
+    assert run.output == list(range(30))
+    own = {f"left by {item}" for item in range(0, 30, 3)}
+    assert set(seen) == {"of the caller", ""} | own
+    assert sum(text in own for text in seen) == 10
+
+
+@node(effect="pure")
+async def spin(state: Log) -> Outcome[Literal["again", "enough"]]:
+    time.sleep(0.001)  # noqa: ASYNC251  that it holds the event loop up is what is looked at
+    return Outcome("again")
+
+
+SPINNING = Graph(
+    name="spinning", state=Log, nodes={"spin": spin}, edges="START -> spin\nspin -> spin : again\nspin -> END : enough",
+    limits=Limits(steps=None),
+)  # fmt: skip
+
+
+async def test_branches_that_wait_begin_within_few_turns_of_the_event_loop() -> None:
+    """A turn may be long, where other runs compute: as many turns as there are branches would be far too many."""
+    turns = begun = 0
+    before: list[int] = []
+    all_here = anyio.Event()
+
+    @node(effect="pure")
+    async def branch(state: Work, item: int) -> Update:
+        nonlocal begun
+        begun += 1
+        before.append(turns)
+        if begun == 200:
+            all_here.set()
+        await all_here.wait()
+        return {"found": item}
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    with anyio.fail_after(60):
+        async with Executor() as executor, anyio.create_task_group() as tasks:
+            tasks.start_soon(turn)
+            tasks.start_soon(executor.start, SPINNING)
+            run = await executor.start(over(branch), {"items": list(range(200))})
+            assert run.output == list(range(200))
+            tasks.cancel_scope.cancel()
+    assert before[-1] - before[0] < 60
+
+
+async def test_runs_that_compute_share_the_time_that_they_may_take_from_others() -> None:
+    between: list[int] = []
+    async with Executor() as executor, anyio.create_task_group() as tasks:
+        steps = 0
+
+        @node(effect="pure")
+        async def count(state: Log) -> Outcome[Literal["again", "enough"]]:
+            nonlocal steps
+            steps += 1
+            time.sleep(0.001)  # noqa: ASYNC251  as above
+            return Outcome("again")
+
+        for _ in range(20):
+            tasks.start_soon(executor.start, SPINNING.replace(spin=count))
+        while len(between) < 25:
+            before = steps
+            await anyio.lowlevel.checkpoint()
+            between.append(steps - before)
+        tasks.cancel_scope.cancel()
+    assert statistics.median(between[5:]) < 50  # 5 ms are up to 5 steps, and each run may be in the middle of one
 
 
 @pytest.mark.parametrize("after", [0, 1, 5])
