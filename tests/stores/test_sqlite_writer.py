@@ -183,6 +183,39 @@ async def test_who_shares_a_commit_that_is_interrupted_is_told_and_does_not_wait
         await anyio.to_thread.run_sync(stopped.join)
 
 
+@pytest.mark.parametrize("where", ["_commit", "_decide", "tell"])
+async def test_wherever_a_commit_is_interrupted_all_who_share_it_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    writing, _ = await quick_writer(tmp_path, monkeypatch)
+    writing._debt = 0.001  # so that it is decided anew
+    place = writer if where == "tell" else writing
+    usual = getattr(place, where)
+    interrupts = iter([True])
+
+    def interrupted(*args: object) -> object:
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        return usual(*args)
+
+    monkeypatch.setattr(place, where, interrupted)
+    told: list[str] = []
+
+    async def write(number: int) -> None:
+        try:
+            await writing.write(partial(writes.put_graph, digest=f"{number}", data="{}"))
+        except (KeyboardInterrupt, StoreError) as error:
+            told.append(type(error).__name__)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(write, number)
+        assert sorted(told) == ["KeyboardInterrupt", "StoreError", "StoreError"]
+        await writing.write(PUT)
+        await end(writing)
+
+
 PUT = partial(writes.put_graph, digest="g", data="{}")
 
 

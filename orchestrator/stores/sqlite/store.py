@@ -24,6 +24,7 @@ from orchestrator.stores.base import (
     copy_run,
 )
 from orchestrator.stores.sqlite import listing, reads, writes
+from orchestrator.stores.sqlite.forks import watch
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
 
@@ -53,6 +54,8 @@ class SQLiteStore:
         self._numbers: dict[str, int] = {}  # of the writer's thread
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
         self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None
+        watch(self._readers)
+        watch(self._writer)
         self._readers.read_now(_nothing)
 
     @property

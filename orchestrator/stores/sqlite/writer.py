@@ -61,6 +61,9 @@ MOST_DEBT = 10 * QUICK
 _QUICK_THERE = QUICK + sys.getswitchinterval()
 """As long looks a quick commit to the thread: it waits for the interpreter too, if an event loop is busy."""
 
+FORK_SECONDS = 1.0
+"""How long a fork of the process waits for the write that is under way."""
+
 _LONELY = 16
 """After so many commits for one change each, only one in so many waits for company."""
 
@@ -100,6 +103,7 @@ class Writer:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._forkable = True
         # only who has the turn touches what follows
         self._turn = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -155,6 +159,24 @@ class Writer:
         """What was done so far."""
         return WriterStatistics(self._writes, self._commits, self._refused, self._failed)
 
+    def before_fork(self) -> None:
+        """See `Forkable`."""
+        self._forkable = self._turn.acquire(timeout=FORK_SECONDS)
+        if self._forkable:
+            self._disconnect()
+        self._lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """See `Forkable`. What waits to be written is the parent's."""
+        if child:
+            self._jobs, self._bell = deque(), SimpleQueue()
+            self._lock, self._turn, self._thread = threading.Lock(), threading.Lock(), None
+            self._closed = self._closed or not self._forkable  # somebody else was using the connection
+        else:
+            self._lock.release()
+            if self._forkable:
+                self._turn.release()
+
     # ---------------------------------------------------------------------------- who has the turn
 
     def _run(self) -> None:
@@ -164,7 +186,8 @@ class Writer:
             more = self._bell.get()
             with self._turn:
                 while self._jobs:
-                    self._commit(self._batch(MOST))
+                    with contextlib.suppress(Exception):  # it was told to who asked; others go on
+                        self._take_turn(MOST)
         with self._turn:
             self._checkpoint()
             self._disconnect()
@@ -183,20 +206,26 @@ class Writer:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.Error:
                 return False  # the thread meets it too, and waits, or tells it
-            self._commit(self._batch(MOST_HERE, here=True), connection)
+            self._take_turn(MOST_HERE, connection)
             return True
         finally:
             self._turn.release()
 
-    def _batch(self, most: int, *, here: bool = False) -> list[_Job[Any]]:
-        """The changes to make next, in the order in which they were asked for."""
+    def _take_turn(self, most: int, begun: sqlite3.Connection | None = None) -> None:
+        """Commit the changes that come next, in the order in which they were asked for. `begun`: see `_commit`."""
         batch: list[_Job[Any]] = []
         jobs = self._jobs  # only who has the turn takes any out
-        while jobs and len(batch) < most:
-            if here and jobs[0].checkpoint:
-                break  # to empty the log may mean to wait for who reads it
-            batch.append(jobs.popleft())
-        return batch
+        try:
+            while jobs and len(batch) < most:
+                if begun is not None and jobs[0].checkpoint:
+                    break  # to empty the log may mean to wait for who reads it
+                batch.append(jobs[0])  # first: interrupted in between, it must be found somewhere
+                jobs.popleft()
+            self._commit(batch, begun)
+        except BaseException as error:  # Ctrl-C, in a task that commits for others: they must not wait for ever
+            self._fail(batch, error)
+            self._abandon(error)
+            raise
 
     def _commit(self, batch: list[_Job[Any]], begun: sqlite3.Connection | None = None) -> None:
         """Commit changes and tell of them: in a task if its connection has begun a transaction, else in the thread."""
@@ -219,10 +248,6 @@ class Writer:
             else:
                 for job in batch:
                     self._commit([job])
-        except BaseException as error:  # Ctrl-C, in a task that commits for others: they must not wait for ever
-            self._fail(batch, error)
-            self._abandon(error)
-            raise
         else:
             self._commits += 1
             if seconds > QUICK or self._debt or not here:
@@ -256,6 +281,8 @@ class Writer:
     def _fail(self, batch: list[_Job[Any]], error: BaseException) -> None:
         self._failed += len(batch)
         for job in batch:
+            if job.done:
+                continue  # its change is made: only to tell of it was interrupted
             if isinstance(error, Exception):
                 job.error = store_error(error, self._url)
             else:
