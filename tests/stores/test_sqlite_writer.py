@@ -345,6 +345,24 @@ async def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(
     await end(writing)
 
 
+async def test_what_is_large_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, _ = await quick_writer(tmp_path, monkeypatch)
+    threads: list[bool] = []
+    here = threading.get_ident()
+
+    def who(connection: sqlite3.Connection) -> None:
+        PUT(connection)
+        threads.append(threading.get_ident() == here)
+
+    for size, count in ((1, 4), (writer.BYTES_HERE + 1, 1), (writer.BYTES_HERE // 3, 4), (1, 1)):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(count):
+                tasks.start_soon(partial(writing.write, who, size=size))
+        await until_idle(writing)
+    assert threads == [True] * 4 + [False] + [False] * 4 + [True]
+    await end(writing)
+
+
 async def test_now_and_then_a_commit_may_be_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writing, bell = await quick_writer(tmp_path, monkeypatch)
     for slow in (1, 0, 1, 0, 1, 0):

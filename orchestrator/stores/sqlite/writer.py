@@ -52,6 +52,9 @@ MOST = 256
 MOST_HERE = 64
 """Changes in one transaction that a task makes: its event loop is held up for as long."""
 
+BYTES_HERE = 1 << 20
+"""If more than that waits to be written, it is for the thread: how quick small commits are says nothing of it."""
+
 QUICK = 0.003
 """Seconds that the disk may hold up an event loop for a commit, on the average."""
 
@@ -82,12 +85,13 @@ class WriterStatistics:
 
 
 class _Job(Ticket[T]):
-    __slots__ = ("checkpoint", "write")
+    __slots__ = ("checkpoint", "size", "write")
 
-    def __init__(self, write: Write[T], checkpoint: bool) -> None:
+    def __init__(self, write: Write[T], checkpoint: bool, size: int = 0) -> None:
         super().__init__()
         self.write = write
         self.checkpoint = checkpoint
+        self.size = size
 
 
 class Writer:
@@ -116,17 +120,17 @@ class Writer:
         """How many commits were for one change only, since the last that several shared."""
         self._writes = self._commits = self._refused = self._failed = 0
 
-    async def write(self, write: Write[T], *, checkpoint: bool = False) -> T:
+    async def write(self, write: Write[T], *, checkpoint: bool = False, size: int = 0) -> T:
         """Make a change and give what it gives; it is durable then.
 
         Cancelling the waiting task does not end the wait: see `Ticket.wait`. With `checkpoint` the log is
-        emptied into the file afterwards, unless somebody reads it just then.
+        emptied into the file afterwards, unless somebody reads it just then. `size`: about how many bytes it adds.
 
         Raises:
             StoreUnavailable: the file cannot take it now. Nothing was changed.
             StoreError: the store is closed, or the file is no store.
         """
-        job = _Job(write, checkpoint)
+        job = _Job(write, checkpoint, size)
         with self._lock:
             if self._closed:
                 raise StoreError(f"store {self._url} is closed; open it anew to write")
@@ -199,6 +203,9 @@ class Writer:
         try:
             connection = self._connection
             if not self._here or connection is None or not self._jobs or self._jobs[0].checkpoint:
+                return False
+            # by index: other threads put more behind them meanwhile
+            if sum(self._jobs[i].size for i in range(min(len(self._jobs), MOST_HERE))) > BYTES_HERE:
                 return False
             if file_identity(self._name) != self._identity:
                 return False  # to open another file may take long
