@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Ticket(Generic[T]):
     """The result-to-be of work that another task, or another thread, does.
 
-    Whoever does it sets `value` or `error`, and then calls `tell`, once.
+    Whoever does it sets `value` or `error`, and then calls `tell`; again only if that was interrupted.
     """
 
     __slots__ = ("done", "error", "signal", "value")
@@ -138,9 +138,9 @@ class _TrioSignal:
         self._woken = False
 
     def wake(self) -> None:
-        self._woken = True
-        if self._task is not None:
+        if self._task is not None and not self._woken:  # trio takes it amiss to be told twice
             self._trio.reschedule(self._task)
+        self._woken = True
 
     async def wait(self) -> None:
         if not self._woken:

@@ -183,6 +183,39 @@ async def test_who_shares_a_commit_that_is_interrupted_is_told_and_does_not_wait
         await anyio.to_thread.run_sync(stopped.join)
 
 
+@pytest.mark.parametrize("where", ["_commit", "_decide", "tell"])
+async def test_wherever_a_commit_is_interrupted_all_who_share_it_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    writing, _ = await quick_writer(tmp_path, monkeypatch)
+    writing._debt = 0.001  # so that it is decided anew
+    place = writer if where == "tell" else writing
+    usual = getattr(place, where)
+    interrupts = iter([True])
+
+    def interrupted(*args: object) -> object:
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        return usual(*args)
+
+    monkeypatch.setattr(place, where, interrupted)
+    told: list[str] = []
+
+    async def write(number: int) -> None:
+        try:
+            await writing.write(partial(writes.put_graph, digest=f"{number}", data="{}"))
+        except (KeyboardInterrupt, StoreError) as error:
+            told.append(type(error).__name__)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(write, number)
+        assert sorted(told) == ["KeyboardInterrupt", "StoreError", "StoreError"]
+        await writing.write(PUT)
+        await end(writing)
+
+
 PUT = partial(writes.put_graph, digest="g", data="{}")
 
 
@@ -309,6 +342,24 @@ async def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(
         await until_idle(writing)
     assert threads[0] != here
     assert threads[1:] == [here] * 4
+    await end(writing)
+
+
+async def test_what_is_large_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, _ = await quick_writer(tmp_path, monkeypatch)
+    threads: list[bool] = []
+    here = threading.get_ident()
+
+    def who(connection: sqlite3.Connection) -> None:
+        PUT(connection)
+        threads.append(threading.get_ident() == here)
+
+    for size, count in ((1, 4), (writer.BYTES_HERE + 1, 1), (writer.BYTES_HERE // 3, 4), (1, 1)):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(count):
+                tasks.start_soon(partial(writing.write, who, size=size))
+        await until_idle(writing)
+    assert threads == [True] * 4 + [False] + [False] * 4 + [True]
     await end(writing)
 
 

@@ -37,6 +37,7 @@ class Readers:
         self._lock = threading.Lock()
         self._idle: list[tuple[sqlite3.Connection, tuple[int, int] | None]] = []
         self._watching: tuple[sqlite3.Connection, tuple[int, int] | None] | None = None
+        self._watches = 0
         self._closed = False
 
     async def read(self, action: Callable[[sqlite3.Connection], T]) -> T:
@@ -79,22 +80,41 @@ class Readers:
                         return None
                     connection.execute("PRAGMA busy_timeout = 0")
                     self._watching = connection, identity
+                    self._watches += 1  # the version counts anew for each connection
                 version: int = self._watching[0].execute("PRAGMA data_version").fetchone()[0]
             except (sqlite3.Error, OSError, UnicodeDecodeError):
                 return None
-            return (*identity, id(self._watching[0]), version)
+            return (*identity, self._watches, version)
 
     def close(self) -> None:
         """Let go of the file. Reading goes on to work; a connection is opened for it and closed at once."""
         with self._lock:
             self._closed = True
-            connections = [connection for connection, _ in self._idle]
-            self._idle.clear()
-            if self._watching is not None:
-                connections.append(self._watching[0])
-                self._watching = None
+            connections = self._taken()
         for connection in connections:
             connection.close()
+
+    def before_fork(self) -> None:
+        """See `Forkable`."""
+        self._lock.acquire()
+        for connection in self._taken():
+            connection.close()
+
+    def after_fork(self, *, child: bool) -> None:
+        """See `Forkable`."""
+        if child:
+            self._lock = threading.Lock()
+        else:
+            self._lock.release()
+
+    def _taken(self) -> list[sqlite3.Connection]:
+        """All connections that nobody reads by just now, to be closed."""
+        connections = [connection for connection, _ in self._idle]
+        self._idle.clear()
+        if self._watching is not None:
+            connections.append(self._watching[0])
+            self._watching = None
+        return connections
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Collection
 from contextlib import closing
+from operator import itemgetter
 from types import NoneType
 from typing import TypeAlias
 
@@ -13,13 +14,16 @@ from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL, Record, RunStarted
 from orchestrator.stores.base import Lease, Message, RunInfo, corrupt, graph_unknown, read_record
-from orchestrator.stores.sqlite.writes import checksum
+from orchestrator.stores.sqlite.writes import checksum, labels_of
 
 __all__ = ["INFO_COLUMNS", "InfoRow", "graph", "inbox", "info", "info_of", "lease", "records", "snapshot"]
 
 InfoRow: TypeAlias = tuple[
     int, str, str, str, str, float, float, int, str, str, float | None, int
 ]  # fmt: skip
+
+_AT_ONCE = 500
+"""Runs whose messages one statement looks for."""
 
 STATUSES = {*FINAL, "running", "paused"}
 
@@ -33,7 +37,7 @@ def info_of(row: InfoRow) -> RunInfo:
     """A row of `INFO_COLUMNS` as the facts about a run. A damaged one is told as far as it can be read."""
     _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row
     return RunInfo(
-        run_id, graph_name, status, _labels(labels) or {}, created, updated, head, structure, content, due, waiting
+        run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting
     )
 
 
@@ -66,23 +70,13 @@ def _check_row(run_id: str, row: InfoRow) -> None:
         raise corrupt(run_id, 0, f"it says that it is run {row[1]!r}", ())
     if row[3] not in STATUSES:
         raise corrupt(run_id, 0, f"its status is {row[3]!r}", ())
-    if _labels(row[4]) is None:
+    if labels_of(row[4]) is None:
         raise corrupt(run_id, 0, f"its labels are {row[4]!r}", ())
 
 
 def _check_head(run_id: str, head: object) -> None:
     if not isinstance(head, int) or not 0 <= head < 1 << 32:
         raise corrupt(run_id, 0, f"its head is {head!r}", ())
-
-
-def _labels(text: object) -> dict[str, str] | None:
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        return None
-    return found
 
 
 def records(
@@ -135,7 +129,7 @@ def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) 
     facts = (
         ("run id", named, started.run_id),
         ("graph", graph_name, started.graph),
-        ("labels", _labels(labels), dict(started.labels)),
+        ("labels", labels_of(labels), dict(started.labels)),
         ("structure", structure, started.structure),
         ("content", content, started.content),
     )
@@ -197,12 +191,15 @@ def lease(connection: sqlite3.Connection, run_id: str) -> Lease | None:
 def inbox(connection: sqlite3.Connection, run_ids: Collection[str]) -> list[Message]:
     if connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
         return []  # as nearly always: do not look for each of the runs
-    rows = connection.execute(
-        "SELECT inbox.id, runs.run_id, inbox.body FROM json_each(?) AS wanted"
-        " JOIN runs ON runs.run_id = wanted.value JOIN inbox ON inbox.run = runs.id ORDER BY inbox.id",
-        (json.dumps(sorted(run_ids)),),
-    )
-    return [Message(key, run_id, _object(body)) for key, run_id, body in rows]
+    wanted, rows = sorted(run_ids), list[tuple[int, str, object]]()
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = wanted[first : first + _AT_ONCE]  # not by json_each: SQLite's JSON ends a text at its first zero byte
+        rows += connection.execute(
+            "SELECT inbox.id, runs.run_id, inbox.body FROM runs CROSS JOIN inbox ON inbox.run = runs.id"
+            f" WHERE runs.run_id IN ({', '.join('?' * len(some))})",
+            some,
+        )
+    return [Message(key, run_id, _object(body)) for key, run_id, body in sorted(rows, key=itemgetter(0))]
 
 
 def _object(text: object) -> JsonObject:

@@ -24,6 +24,7 @@ from orchestrator.stores.base import (
     copy_run,
 )
 from orchestrator.stores.sqlite import listing, reads, writes
+from orchestrator.stores.sqlite.forks import watch
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
 
@@ -53,6 +54,8 @@ class SQLiteStore:
         self._numbers: dict[str, int] = {}  # of the writer's thread
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
         self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None
+        watch(self._readers)
+        watch(self._writer)
         self._readers.read_now(_nothing)
 
     @property
@@ -80,7 +83,8 @@ class SQLiteStore:
         rows, text = writes.rows_of(info.run_id, records), None if graph is None else self._text_of(graph)
         owner = "" if lease is None else canonical(lease.owner)
         await self._writer.write(
-            lambda connection: writes.create(connection, self._numbers, info, rows, text, lease, owner)
+            lambda connection: writes.create(connection, self._numbers, info, rows, text, lease, owner),
+            size=_size(rows) + len(text or ""),
         )
 
     async def append(
@@ -104,7 +108,8 @@ class SQLiteStore:
         return await self._writer.write(
             lambda connection: writes.append(
                 connection, self._numbers, run_id, rows, after, row, handled, lease, release
-            )
+            ),
+            size=_size(rows),
         )
 
     async def read(
@@ -144,7 +149,8 @@ class SQLiteStore:
     # -------------------------------------------------------------------- graphs and snapshots
 
     async def put_graph(self, digest: str, data: JsonObject) -> None:
-        await self._writer.write(partial(writes.put_graph, digest=digest, data=canonical(data)))
+        text = canonical(data)
+        await self._writer.write(partial(writes.put_graph, digest=digest, data=text), size=len(text))
 
     def _text_of(self, graph: JsonObject) -> str:
         """The graph's canonical text, made once for an object that runs are begun with again and again."""
@@ -162,7 +168,8 @@ class SQLiteStore:
         return self._readers.read_now(partial(reads.graph, digest=digest, url=self._url))
 
     async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
-        await self._writer.write(partial(writes.put_snapshot, run_id=run_id, seq=seq, data=bytes(data)))
+        write = partial(writes.put_snapshot, run_id=run_id, seq=seq, data=bytes(data))
+        await self._writer.write(write, size=len(data))
 
     async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
         return await self._readers.read(partial(reads.snapshot, run_id=run_id, upto=upto))
@@ -182,7 +189,8 @@ class SQLiteStore:
         await self._writer.write(partial(writes.drop_lease, run_id=run_id, token=token))
 
     async def post(self, run_id: str, body: JsonObject) -> int:
-        return await self._writer.write(partial(writes.post, run_id=run_id, body=canonical(body)))
+        text = canonical(body)
+        return await self._writer.write(partial(writes.post, run_id=run_id, body=text), size=len(text))
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
         wanted = frozenset(run_ids)
@@ -216,3 +224,7 @@ class SQLiteStore:
 
 def _nothing(connection: Connection) -> None:
     """Opening the file is the point: it says at once what is wrong with it."""
+
+
+def _size(rows: Sequence[tuple[int, int, bytes]]) -> int:
+    return sum(len(data) for _, _, data in rows)

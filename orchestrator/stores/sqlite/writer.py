@@ -52,6 +52,9 @@ MOST = 256
 MOST_HERE = 64
 """Changes in one transaction that a task makes: its event loop is held up for as long."""
 
+BYTES_HERE = 1 << 20
+"""If more than that waits to be written, it is for the thread: how quick small commits are says nothing of it."""
+
 QUICK = 0.003
 """Seconds that the disk may hold up an event loop for a commit, on the average."""
 
@@ -60,6 +63,9 @@ MOST_DEBT = 10 * QUICK
 
 _QUICK_THERE = QUICK + sys.getswitchinterval()
 """As long looks a quick commit to the thread: it waits for the interpreter too, if an event loop is busy."""
+
+FORK_SECONDS = 1.0
+"""How long a fork of the process waits for the write that is under way."""
 
 _LONELY = 16
 """After so many commits for one change each, only one in so many waits for company."""
@@ -79,12 +85,13 @@ class WriterStatistics:
 
 
 class _Job(Ticket[T]):
-    __slots__ = ("checkpoint", "write")
+    __slots__ = ("checkpoint", "size", "write")
 
-    def __init__(self, write: Write[T], checkpoint: bool) -> None:
+    def __init__(self, write: Write[T], checkpoint: bool, size: int = 0) -> None:
         super().__init__()
         self.write = write
         self.checkpoint = checkpoint
+        self.size = size
 
 
 class Writer:
@@ -100,6 +107,7 @@ class Writer:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._forkable = True
         # only who has the turn touches what follows
         self._turn = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -112,17 +120,17 @@ class Writer:
         """How many commits were for one change only, since the last that several shared."""
         self._writes = self._commits = self._refused = self._failed = 0
 
-    async def write(self, write: Write[T], *, checkpoint: bool = False) -> T:
+    async def write(self, write: Write[T], *, checkpoint: bool = False, size: int = 0) -> T:
         """Make a change and give what it gives; it is durable then.
 
         Cancelling the waiting task does not end the wait: see `Ticket.wait`. With `checkpoint` the log is
-        emptied into the file afterwards, unless somebody reads it just then.
+        emptied into the file afterwards, unless somebody reads it just then. `size`: about how many bytes it adds.
 
         Raises:
             StoreUnavailable: the file cannot take it now. Nothing was changed.
             StoreError: the store is closed, or the file is no store.
         """
-        job = _Job(write, checkpoint)
+        job = _Job(write, checkpoint, size)
         with self._lock:
             if self._closed:
                 raise StoreError(f"store {self._url} is closed; open it anew to write")
@@ -155,6 +163,24 @@ class Writer:
         """What was done so far."""
         return WriterStatistics(self._writes, self._commits, self._refused, self._failed)
 
+    def before_fork(self) -> None:
+        """See `Forkable`."""
+        self._forkable = self._turn.acquire(timeout=FORK_SECONDS)
+        if self._forkable:
+            self._disconnect()
+        self._lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """See `Forkable`. What waits to be written is the parent's."""
+        if child:
+            self._jobs, self._bell = deque(), SimpleQueue()
+            self._lock, self._turn, self._thread = threading.Lock(), threading.Lock(), None
+            self._closed = self._closed or not self._forkable  # somebody else was using the connection
+        else:
+            self._lock.release()
+            if self._forkable:
+                self._turn.release()
+
     # ---------------------------------------------------------------------------- who has the turn
 
     def _run(self) -> None:
@@ -164,7 +190,8 @@ class Writer:
             more = self._bell.get()
             with self._turn:
                 while self._jobs:
-                    self._commit(self._batch(MOST))
+                    with contextlib.suppress(Exception):  # it was told to who asked; others go on
+                        self._take_turn(MOST)
         with self._turn:
             self._checkpoint()
             self._disconnect()
@@ -177,26 +204,35 @@ class Writer:
             connection = self._connection
             if not self._here or connection is None or not self._jobs or self._jobs[0].checkpoint:
                 return False
+            # by index: other threads put more behind them meanwhile
+            if sum(self._jobs[i].size for i in range(min(len(self._jobs), MOST_HERE))) > BYTES_HERE:
+                return False
             if file_identity(self._name) != self._identity:
                 return False  # to open another file may take long
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.Error:
                 return False  # the thread meets it too, and waits, or tells it
-            self._commit(self._batch(MOST_HERE, here=True), connection)
+            self._take_turn(MOST_HERE, connection)
             return True
         finally:
             self._turn.release()
 
-    def _batch(self, most: int, *, here: bool = False) -> list[_Job[Any]]:
-        """The changes to make next, in the order in which they were asked for."""
+    def _take_turn(self, most: int, begun: sqlite3.Connection | None = None) -> None:
+        """Commit the changes that come next, in the order in which they were asked for. `begun`: see `_commit`."""
         batch: list[_Job[Any]] = []
         jobs = self._jobs  # only who has the turn takes any out
-        while jobs and len(batch) < most:
-            if here and jobs[0].checkpoint:
-                break  # to empty the log may mean to wait for who reads it
-            batch.append(jobs.popleft())
-        return batch
+        try:
+            while jobs and len(batch) < most:
+                if begun is not None and jobs[0].checkpoint:
+                    break  # to empty the log may mean to wait for who reads it
+                batch.append(jobs[0])  # first: interrupted in between, it must be found somewhere
+                jobs.popleft()
+            self._commit(batch, begun)
+        except BaseException as error:  # Ctrl-C, in a task that commits for others: they must not wait for ever
+            self._fail(batch, error)
+            self._abandon(error)
+            raise
 
     def _commit(self, batch: list[_Job[Any]], begun: sqlite3.Connection | None = None) -> None:
         """Commit changes and tell of them: in a task if its connection has begun a transaction, else in the thread."""
@@ -219,10 +255,6 @@ class Writer:
             else:
                 for job in batch:
                     self._commit([job])
-        except BaseException as error:  # Ctrl-C, in a task that commits for others: they must not wait for ever
-            self._fail(batch, error)
-            self._abandon(error)
-            raise
         else:
             self._commits += 1
             if seconds > QUICK or self._debt or not here:
@@ -256,6 +288,8 @@ class Writer:
     def _fail(self, batch: list[_Job[Any]], error: BaseException) -> None:
         self._failed += len(batch)
         for job in batch:
+            if job.done:
+                continue  # its change is made: only to tell of it was interrupted
             if isinstance(error, Exception):
                 job.error = store_error(error, self._url)
             else:

@@ -5,6 +5,7 @@ Each looks first whether it may and raises before it changes anything: others sh
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ __all__ = [
     "delete",
     "discard",
     "drop_lease",
+    "labels_of",
     "post",
     "put_graph",
     "put_snapshot",
@@ -193,18 +195,33 @@ def _insert(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) ->
 
 def delete(connection: sqlite3.Connection, run_id: str) -> None:
     number = run_number(connection, run_id)
-    connection.execute(
-        "DELETE FROM labels WHERE (name, value, created, run) IN ("
-        " SELECT label.key, label.value, runs.created, runs.id FROM runs, json_each(runs.labels) AS label"
-        " WHERE runs.id = ?)",
-        (number,),
-    )
+    labels, created = connection.execute("SELECT labels, created FROM runs WHERE id = ?", (number,)).fetchone()
+    # not by json_each: SQLite's JSON ends a text at its first zero byte
+    named = labels_of(labels)
+    if named is None:  # damaged: look at the label of every run
+        connection.execute("DELETE FROM labels WHERE run = ?", (number,))
+    else:
+        connection.executemany(
+            "DELETE FROM labels WHERE name = ? AND value = ? AND created = ? AND run = ?",
+            [(name, value, created, number) for name, value in named.items()],
+        )
     keys = number << 32, (number + 1) << 32
     connection.execute("DELETE FROM records WHERE id >= ? AND id < ?", keys)
     connection.execute("DELETE FROM snapshots WHERE id >= ? AND id < ?", keys)
     connection.execute("DELETE FROM leases WHERE run = ?", (number,))
     connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
     connection.execute("DELETE FROM runs WHERE id = ?", (number,))
+
+
+def labels_of(text: object) -> dict[str, str] | None:
+    """The labels in a run's row; None if they are damaged."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        return None
+    return found
 
 
 def put_graph(connection: sqlite3.Connection, digest: str, data: str) -> None:

@@ -223,7 +223,7 @@ async def check_unknown_runs(store: Store) -> None:
 
 async def check_unicode(store: Store) -> None:
     """Any text is kept as it is: in ids, names, labels, records, messages, graphs."""
-    text = "naïve 日本語 🧭 \u202eabc\u202c 'quoted' \"double\" %s ? \\ \n\t"
+    text = "naïve 日本語 🧭 \u202eabc\u202c 'quoted' \"double\" %s ? \\ \n\t\x00 behind a zero"
     info, _ = new_run(labels={text: text, "": ""})
     info = replace(info, run_id=info.run_id + text, graph=info.graph + text, head=2)
     records = [started(info), event(2, {text: [text, "\x00\x1f"]})]
@@ -236,6 +236,10 @@ async def check_unicode(store: Store) -> None:
     name = uuid4().hex
     await store.put_graph(name, {"text": text})
     equal(await store.graph(name), {"text": text}, "a graph of any text")
+    await store.delete(info.run_id)
+    await store.create(replace(info, labels={}), records)
+    equal((await store.runs(labels={text: text})).runs, (), "runs found by a label of one that was deleted")
+    equal(await store.inbox([info.run_id]), [], "messages of a run that was deleted")
 
 
 async def check_ten_thousand_records(store: Store) -> None:
