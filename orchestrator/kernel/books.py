@@ -51,6 +51,7 @@ class Hooks(Protocol):
     @property
     def tallies(self) -> Mapping[str, Tally]:
         """Place of a graph -> what is counted there; whoever is asked for makes itself."""
+        ...
 
     def ended_frame(self, frame: Frame) -> None:
         """The frame has a result."""
