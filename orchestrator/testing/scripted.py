@@ -82,7 +82,9 @@ class ScriptedModel(RequestModel):
             raise self._fault(f"call {len(self.requests)}{place} came while another was going on; {mend}")
         self._asking[node] = self._asking.get(node, 0) + 1
         try:
-            await anyio.lowlevel.checkpoint()  # where a real model would let others run
+            # Where a real model would let others run: one turn in which they begin, one in which they may ask.
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
             return await self._next(node, request)
         finally:
             self._asking[node] -= 1
