@@ -16,7 +16,7 @@ from orchestrator.kernel.token import mix
 from orchestrator.tools.validation import faults
 
 if TYPE_CHECKING:
-    from orchestrator.executor.stepping import StepContext
+    from orchestrator.executor.step_context import StepContext
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
     from orchestrator.tools.tool import Tool

@@ -21,7 +21,7 @@ from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from orchestrator.executor.stepping import StepContext
+    from orchestrator.executor.step_context import StepContext
     from orchestrator.kernel.records import EffectClass
 
 T = TypeVar("T")

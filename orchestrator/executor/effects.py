@@ -49,7 +49,7 @@ from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, 
 from orchestrator.kernel.token import mix
 
 if TYPE_CHECKING:
-    from orchestrator.executor.stepping import StepContext
+    from orchestrator.executor.step_context import StepContext
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.ledger import EffectEntry
 

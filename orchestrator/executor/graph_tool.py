@@ -23,7 +23,7 @@ from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from orchestrator.executor.stepping import StepContext
+    from orchestrator.executor.step_context import StepContext
     from orchestrator.graph.graph import Graph
 
 

@@ -22,7 +22,7 @@ from orchestrator.models.base import (
 from orchestrator.models.messages import Message, Reply
 
 if TYPE_CHECKING:
-    from orchestrator.executor.stepping import StepContext
+    from orchestrator.executor.step_context import StepContext
     from orchestrator.kernel.machine import Machine
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.token import Activation
 
 YIELD_AFTER = 0.005
-"""Seconds after which steps that never wait give the event loop to others. One step in a crowd does it for all."""
+"""Seconds after which the steps of an executor that never wait give the event loop to others."""
 
 
 class Pace:

@@ -17,7 +17,7 @@ from orchestrator.graph.outcome import RESERVED, Outcome
 from orchestrator.jsontypes import JsonObject
 
 if TYPE_CHECKING:
-    from orchestrator.executor.stepping import StepContext
+    from orchestrator.executor.step_context import StepContext
 
 
 def work(context: StepContext, state: object) -> Awaitable[object]:

@@ -10,13 +10,12 @@ of who appends, so two executors on one run can never both win.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import RECORD_VERSION, Record, decode
+from orchestrator.kernel.records import Record
 
 __all__ = ["Lease", "Message", "Page", "RunInfo", "Store"]
 
@@ -266,139 +265,3 @@ class Store(Protocol):
     async def close(self) -> None:
         """Finish all writes and let go of files and threads. Closing again does nothing; writing raises StoreError."""
         ...
-
-
-# --------------------------------------------------------------------- what every store needs
-
-
-def check_seqs(run_id: str, records: Sequence[Record], after: int) -> None:
-    """Refuse records that do not follow `after` one by one: a mistake of the caller, not a conflict."""
-    for expected, record in enumerate(records, after + 1):
-        if record.seq != expected:
-            raise ValueError(
-                f"run {run_id!r}: record {record.type} has seq {record.seq} where {expected} follows; "
-                f"number the records from the head that you append after"
-            )
-
-
-def check_new(
-    info: RunInfo, records: Sequence[Record], graph: JsonObject | None = None, lease: Lease | None = None
-) -> None:
-    """Refuse a new run whose row does not fit its records, its graph or its lease."""
-    check_seqs(info.run_id, records, 0)
-    if info.head != len(records):
-        raise ValueError(f"run {info.run_id!r}: head is {info.head} but {len(records)} records were given")
-    if graph is not None and not info.content:
-        raise ValueError(f"run {info.run_id!r}: a graph is kept under its digest, and `content` is empty")
-    if lease is not None and lease.run_id != info.run_id:
-        raise ValueError(f"run {info.run_id!r}: the lease is on run {lease.run_id!r}; make one on this run")
-
-
-def check_release(run_id: str, lease: str | None, release: bool) -> None:
-    """Refuse to give back a lease that is not named."""
-    if release and lease is None:
-        raise ValueError(f"run {run_id!r}: release gives back the lease that the append names; name it (lease=)")
-
-
-def moved(run_id: str, head: int, after: int) -> RunConflict:
-    """The error for an append behind another head than the run's."""
-    return RunConflict(run_id, f"its head is {head}, not {after}: somebody else moved it")
-
-
-def taken_over(run_id: str) -> RunConflict:
-    """The error for an append under a lease that the run does not have any more."""
-    return RunConflict(run_id, "the lease that it is written under was taken over or given back")
-
-
-def as_statuses(status: Collection[str] | str | None) -> frozenset[str] | None:
-    """The `status` filter of `Store.runs` as a set; None means any."""
-    if status is None:
-        return None
-    return frozenset({status} if isinstance(status, str) else status)
-
-
-def page_cursor(created: float, number: int) -> str:
-    """The place of a run in the list: keys of it, not a count, so that it stays right when runs are added."""
-    return f"{created!r}_{number}"
-
-
-def parse_cursor(cursor: str) -> tuple[float, int]:
-    """Read a place in the list of runs back.
-
-    Raises:
-        StoreError: it is not one.
-    """
-    created, _, number = cursor.rpartition("_")
-    try:
-        return float(created), int(number)
-    except ValueError:
-        raise StoreError(f"{cursor!r} is not a page cursor; pass the `cursor` of the page before") from None
-
-
-def read_record(run_id: str, seq: int, data: bytes, before: Sequence[Record]) -> Record:
-    """Decode one stored record whose bytes are known to be what was written.
-
-    Raises:
-        StoreTooNew: a newer version of this library wrote it.
-        StoreCorrupt: it is no record, or the one of another place.
-    """
-    try:
-        record = decode(data)
-    except ValueError as error:
-        if _version_of(data) > RECORD_VERSION:
-            raise StoreTooNew(
-                f"run {run_id!r}: record {seq} was written by a newer version; update graph-orchestrator"
-            ) from error
-        raise corrupt(run_id, seq, "it is not a record that this version knows", before) from error
-    if record.seq != seq:
-        raise corrupt(run_id, seq, f"it says that it is record {record.seq}", before)
-    return record
-
-
-def corrupt(run_id: str, seq: int, why: str, before: Sequence[Record]) -> StoreCorrupt:
-    """The error for a damaged record, which carries the readable records before it as `records`."""
-    error = StoreCorrupt(run_id, seq, why)
-    vars(error)["records"] = tuple(before)
-    return error
-
-
-def graph_unknown(digest: str, url: str) -> GraphUnknown:
-    """The error for a graph that a store does not hold."""
-    return GraphUnknown(f"store {url} holds no graph {digest!r}; give the graph itself, or copy its run anew")
-
-
-async def copy_run(source: Store, run_id: str, to: Store) -> None:
-    """`Store.copy` in terms of the other methods: graphs first, so that the run never appears without them."""
-    info = await source.info(run_id)
-    records = await source.read(run_id, upto=info.head)
-    for name in _graphs_named(info, records):
-        try:
-            data = await source.graph(name)
-        except GraphUnknown:
-            continue  # `structure` and `content` both name graphs; a store holds what was put into it
-        await to.put_graph(name, data)
-    await to.create(info, records)
-    for message in await source.inbox([run_id]):
-        await to.post(run_id, message.body)
-
-
-def _graphs_named(info: RunInfo, records: Iterable[Record]) -> list[str]:
-    names = {info.structure: None, info.content: None}  # a dict keeps the order
-    for record in records:
-        for attribute in ("structure", "content"):
-            name = getattr(record, attribute, None)
-            if isinstance(name, str):
-                names[name] = None
-    names.pop("", None)
-    return list(names)
-
-
-def _version_of(data: bytes) -> int:
-    import json
-
-    try:
-        value = json.loads(data)
-    except ValueError:
-        return 0
-    version = value.get("v", 0) if isinstance(value, dict) else 0
-    return version if isinstance(version, int) else 0

@@ -16,12 +16,8 @@ from threading import RLock
 from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record, encode
-from orchestrator.stores.base import (
-    Lease,
-    Message,
-    Page,
-    RunInfo,
-    Store,
+from orchestrator.stores.base import Lease, Message, Page, RunInfo, Store
+from orchestrator.stores.shared import (
     as_statuses,
     check_new,
     check_release,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -14,19 +12,10 @@ import pytest
 
 from orchestrator import Context, Event, Executor, Limits, Run, Update, node
 from orchestrator.errors import GraphUnknown, InvalidInput, RunEnded, RunExists, RunUnknown
-from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
-from orchestrator.stores.memory import MemoryStore
 from tests.executor.sample import Log, chain, says, single
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    found = MemoryStore() if request.param == "memory" else open_store(f"sqlite:///{tmp_path}/runs.db")
-    yield found
-    await found.close()
 
 
 class Gated:

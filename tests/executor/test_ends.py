@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,13 @@ from orchestrator import Executor, Update
 from orchestrator.errors import RunEnded, RunExists, RunUnknown, StoreUnavailable
 from orchestrator.executor import ownership
 from orchestrator.kernel.records import Ended
-from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
-from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.begun import ROOT
 from tests.executor.dying import DYING
 from tests.executor.sample import Log, chain, says, single
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    found = MemoryStore() if request.param == "memory" else open_store(f"sqlite:///{tmp_path}/runs.db")
-    yield found
-    await found.close()
 
 
 class Counting:

@@ -11,7 +11,8 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.stores.base import Page, page_cursor, parse_cursor
+from orchestrator.stores.base import Page
+from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, InfoRow, info_of
 
 __all__ = ["runs"]

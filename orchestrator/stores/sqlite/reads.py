@@ -13,7 +13,8 @@ from typing import TypeAlias
 from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL, Record, RunStarted
-from orchestrator.stores.base import Lease, Message, RunInfo, corrupt, graph_unknown, read_record
+from orchestrator.stores.base import Lease, Message, RunInfo
+from orchestrator.stores.shared import corrupt, graph_unknown, read_record
 from orchestrator.stores.sqlite.writes import checksum, labels_of
 
 __all__ = ["INFO_COLUMNS", "InfoRow", "graph", "inbox", "info", "info_of", "lease", "records", "snapshot"]

@@ -11,18 +11,8 @@ from anyio import CancelScope, to_thread
 
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record
-from orchestrator.stores.base import (
-    Lease,
-    Message,
-    Page,
-    RunInfo,
-    Store,
-    as_statuses,
-    check_new,
-    check_release,
-    check_seqs,
-    copy_run,
-)
+from orchestrator.stores.base import Lease, Message, Page, RunInfo, Store
+from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run
 from orchestrator.stores.sqlite import listing, reads, writes
 from orchestrator.stores.sqlite.forks import watch
 from orchestrator.stores.sqlite.readers import Readers

@@ -14,7 +14,8 @@ from typing import TypeAlias
 from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Record, encode
-from orchestrator.stores.base import Lease, RunInfo, moved, taken_over
+from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.shared import moved, taken_over
 
 __all__ = [
     "append",

@@ -1,0 +1,286 @@
+"""What the node of one attempt is handed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from orchestrator.context import Context
+from orchestrator.errors import RunConflict, StoreError
+from orchestrator.executor.asking import answer_to, make_question, passed_on
+from orchestrator.executor.effect import plain
+from orchestrator.executor.effects import Ledger, innermost
+from orchestrator.executor.failing import failure_of
+from orchestrator.executor.signals import Lost, Signal, at_home
+from orchestrator.graph.codec import shown
+from orchestrator.jsontypes import cleaned, digest, storable
+from orchestrator.kernel.records import EffectClass, Failure
+from orchestrator.tools.capping import cut
+
+if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.places import Place
+    from orchestrator.graph.limits import LimitsLeft
+    from orchestrator.graph.node import Node
+    from orchestrator.kernel.question import Answer, Question, QuestionKind
+    from orchestrator.kernel.token import Activation
+    from orchestrator.models.base import Model
+    from orchestrator.tools.leases import Holder
+    from orchestrator.tools.result import ToolResult
+    from orchestrator.tools.toolbox import Toolbox
+
+T = TypeVar("T")
+
+_MOST_TOLD = 20_000
+"""Characters that one live event about a call tells."""
+_SHARED = (str, int, float, bool, type(None), bytes)
+
+
+class StepContext(Context[Any]):
+    """The context of one attempt. Cheap to make: what a node does not use is never built."""
+
+    scope: anyio.CancelScope | None = None
+    """The attempt's time limit."""
+    place: Place | None = None
+    """Its place, where only so many steps run at a time."""
+    signal: Signal | None = None
+    """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
+    _ledger: Ledger | None = None
+    _tools: Toolbox | None = None
+    _asked: dict[str, int] | None = None
+
+    def __init__(self, live: LiveRun, activation: Activation, spec: Node) -> None:
+        self.live, self.activation, self.spec = live, activation, spec
+
+    @property
+    def run_id(self) -> str:
+        return self.live.run_id
+
+    @property
+    def node(self) -> str:
+        return self.activation.node
+
+    @property
+    def path(self) -> str:
+        return self.activation.path
+
+    @property
+    def attempt(self) -> int:
+        return self.activation.attempt
+
+    @property
+    def item(self) -> object:
+        return _own(self.activation.item)
+
+    @property
+    def items(self) -> Sequence[object]:
+        return tuple(_own(item) for item in self.activation.items)
+
+    @property
+    def error(self) -> Failure | None:
+        return self.activation.error
+
+    @property
+    def limits(self) -> LimitsLeft:
+        return self.live.machine.limits_left(self.activation)
+
+    @property
+    def deps(self) -> Any:
+        return self.live.given.deps
+
+    @property
+    def holder(self) -> Holder:
+        """The run, as who holds instances of the pools of tools."""
+        return self.live.holdings.of(self.live.run_id)
+
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        """Wait in here for what other steps do: they may need this one's place among those that run at a time."""
+        return nullcontext() if self.place is None else self.place.aside()
+
+    @property
+    def ledger(self) -> Ledger:
+        """The effects of this attempt."""
+        if self._ledger is None:
+            self._ledger = Ledger(self)
+        return self._ledger
+
+    @property
+    def model(self) -> Model:
+        from orchestrator.executor.model_calls import model_for
+
+        return model_for(self)
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        from orchestrator.executor.model_calls import models_for
+
+        return models_for(self)
+
+    @property
+    def tools(self) -> Toolbox:
+        if self._tools is None:
+            from orchestrator.executor.calls import tools_for
+
+            self._tools = tools_for(self)
+        return self._tools
+
+    async def tool(self, name: str, /, **args: object) -> ToolResult:
+        from orchestrator.executor.calls import call_tool
+
+        return await call_tool(self, name, args)
+
+    async def effect(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[T] | T],
+        /,
+        *args: object,
+        returns: type[T],
+        effect: EffectClass = "idempotent",
+        reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None,
+    ) -> T:
+        from orchestrator.executor.calls import call_function
+
+        return await call_function(self, name, fn, args, returns, effect, reconcile)
+
+    async def emit(self, name: str, data: object = None) -> None:
+        if self.live.watchers:
+            data = to_jsonable_python(cleaned(data), fallback=shown, serialize_unknown=True)
+            self.tell("emitted", name=storable(name), data=data)
+
+    async def progress(
+        self, text: str = "", *, done: float | None = None, total: float | None = None, key: str = ""
+    ) -> None:
+        if self.live.watchers:
+            told: dict[str, object] = {"done": done, "total": total}
+            key = key or innermost()
+            entry = self.live.machine.ledger.entry(key) if key else None
+            if entry is not None:
+                told |= {"key": key, "tool": entry.intended.name}
+            if text:
+                told["text"] = storable(cut(text, _MOST_TOLD))
+            self.tell("progress", **{name: value for name, value in told.items() if value is not None})
+
+    async def ask(
+        self,
+        kind: QuestionKind,
+        /,
+        *,
+        prompt: str = "",
+        payload: Mapping[str, object] | None = None,
+        choices: Sequence[str] = (),
+        schema: Mapping[str, object] | None = None,
+        deadline: float | None = None,
+    ) -> Any:
+        self.go_on()
+        shown_with: dict[str, object] = plain("the payload of a question", dict(payload or {}))
+        prompt = storable(prompt)
+        if not all(isinstance(choice, str) for choice in choices):
+            raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices are texts")
+        choices = [storable(choice) for choice in choices]
+        schema = None if schema is None else plain("the schema of an answer", dict(schema))
+        tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
+        # In the node's own task the order of questions says which is which, whatever the prompts are by now. Tasks
+        # that it starts run in any order, so that only what is asked tells their questions apart.
+        beside = () if at_home() else (digest([kind, prompt, shown_with, choices, schema]),)
+        question = make_question(
+            self, self._occurrence(*beside), kind, beside=beside, prompt=prompt, payload=shown_with, choices=choices,
+            schema=schema, deadline=deadline, tool=tool,
+        )  # fmt: skip
+        if self._ledger is not None and question.id not in self.activation.answers:
+            await self._ledger.settle_down()
+        answer: Answer = answer_to(self, question)
+        return answer
+
+    async def pass_on(self, question: Question, faults: Sequence[str] = ()) -> Answer:
+        """The answer to a question of a run that this step began. It is asked here, with all that it says.
+
+        Args:
+            faults: why the answers that it had before did not fit.
+        """
+        self.go_on()
+        own = passed_on(self, question, faults)
+        if self._ledger is not None and own.id not in self.activation.answers:
+            await self._ledger.settle_down()
+        return answer_to(self, own)
+
+    def _occurrence(self, beside: str = "") -> int:
+        if self._asked is None:
+            self._asked = {}
+        occurrence = self._asked.get(beside, 0)
+        self._asked[beside] = occurrence + 1
+        return occurrence
+
+    def signalled(self, signal: Signal) -> Signal:
+        """Note that the attempt does not end now, and give what is to be raised out of its node for that."""
+        if self.signal is None:
+            self.signal = signal
+        return self.signal
+
+    def go_on(self) -> None:
+        """Let a node that caught a signal touch nothing outside any more.
+
+        Raises:
+            Suspend, Refused, Lost: it did.
+        """
+        if self.signal is not None:
+            raise self.signal
+
+    async def ensure_held(self) -> None:
+        """Ask the store whether the run is still ours, before something outside is done.
+
+        Raises:
+            Lost: it is not, or the store cannot say.
+        """
+        try:
+            await self.live.ensure_held()
+        except (RunConflict, StoreError) as error:
+            raise self.signalled(Lost(error)) from error
+
+    def stop_reading(self, *, goes_on: bool) -> None:
+        """See `Ledger.stop_reading`."""
+        if self._ledger is not None:
+            self._ledger.stop_reading(goes_on=goes_on)
+
+    def reopen(self, errors: Sequence[BaseException]) -> bool:
+        """See `Ledger.reopen`."""
+        return self._ledger is not None and self._ledger.reopen(errors)
+
+    async def close_readers(self) -> None:
+        """See `Ledger.close_readers`."""
+        if self._ledger is not None:
+            await self._ledger.close_readers()
+
+    def tell(self, kind: str, **data: object) -> None:
+        """Send a live event about this step to whoever watches."""
+        if self.live.watchers:
+            self.live.tell(kind, {"activation": self.activation.key, "path": self.path, "node": self.node, **data})
+
+    def failure(self, error: BaseException) -> Failure:
+        """An error, as data."""
+        return failure_of(error, self.activation)
+
+    def failure_named(self, kind: str, message: str) -> Failure:
+        """A failure that no exception stands for."""
+        return Failure(type=kind, message=message, node=self.node, path=self.path)
+
+    def stopped(self) -> tuple[str, str] | None:
+        """Why the run itself stopped this attempt; None if all that stops is this process."""
+        if self.activation.key not in self.live.machine.running:
+            return "Cancelled", "cancelled while it was under way"
+        if self.scope is not None and self.scope.cancel_called:
+            return "StepTimeout", f"{self.node} took longer than {self.spec.timeout} s"
+        return None
+
+
+def _own(value: object) -> object:
+    """A copy of a value of the state, so that changing it changes nothing else."""
+    if isinstance(value, _SHARED) or (isinstance(value, BaseModel) and value.model_config.get("frozen")):
+        return value
+    return copy.deepcopy(value)
