@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.stores import MemoryStore, Store, open_store
+from orchestrator.stores import Store, open_store
+from orchestrator.stores.memory import MemoryStore
 
 
 @pytest.fixture(params=["memory", "sqlite"])
