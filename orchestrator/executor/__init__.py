@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from orchestrator.executor.events import EVENT_TYPES, Event
     from orchestrator.executor.executor import Executor
+    from orchestrator.executor.history import Point
     from orchestrator.executor.overlay import Overlay
-    from orchestrator.executor.run import Point, Run
+    from orchestrator.executor.run import Run
     from orchestrator.executor.streaming import Stream
     from orchestrator.executor.sync import run_sync
 
@@ -24,7 +25,7 @@ _HOME = {
     "Event": "events",
     "Executor": "executor",
     "Overlay": "overlay",
-    "Point": "run",
+    "Point": "history",
     "Run": "run",
     "Stream": "streaming",
     "run_sync": "sync",

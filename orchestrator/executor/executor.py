@@ -23,7 +23,8 @@ from orchestrator.tools.collect import toolbox_of
 
 if TYPE_CHECKING:
     from orchestrator.executor.events import Event
-    from orchestrator.executor.run import Point, Run
+    from orchestrator.executor.history import Point
+    from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.models.base import Model

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.executor.history import Point, points
 from orchestrator.executor.ownership import is_held
-from orchestrator.executor.run import Point, Run, points
-from orchestrator.kernel.machine import Machine
+from orchestrator.executor.run import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import Page, RunInfo
 
@@ -28,7 +28,7 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
 async def history(host: Host, run_id: str, at: int | None = None) -> list[Point]:
     """See `Executor.history`."""
     info = await host.store.info(run_id)
-    return points(Machine(Plan.of(await host.stored_graph(info))), await host.store.read(run_id, upto=at))
+    return points(Plan.of(await host.stored_graph(info)), await host.store.read(run_id, upto=at))
 
 
 async def runs(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.executor.overlay import Overlay
 from orchestrator.kernel.machine import Branch, Machine
-from orchestrator.kernel.records import Failure, StepDone, StepFailed
+from orchestrator.kernel.records import Failure
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Usage
-    from orchestrator.graph.state import StateSchema
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
     from orchestrator.render.why import Stand
@@ -186,71 +184,3 @@ class Run:
             "text/vnd.mermaid": self.to_mermaid(),
             "text/plain": render.to_text(self.definition, self),
         }
-
-
-@dataclass(frozen=True)
-class Point:
-    """A step of a run's history: a checkpoint, which a fork can begin from."""
-
-    seq: int
-    ts: float
-    path: str
-    node: str
-    outcome: str | None
-    """None: the step failed, and its graph with it."""
-    update: Mapping[str, object]
-    attempt: int
-    started: float
-    ended: float
-    error: Failure | None
-    _values: Mapping[str, object]
-    _schema: StateSchema
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The state of the acting branch after the step, as plain JSON."""
-        return dict(self._schema.dump(self._values))
-
-    def to_json(self) -> dict[str, Any]:
-        """The step as plain JSON, without the state."""
-        return {
-            "seq": self.seq,
-            "path": self.path,
-            "node": self.node,
-            "outcome": self.outcome,
-            "update": dict(self.update),
-            "started": self.started,
-            "ended": self.ended,
-        }
-
-
-def points(machine: Machine, records: Sequence[Record]) -> list[Point]:
-    """Fold records into a new machine and give its steps."""
-    found: list[Point] = []
-    for record in records:
-        if isinstance(record, StepDone | StepFailed):
-            activation = machine.running.get(record.activation)
-            schema, values = machine.plan.schema, {}
-            done = record if isinstance(record, StepDone) else None
-            if activation is not None:
-                schema, values = activation.frame.plan.schema, activation.values
-                if done is not None and (done.update or done.reduced):
-                    values = activation.frame.stepped(activation, done.update, done.ops, done.reduced).values
-            found.append(
-                Point(
-                    seq=record.seq,
-                    ts=record.ts,
-                    path=record.path,
-                    node=record.node,
-                    outcome=None if done is None else done.outcome,
-                    update={} if done is None else done.update,
-                    attempt=record.attempt,
-                    started=record.started,
-                    ended=record.ended,
-                    error=record.error,
-                    _values=values,
-                    _schema=schema,
-                )
-            )
-        machine.apply(record)
-    return found

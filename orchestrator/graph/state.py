@@ -20,6 +20,7 @@ from orchestrator.graph.codec import Unfit, explain, refuse_secrets
 from orchestrator.graph.fields import Field, fields_of
 from orchestrator.graph.reducers import Extend, Replace
 from orchestrator.graph.refs import ref_of
+from orchestrator.graph.views import fill, view_class
 from orchestrator.jsontypes import JsonObject
 
 _set = object.__setattr__
@@ -74,6 +75,7 @@ class StateSchema:
             (field.name, field.codec.isolate) for field in fields.values() if field.codec.isolate is not None
         )
         self._readers: dict[frozenset[str], type[BaseModel]] = {}
+        self._viewers: dict[frozenset[str] | None, type[BaseModel] | None] = {}
         self._names = frozenset(fields)
         decorators = cls.__pydantic_decorators__ if cls is not None else None
         self._post_init = cls is not None and cls.__pydantic_post_init__ is not None
@@ -272,29 +274,41 @@ class StateSchema:
     def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:
         """The state as a node sees it: an instance that shares nothing mutable with the values.
 
+        Fields of mutable types are copied when they are first read, so that a view costs what is read of it.
         Types that say they are frozen are shared. Without a class it is a plain attribute view.
 
         Args:
             reads: only these fields; touching another one is an `AttributeError` that says so.
         """
         shown = dict(values) if reads is None else {k: v for k, v in values.items() if k in reads}
-        if self._copied:
+        fields = set(shown)
+        cls = self.cls
+        viewer = self._viewer(reads) if cls is not None and self._copied else None
+        if viewer is not None:
+            view: Any = viewer.__new__(viewer)
+            fill(view, shown, self._copied)
+        else:
             for name, isolate in self._copied:
                 if name in shown:
                     shown[name] = isolate(shown[name])
-        cls = self.cls
-        if cls is None:
-            return SimpleNamespace(**shown)
-        if reads is not None:
-            cls = self._reader(reads)
-        view = cls.__new__(cls)
-        _set(view, "__dict__", shown)
-        _set(view, "__pydantic_fields_set__", set(shown))
+            if cls is None:
+                return SimpleNamespace(**shown)
+            if reads is not None:
+                cls = self._reader(reads)
+            view = cls.__new__(cls)
+            _set(view, "__dict__", shown)
+        _set(view, "__pydantic_fields_set__", fields)
         _set(view, "__pydantic_extra__", None)
         _set(view, "__pydantic_private__", None)
         if self._post_init:
             view.model_post_init(None)
         return view
+
+    def _viewer(self, reads: frozenset[str] | None) -> type[BaseModel] | None:
+        if reads not in self._viewers:
+            assert self.cls is not None
+            self._viewers[reads] = view_class(self.cls if reads is None else self._reader(reads))
+        return self._viewers[reads]
 
     def _reader(self, reads: frozenset[str]) -> type[BaseModel]:
         assert self.cls is not None

@@ -213,7 +213,7 @@ def test_validators_of_the_whole_state_run_only_when_it_is_checked() -> None:
 
 def test_a_view_is_the_state_class(values: dict[str, object]) -> None:
     view = schema.view(values)
-    assert type(view) is State
+    assert view.__class__ is State
     assert view == State(topic="graphs")
 
 

@@ -1,0 +1,115 @@
+"""The steps of a run, one by one, as `Executor.history` gives them."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.records import Failure, StepDone, StepFailed
+
+if TYPE_CHECKING:
+    from orchestrator.graph.state import StateSchema
+    from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.records import Record
+
+_EVERY = 1000
+"""Records after which a copy of the folding machine is kept, so that a step far back is reached by a short fold."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A step of a run's history: a checkpoint, which a fork can begin from."""
+
+    seq: int
+    ts: float
+    path: str
+    node: str
+    outcome: str | None
+    """None: the step failed, and its graph with it."""
+    update: Mapping[str, object]
+    attempt: int
+    started: float
+    ended: float
+    error: Failure | None
+    _replay: Replay
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The state of the acting branch after the step, as plain JSON.
+
+        It is folded from the records when it is read. Reading the points one after the other folds each record once.
+        """
+        return self._replay.values(self.seq)
+
+    def to_json(self) -> dict[str, Any]:
+        """The step as plain JSON, without the state."""
+        return {
+            "seq": self.seq,
+            "path": self.path,
+            "node": self.node,
+            "outcome": self.outcome,
+            "update": dict(self.update),
+            "started": self.started,
+            "ended": self.ended,
+        }
+
+
+class Replay:
+    """The records of a run from its first one, and a machine that folds them up to where a state is asked for."""
+
+    def __init__(self, plan: Plan, records: Sequence[Record]) -> None:
+        self._records = records
+        self._machine = Machine(plan)
+        self._kept = {0: self._machine.copy()}
+        self._lock = threading.Lock()
+
+    def values(self, seq: int) -> dict[str, Any]:
+        """The state of the branch that acted, after the step of this record, as plain JSON."""
+        with self._lock:
+            self._go_to(seq - 1)
+            record = self._records[seq - 1]
+            activation = self._machine.running.get(getattr(record, "activation", ""))
+            if activation is None:
+                return {}
+            schema: StateSchema = activation.frame.plan.schema
+            values: Mapping[str, object] = activation.values
+            if isinstance(record, StepDone) and (record.update or record.reduced):
+                values = activation.frame.stepped(activation, record.update, record.ops, record.reduced).values
+            return dict(schema.dump(values))
+
+    def _go_to(self, seq: int) -> None:
+        if self._machine.head > seq:
+            kept = sorted(self._kept)
+            self._machine = self._kept[kept[bisect_right(kept, seq) - 1]].copy()
+        while self._machine.head < seq:
+            self._machine.apply(self._records[self._machine.head])
+            head = self._machine.head
+            if head % _EVERY == 0 and head not in self._kept:
+                self._kept[head] = self._machine.copy()
+
+
+def points(plan: Plan, records: Sequence[Record]) -> list[Point]:
+    """The steps among all records of a run from its first one."""
+    replay = Replay(plan, records)
+    return [_point(record, replay) for record in records if isinstance(record, StepDone | StepFailed)]
+
+
+def _point(record: StepDone | StepFailed, replay: Replay) -> Point:
+    done = record if isinstance(record, StepDone) else None
+    return Point(
+        seq=record.seq,
+        ts=record.ts,
+        path=record.path,
+        node=record.node,
+        outcome=None if done is None else done.outcome,
+        update={} if done is None else done.update,
+        attempt=record.attempt,
+        started=record.started,
+        ended=record.ended,
+        error=record.error,
+        _replay=replay,
+    )
