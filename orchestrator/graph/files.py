@@ -49,7 +49,7 @@ def graph_from_data(data: JsonObject, *, resolve: bool) -> Graph:
     options["nodes"] = {_text(name): _node(name, spec, resolve) for name, spec in nodes.items()}
     options["state"] = _state(data["state"], resolve)
     try:
-        return Graph(**options)
+        return Graph(**options) if resolve else Graph._restored(**options)
     except ValidationError as error:
         raise GraphError(f"graph {data['name']!r}: {explain(error)}") from None
 

@@ -46,6 +46,10 @@ class FunctionNode(Node, kind="function"):
         return any(want.gives == "ctx" for want in self.wanted)
 
     @property
+    def calls_tools(self) -> bool:
+        return self.sees_tools and bool(self.tools)
+
+    @property
     def ref(self) -> str | None:
         """`module:attr` if the function can be imported by it, None for a lambda or a closure."""
         ref = ref_of(self.fn)

@@ -72,20 +72,46 @@ class Graph(Verbs, BaseModel):
         version: str | None = None,
         description: str = "",
     ) -> None:
-        super().__init__(
-            name=name,
+        self._fill(
+            name=name, state=state, nodes=nodes, edges=edges, input=input, output=output, limits=limits,
+            version=version, description=description,
+        )  # fmt: skip
+        self._refuse_problems()
+
+    @classmethod
+    def _restored(cls, **fields: Any) -> Graph:
+        """A graph that was checked when it was stored: checks that came later than that do not apply to it."""
+        graph = cls.__new__(cls)
+        graph._fill(**fields)
+        graph._refuse_problems(stored=True)
+        return graph
+
+    def _fill(
+        self,
+        *,
+        state: type[BaseModel] | StateSchema | Mapping[str, Any],
+        nodes: Mapping[str, NodeLike],
+        edges: EdgesLike,
+        input: Names = None,  # noqa: A002  the argument's name in the documentation
+        output: Names = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        **rest: Any,
+    ) -> None:
+        BaseModel.__init__(
+            self,
             state=_state_of(state),
             nodes=MappingProxyType({key: _node_of(key, thing) for key, thing in nodes.items()}),
             edges=parse_edges(edges),
             input=tuple(input) if isinstance(input, list) else input,
             output=tuple(output) if isinstance(output, list) else output,
             limits=Limits() if limits is None else limits,
-            version=version,
-            description=description,
+            **rest,
         )
+
+    def _refuse_problems(self, *, stored: bool = False) -> None:
         from orchestrator.graph.checks.all import problems_of
 
-        problems = problems_of(self)
+        problems = problems_of(self, stored=stored)
         if problems:
             raise InvalidGraph(self.name, problems)
 
@@ -141,11 +167,12 @@ class Graph(Verbs, BaseModel):
     def check(self, *, prove: bool = False) -> CheckReport:
         """The checks as data; `prove` adds what the shape alone proves, each with a witness where it fails."""
         from orchestrator.graph.checks.all import problems_of
-        from orchestrator.graph.checks.proofs import proofs_of
+        from orchestrator.graph.checks.proofs import proofs_of, unproved
 
-        return CheckReport(
-            tuple(problems_of(self)), tuple(self.topology.notes()), tuple(proofs_of(self)) if prove else ()
-        )
+        notes = tuple(self.topology.notes())
+        if not prove:
+            return CheckReport(tuple(problems_of(self)), notes)
+        return CheckReport(tuple(problems_of(self)), (*notes, *unproved(self)), tuple(proofs_of(self)))
 
     # -- input and output --------------------------------------------------------------------------------------
 

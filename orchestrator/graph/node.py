@@ -152,6 +152,14 @@ class Node(BaseModel):
         return True
 
     @property
+    def calls_tools(self) -> bool:
+        """Whether its work calls tools itself, so that proofs want an approval before it.
+
+        A kind of yours does if it was given `tools=`; where it only shows them to a model, override this.
+        """
+        return self.sees_tools and bool(self.tools) and not _shipped(type(self))
+
+    @property
     def sync_fn(self) -> Callable[[Any, Any], object] | None:
         """The node's work as a plain function of (state, ctx), where it is one; `run` calls it inline."""
         return None
@@ -247,6 +255,10 @@ class UnresolvedNode(Node, kind="unresolved"):
     @property
     def outcomes(self) -> tuple[str, ...]:
         return self.declared
+
+    @property
+    def calls_tools(self) -> bool:
+        return bool(self.tools)
 
     @cached_property
     def _inner(self) -> Graph | None:

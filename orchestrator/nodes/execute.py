@@ -102,6 +102,10 @@ class Execute(Node, kind="execute"):
     def outcomes(self) -> tuple[str, ...]:
         return ("done", "finished")
 
+    @property
+    def calls_tools(self) -> bool:
+        return True
+
     def ports(self) -> dict[str, str]:
         unused = _ONE if self.calls is not None else _MANY
         return {port: field for port, field in super().ports().items() if port not in unused}

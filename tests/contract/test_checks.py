@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Graph, Limits, Node, Outcome, append, node
+from orchestrator import Graph, Limits, Node, Outcome, Retry, append, node
 from orchestrator.errors import InvalidGraph
-from orchestrator.nodes import Confirm, Execute
+from orchestrator.nodes import Confirm, Execute, Subgraph
 
 
 class State(BaseModel):
@@ -33,6 +33,8 @@ ALL = n.with_(join="all")
 def build(edges: str, **nodes: Any) -> Graph:
     return Graph(name=nodes.pop("name", "g"), state=State, nodes=nodes, edges=edges, **nodes.pop("options", {}))
 
+
+INNER = Graph(name="inner", state=State, nodes={"a": n}, edges="START -> a -> END")
 
 FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a bad name of a node": (
@@ -142,6 +144,52 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
         "b runs once per item of 'xs' and writes 'n', with no join after it: give 'n' a reducer, or join the map",
     ),
     "nothing after START": ("a -> END", {"a": n}, "nothing follows START: add 'START -> NODE'"),
+    "a time-out that cannot happen": (
+        "START -> a -> END\na -> END : timeout",
+        {"a": n},
+        "edge a -> END : timeout is never taken, as a has no time-out: give it timeout=SECONDS, or remove the edge",
+    ),
+    "a time-out that no node can have": (
+        "START -> a -> END\n* -> END : timeout",
+        {"a": n},
+        (
+            "edge * -> END : timeout is never taken, as no node has a time-out: give one timeout=SECONDS, "
+            "or remove the edge"
+        ),
+    ),
+    "a retry on a misspelt error": (
+        "START -> a -> END",
+        {"a": n.with_(retry=Retry(on=("ValueEror",)))},
+        "retry of a is on 'ValueEror', and no error has this name: did you mean 'ValueError'?",
+    ),
+    "a retry on an error by another module": (
+        "START -> a -> END",
+        {"a": n.with_(retry=Retry(on=("json:JSONDecodeError",)))},
+        (
+            "retry of a is on 'json:JSONDecodeError', which is defined as 'json.decoder:JSONDecodeError': "
+            "write that, or 'JSONDecodeError'"
+        ),
+    ),
+    "a retry on what is no error": (
+        "START -> a -> END",
+        {"a": n.with_(retry=Retry(on=("json:loads",)))},
+        "retry of a is on 'json:loads', and module json has no error class loads: correct the name",
+    ),
+    "a retry on a dotted name": (
+        "START -> a -> END",
+        {"a": n.with_(retry=Retry(on=("json.JSONDecodeError",)))},
+        "retry of a is on 'json.JSONDecodeError', which is no name of a class: write 'ClassName' or 'module:ClassName'",
+    ),
+    "inputs outside of reads": (
+        "START -> a -> END",
+        {"a": Subgraph(INNER, inputs={"n": "n"}, reads={"xs"})},
+        "inputs of a use 'n', which its reads= leaves out: add 'n' to reads=",
+    ),
+    "outputs outside of writes": (
+        "START -> a -> END",
+        {"a": Subgraph(INNER, outputs={"n": "n"}, writes={"xs"})},
+        "outputs of a use 'n', which its writes= leaves out: add 'n' to writes=",
+    ),
     "a doubled edge": ("START -> a -> END\na -> END", {"a": n}, "edge a -> END is there 2 times: keep one"),
 }
 
@@ -203,3 +251,21 @@ def test_a_graph_that_edits_make_wrong_is_refused_too() -> None:
 
 class Bad(Node, kind="bad_one", outcomes=("x", "y")):
     """Has two outcomes."""
+
+
+def test_a_stored_graph_that_only_later_checks_refuse_is_still_read() -> None:
+    sound = build("START -> a -> END", a=n.with_(timeout=3))
+    data = {**sound.data(), "edges": "START -> a -> END\na -> END : timeout"}
+    data["nodes"] = {"a": {**data["nodes"]["a"], "timeout": None, "retry": {"on": ["ValueEror"]}}}
+    assert Graph.from_data(data).nodes["a"].timeout is None
+    with pytest.raises(InvalidGraph, match="edge nowhere -> a starts at 'nowhere'"):
+        Graph.from_data({**data, "edges": "START -> a -> END\nnowhere -> a"})
+
+
+def test_errors_that_are_defined_later_or_in_a_graph_inside_are_no_fault() -> None:
+    class OwnFailure(Exception): ...
+
+    build("START -> a -> END", a=n.with_(retry=Retry(on=("OwnFailure", "TimeoutError", "ModelError"))))
+    build("START -> a -> END", a=n.with_(retry=Retry(on=("not_loaded_yet:Failure", "Unheard"))))
+    slow = Graph(name="slow", state=State, nodes={"a": n.with_(timeout=3)}, edges="START -> a -> END")
+    build("START -> a -> END\na -> END : timeout", a=Subgraph(slow))

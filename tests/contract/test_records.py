@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -42,6 +44,25 @@ def test_every_type_is_in_the_documentation() -> None:
     text = (Path(__file__).parents[2] / "docs/events.md").read_text()
     for name in EVENT_TYPES:
         assert f"`{name}`" in text
+
+
+def test_the_types_that_nothing_writes_are_listed_as_reserved() -> None:
+    root = Path(__file__).parents[2]
+    reserved = (root / "docs/events.md").read_text().partition("### Reserved")[2].partition("## Live")[0]
+    written = {"StepDone"}  # made by the function step_done
+    for path in (root / "orchestrator").rglob("*.py"):
+        if "testing" in path.parts or path.name == "records.py":
+            continue
+        for call in ast.walk(ast.parse(path.read_text())):
+            made = call.func if isinstance(call, ast.Call) else None
+            if isinstance(made, ast.Attribute) and made.attr == "model_validate":
+                made = made.value
+            if isinstance(made, ast.Name | ast.Attribute):
+                written.add(made.id if isinstance(made, ast.Name) else made.attr)
+    unwritten = {kind.model_fields["type"].default for kind in get_args(Record) if kind.__name__ not in written}
+    rows = [row.split("|")[1] for row in reserved.splitlines() if row.startswith("| `")]
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert listed == unwritten
 
 
 @pytest.mark.anyio

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from pydantic import BaseModel
 
-from orchestrator.graph import Graph, Limits, Node, Proof
+from orchestrator import Context, tool
+from orchestrator.graph import Graph, Limits, Node, Proof, node
 from orchestrator.nodes import Confirm
 
 
@@ -83,3 +87,69 @@ def test_a_cycle_that_spends_no_limit_is_shown() -> None:
     free = Limits(steps=None)
     assert proofs(edges, free, a=think, b=think) == [Proof("every cycle spends a limit", False, ("a", "b", "a"))]
     assert proofs(edges, Limits(steps=None, visits={"b": 3}), a=think, b=think) == [BOUNDED]
+
+
+@tool(risk="dangerous")
+def wipe() -> str:
+    """Delete everything."""
+    return "gone"
+
+
+@tool(risk="read", effect="read")
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def calling(*tools: Any) -> Node:
+    @node(tools=tools)
+    async def call(state: State, ctx: Context[Any]) -> None: ...
+
+    return call
+
+
+@pytest.mark.parametrize("tools", [(wipe,), (look, wipe), ("by_name",)])
+def test_a_function_that_is_given_tools_acts(tools: Any) -> None:
+    found = proofs("START -> think -> work -> END", think=think, work=calling(*tools))
+    assert found[0] == Proof("every way to work passes a confirm", False, ("START", "think", "work"))
+    edges = "START -> sure\nsure -> work : approved\nsure -> END : denied\nwork -> END"
+    assert proofs(edges, sure=confirm, work=calling(*tools))[0].holds
+
+
+@pytest.mark.parametrize("tools", [(), (look,)])
+def test_a_function_whose_tools_change_nothing_makes_no_claim(tools: Any) -> None:
+    assert proofs("START -> work -> END", work=calling(*tools)) == [BOUNDED]
+
+
+def test_a_function_that_acts_inside_a_subgraph_acts() -> None:
+    inner = Graph(name="inner", state=State, nodes={"work": calling(wipe)}, edges="START -> work -> END")
+    assert not proofs("START -> sub -> END", sub=Inside(graph=inner))[0].holds
+
+
+def test_a_kind_of_the_user_s_that_is_given_tools_acts_unless_it_says_otherwise() -> None:
+    class Offers(Act):
+        @property
+        def calls_tools(self) -> bool:
+            return False
+
+    assert not proofs("START -> a -> END", a=Act(tools=(wipe,)))[0].holds
+    assert proofs("START -> a -> END", a=Offers(tools=(wipe,))) == [BOUNDED]
+
+
+def test_a_stored_function_keeps_its_claim() -> None:
+    graph = Graph(name="g", state=State, nodes={"work": calling(wipe)}, edges="START -> work -> END")
+    assert not Graph.from_data(graph.data()).check(prove=True).proofs[0].holds
+
+
+def test_what_no_proof_covers_is_a_note() -> None:
+    @node
+    async def free(state: State, ctx: Context[Any]) -> None: ...
+
+    @node
+    async def closed(state: State) -> None: ...
+
+    nodes = {"free": free, "closed": closed, "work": calling(wipe)}
+    graph = Graph(name="g", state=State, nodes=nodes, edges="START -> free -> closed -> work -> END")
+    note = "free may call any tool, which no proof covers: name the tools it calls, tools=[...]"
+    assert graph.check(prove=True).notes == (note,)
+    assert graph.check().notes == ()

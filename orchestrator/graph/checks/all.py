@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.edges import edge_problems
+from orchestrator.graph.checks.failures import failure_problems
 from orchestrator.graph.checks.fields import field_problems
 from orchestrator.graph.checks.names import name_problems
-from orchestrator.graph.checks.nested import nested_problems
+from orchestrator.graph.checks.nested import mapping_problems, nested_problems
 from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.writes import write_problems
 from orchestrator.graph.problem import Problem
@@ -16,15 +17,20 @@ if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
 
 
-def problems_of(graph: Graph) -> list[Problem]:
-    """Every problem of a graph, with its mend; empty for a sound one.
+def problems_of(graph: Graph, *, stored: bool = False) -> list[Problem]:
+    """Every problem of a graph, each with a suggested fix; empty for a sound one.
 
     The shape (C2 to C6) can be judged only where all names checked out and every node can be reached.
+
+    Args:
+        stored: the graph comes from a store, where earlier versions kept graphs that only today's checks refuse.
     """
     found = [*name_problems(graph), *edge_problems(graph)]
     if not found:
         found += reach_problems(graph)
     found += [*field_problems(graph), *nested_problems(graph)]
+    if not stored:
+        found += [*failure_problems(graph), *mapping_problems(graph)]
     if not found:
         found += graph.topology.problems()
     if not found:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import mend_name
+from orchestrator.graph.node import ITEM
 from orchestrator.graph.problem import Problem
 
 if TYPE_CHECKING:
@@ -48,6 +49,25 @@ def nested_problems(graph: Graph) -> Iterator[Problem]:
                     f"{name} gives its graph {inner.name} no {field!r}, which has no default: add it to inputs",
                     (name,),
                 )
+
+
+def mapping_problems(graph: Graph) -> Iterator[Problem]:
+    """Fields of ours that a subgraph's `inputs` and `outputs` use although its `reads` and `writes` leave them out."""
+    for name, node in graph.nodes.items():
+        if node.subgraph is None:
+            continue
+        used = (
+            ("inputs", "reads", (field for field in _mapping(node, "inputs").values() if field != ITEM), node.reads),
+            ("outputs", "writes", _mapping(node, "outputs"), node.writes),
+        )
+        for what, verb, fields, allowed in used:
+            for field in fields:
+                if allowed is not None and field not in allowed:
+                    yield Problem(
+                        "C1.field",
+                        f"{what} of {name} use {field!r}, which its {verb}= leaves out: add {field!r} to {verb}=",
+                        (name,),
+                    )
 
 
 def _mapping(node: object, attribute: str) -> Mapping[str, object]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from orchestrator.graph.checks.words import listed
+from orchestrator.graph.nodedata import is_shipped
 from orchestrator.graph.report import Proof
 from orchestrator.graph.topology import DONE, RESERVED, START
 
@@ -15,12 +17,27 @@ if TYPE_CHECKING:
     from orchestrator.graph.node import Node
 
 CONFIRM, APPROVED = "confirm", "approved"
+HARMLESS = ("none", "read")
+"""Risks of tools that change nothing."""
 
 
 def proofs_of(graph: Graph) -> Iterator[Proof]:
     """All claims that make sense for the graph."""
     yield from _confirmed(graph)
     yield _bounded(graph)
+
+
+def unproved(graph: Graph) -> Iterator[str]:
+    """Notes on what the claims leave out: nodes whose own code may call any tool that the executor has."""
+    names = [
+        name for name, node in graph.nodes.items() if _has_own_code(node) and node.sees_tools and node.tools is None
+    ]
+    if names:
+        yield f"{listed(names)} may call any tool, which no proof covers: name the tools it calls, tools=[...]"
+
+
+def _has_own_code(node: Node) -> bool:
+    return node.subgraph is None and (node.kind in ("function", "unresolved") or not is_shipped(type(node)))
 
 
 def _ways(graph: Graph, *, past_approval: bool = True) -> nx.DiGraph[str]:
@@ -57,12 +74,18 @@ def _confirmed(graph: Graph) -> Iterator[Proof]:
 
 
 def acts(node: Node) -> bool:
-    """Whether a node may change the world: it executes tools, says that it is irreversible, or holds one that does
+    """Whether a node may change the world: it calls tools, says that it is irreversible, or holds a node that does
     and is not confirmed inside."""
     inner = node.subgraph
     if inner is not None:
         return any(not proof.holds for proof in _confirmed(inner))
-    return node.kind == "execute" or node.effect == "irreversible"
+    return node.effect == "irreversible" or (node.calls_tools and not _harmless(node))
+
+
+def _harmless(node: Node) -> bool:
+    """Whether all tools of a node are known here and none of them changes anything."""
+    toolset = node.toolset
+    return toolset is not None and all(not isinstance(one, str) and one.risk in HARMLESS for one in toolset)
 
 
 def _bounded(graph: Graph) -> Proof:
