@@ -13,6 +13,7 @@ import anyio
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate
 from orchestrator.executor.effect import Effect, own_tools, plain, said_around
 from orchestrator.executor.unknown import uncertain
+from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.tools.capping import kept
 from orchestrator.tools.result import ToolFailure, ToolResult, worded
@@ -98,7 +99,8 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
             except passing:
                 raise
             except Exception as error:
-                retry, unsure = tool.retry, uncertain(error)
+                fence = current_fence.get()
+                retry, unsure = tool.retry, uncertain(error) and (fence is None or fence.entered is not False)
                 again = retry is not None and attempt < retry.attempts and retry.matches(error)
                 if retry is None or not again or (unsure and tool.effect == "irreversible"):
                     return _told(kept(tool.failure(error), tool.max_kept)), unsure
@@ -189,6 +191,7 @@ async def call_function(
 
     async def run(key: str) -> object:
         given: dict[str, Any] = {"idempotency_key": key} if _wants_key(fn) else {}
+        waits_at_fence(key)
         return encode(cast(T, await run_function(partial(fn, *args, **given), limiter=context.live.given.threads)))
 
     def encode(value: T) -> object:

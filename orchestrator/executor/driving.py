@@ -120,6 +120,11 @@ class LiveRun:
         if self.journal.stored < self.journal.head:
             await self.journal.durable(self.machine)
 
+    @property
+    def held(self) -> bool:
+        """Whether the run is held by this drive, and can be journaled, as far as is known here. Any thread may ask."""
+        return self.journal.fault is None and self.hold.fresh
+
     async def ensure_held(self) -> None:
         """Make sure that the run is still ours; see `Hold.fresh` for when that has to be asked.
 
@@ -127,6 +132,7 @@ class LiveRun:
             RunConflict: it is not.
             StoreError: the store cannot say. Both end the drive.
         """
+        self.check()
         try:
             await self.hold.ensure()
         except (RunConflict, StoreError) as error:

@@ -16,6 +16,7 @@ from orchestrator.kernel.ledger import LASTING
 from orchestrator.kernel.records import EffectSettled
 
 if TYPE_CHECKING:
+    from orchestrator.executor.step_context import StepContext
     from orchestrator.graph.limits import Retry, Usage
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectClass, EffectKind
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 SUSPENDED = "Suspended"
 """Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
+NOT_MADE = "NotMade"
+"""Type of the failure that stands for an effect which was stopped while its call still waited for its turn."""
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: on Python 3.11 `Effect[T](...)` then raises TypeError
@@ -70,16 +73,28 @@ witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
 """Who watches the effects of this task and of those that it starts: the crash kit does."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Ticket:
-    """An effect that is under way."""
+    """An effect that is under way. It is the fence that its call passes."""
 
     key: str
     started: float
     irreversible: bool
+    context: StepContext
     digest: str = ""
     occurrence: int = 0
     tries: int = 1
+    entered: bool | None = None
+    """Whether the call was made; False: it still waits, None: not known."""
+
+    @property
+    def held(self) -> bool:
+        """See `Fence.held`."""
+        return self.context.held
+
+    async def ensure_held(self) -> None:
+        """See `Fence.ensure_held`."""
+        await self.context.ensure_held()
 
 
 def is_lasting(entry: EffectEntry) -> bool:
@@ -91,9 +106,9 @@ def is_lasting(entry: EffectEntry) -> bool:
 
 
 def is_suspended(entry: EffectEntry) -> bool:
-    """Whether it asked something before it did anything, and may begin anew."""
+    """Whether it did nothing so far, since it asked something first or never got its turn, and may begin anew."""
     settled = settled_of(entry)
-    return settled is not None and settled.error is not None and settled.error.type == SUSPENDED
+    return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
 
 
 def settled_of(entry: EffectEntry) -> EffectSettled | None:

@@ -32,6 +32,7 @@ import anyio.lowlevel
 from orchestrator.errors import ModelError, ReplayMismatch, message_of
 from orchestrator.executor.asking import answer_to
 from orchestrator.executor.effect import (
+    NOT_MADE,
     SUSPENDED,
     Effect,
     Ticket,
@@ -44,6 +45,7 @@ from orchestrator.executor.effect import (
 from orchestrator.executor.failing import wait_before
 from orchestrator.executor.signals import Lost, Refused, Suspend, at_home
 from orchestrator.executor.unknown import uncertain, unknown_question, verdict
+from orchestrator.fence import current_fence
 from orchestrator.jsontypes import cleaned, digest
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
 from orchestrator.kernel.token import mix
@@ -116,6 +118,7 @@ class Ledger:
         while ticket is not None:
             watching = witness.get()
             inside = _inside.set((*_inside.get(), ticket.key))
+            outside = current_fence.set(ticket)
             try:
                 done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
                 if self._suspended_in(ticket.key):
@@ -125,6 +128,7 @@ class Ledger:
                 if not self.broke(ticket, error, effect):
                     raise
             finally:
+                current_fence.reset(outside)
                 _inside.reset(inside)
             ticket = await self.once_more(effect, ticket)
         return self.known(settled, effect)
@@ -146,7 +150,7 @@ class Ledger:
         key = entry.intended.key
         self._used.add(key)
         if entry.tried is not None:
-            waits = Ticket(key, 0.0, False, wanted, occurrence, entry.tried.tries)
+            waits = Ticket(key, 0.0, False, context, wanted, occurrence, entry.tried.tries)
             return None, await self.once_more(effect, waits)
         settled = None if is_suspended(entry) else settled_of(entry)
         if settled is not None and not (settled.unknown and entry.intended.attempt != context.attempt):
@@ -170,7 +174,7 @@ class Ledger:
             return result_of(settled, effect)
         except ModelError as error:
             if settled is not None and error.resumable:
-                self._failed.append((error, Ticket(settled.key, settled.started, False)))
+                self._failed.append((error, Ticket(settled.key, settled.started, False, self._context)))
             raise
 
     def reads(self, close: Callable[[], Awaitable[None]]) -> None:
@@ -220,14 +224,16 @@ class Ledger:
             return False
         if isinstance(error, Exception):
             wait = None if effect is None else self._wait_before(effect, ticket, error)
-            unknown = ticket.irreversible and uncertain(error)
+            unknown = ticket.irreversible and ticket.entered is not False and uncertain(error)
             failure = self._context.failure(error)
             if isinstance(error, ModelError) and error.resumable:
                 self._failed.append((error, ticket))
             self._land(ticket, error=failure, unknown=unknown, next_at=None if wait is None else time.time() + wait)
             return wait is not None
         why = self._context.stopped()
-        if why is not None:
+        if why is not None and ticket.entered is False:
+            self._land(ticket, error=self._context.failure_named(NOT_MADE, "stopped before the call was made"))
+        elif why is not None:
             self._land(ticket, error=self._context.failure_named(*why), unknown=ticket.irreversible)
         else:
             self._flew(ticket.key)
@@ -418,13 +424,13 @@ class Ledger:
             if isinstance(error, Exception):
                 raise context.signalled(Lost(error)) from error
             raise
-        return Ticket(key, time.time(), effect.effect == "irreversible", wanted, occurrence, tries)
+        return Ticket(key, time.time(), effect.effect == "irreversible", context, wanted, occurrence, tries)
 
     def _broke_before(self, key: str) -> None:
         """Journal that the run stopped an effect that was intended and not begun."""
         why = self._context.stopped()
         if why is not None and self._context.live.journal.fault is None:
-            self._land(Ticket(key, time.time(), False), error=self._context.failure_named(*why))
+            self._land(Ticket(key, time.time(), False, self._context), error=self._context.failure_named(*why))
         else:
             self._flew(key)
 

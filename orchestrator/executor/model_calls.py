@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ModelError
 from orchestrator.executor.effect import Effect, plain, said_around, witness
+from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
 from orchestrator.models.base import (
     Model,
@@ -106,15 +107,18 @@ class LedgeredModel:
         settled, ticket = await ledger.begin(effect)
         reply: Reply | None = None
         shown = False
+        outside = current_fence.get()
         while ticket is not None and reply is None:
             try:
                 ledger.read_here(ticket)
                 watching = witness.get()
                 self._called(ticket.key)
+                current_fence.set(ticket)
                 source = self._pieces(request) if watching is None else _once(watching.call(effect, ticket.key))
                 async with closing(source) as events:  # also when the node stops reading
                     async for event in events:
                         calling_key.set(None)  # it was sent; what the reader does meanwhile is no part of this call
+                        current_fence.set(outside)
                         self._tell(event)
                         if event.reply is None:
                             shown = True
@@ -133,6 +137,7 @@ class LedgeredModel:
                     raise
             finally:
                 calling_key.set(None)
+                current_fence.set(outside)
             if reply is None:
                 ticket = await ledger.once_more(effect, ticket)
         yield ModelEvent(reply=request.parse(ledger.known(settled, effect) if reply is None else reply))

@@ -195,6 +195,7 @@ class Hold:
         lease = self.lease
         expires = self._booted + now_steady + self.ttl  # goes on as it began, when the wall clock jumps
         if not await self.store.renew_lease(lease.run_id, lease.token, expires):
+            self._until_steady = 0.0  # never fresh again
             return False
         self.lease = replace(lease, expires=expires)
         self._until, self._until_steady = now + self.ttl, now_steady + self.ttl

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
-from orchestrator.errors import RunConflict, StoreError
 from orchestrator.executor.asking import answer_to, make_question, passed_on
 from orchestrator.executor.effect import plain
 from orchestrator.executor.effects import Ledger, innermost
@@ -240,8 +239,17 @@ class StepContext(Context[Any]):
         """
         try:
             await self.live.ensure_held()
-        except (RunConflict, StoreError) as error:
+        except Exception as error:
             raise self.signalled(Lost(error)) from error
+
+    # The step itself is a fence, too: its node waits for a thread, or a place among those that run at a time.
+    key: str = ""
+    entered: bool | None = None
+
+    @property
+    def held(self) -> bool:
+        """See `Fence.held`."""
+        return self.live.held
 
     def stop_reading(self, *, goes_on: bool) -> None:
         """See `Ledger.stop_reading`."""

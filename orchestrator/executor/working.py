@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.effect import Effect
 from orchestrator.executor.places import Place
+from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.codec import shown
 from orchestrator.graph.outcome import RESERVED, Outcome
 from orchestrator.jsontypes import JsonObject
@@ -34,6 +35,8 @@ def work(context: StepContext, state: object) -> Awaitable[object]:
 async def _in_place(context: StepContext, state: object, place: Place) -> object:
     context.place = place
     async with place:
+        if context.spec.effect != "pure" and not context.held:
+            await context.ensure_held()
         return await _run_node(context, state)
 
 
@@ -45,6 +48,10 @@ def _run_node(context: StepContext, state: object) -> Awaitable[object]:
 
 async def _once(context: StepContext, state: object) -> object:
     async def run(key: str) -> object:
+        if context.spec.sync_fn is None:
+            await pass_fence()
+        else:
+            waits_at_fence(key)
         return await _plainly(context, state)
 
     def encode(result: object) -> object:
@@ -75,7 +82,13 @@ def _plainly(context: StepContext, state: object) -> Awaitable[object]:
     if spec.effect == "pure":
         return _here(context, function, state)
     threads = context.live.given.threads
-    return anyio.to_thread.run_sync(function, state, context, abandon_on_cancel=True, limiter=threads)
+    return anyio.to_thread.run_sync(_in_thread, context, function, state, abandon_on_cancel=True, limiter=threads)
+
+
+def _in_thread(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
+    """Run a node's function. While it waited for this thread, the run may have been taken over."""
+    pass_fence_in_thread(current_fence.get() if context.spec.effect == "irreversible" else context)
+    return function(state, context)
 
 
 async def _here(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from orchestrator.errors import AgentError
+from orchestrator.fence import pass_fence
 from orchestrator.graph.codec import explain
 from orchestrator.jsontypes import JsonObject
 from orchestrator.models.messages import Message, Reply, user, with_results
@@ -198,6 +199,7 @@ class RequestModel(ABC):
     ) -> Reply:
         """See `Model.complete`."""
         request = ModelRequest.of(messages, tools, output, task=task, options=options)
+        await pass_fence()
         return request.parse(await self.respond(request))
 
     async def stream(

@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.fence import pass_fence
 from orchestrator.models.chat import Assembly, Events, Piece, error_in, parsed, reply_from, reply_of
 from orchestrator.models.faults import refusal
 from orchestrator.models.messages import Reply
@@ -72,6 +73,7 @@ class Connection:
         """The server's answer as text, or what went wrong."""
         try:
             client = self._client()
+            await pass_fence()
             with anyio.fail_after(self.timeout):
                 response = await client.chat.completions.with_raw_response.create(
                     model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers
@@ -145,6 +147,7 @@ class Connection:
         opening = self._client().chat.completions.with_streaming_response.create(
             model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers
         )
+        await pass_fence()
         with anyio.fail_after(self.timeout):
             response = (await opening.__aenter__()).http_response
         try:

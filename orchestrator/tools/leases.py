@@ -82,23 +82,30 @@ class Lease(Generic[T]):
 
 
 class _Thread:
-    """A thread that works with an instance. Nobody can stop it: who is cancelled leaves the instance to it."""
+    """A thread that works with an instance. It cannot be stopped: a cancelled call leaves the instance to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._over = False
+        self._works = self._left = False
         self._then: Callable[[], None] | None = None
+
+    def begins(self) -> bool:
+        """False: the call was cancelled before its thread came to it, and the instance is not the call's any more."""
+        with self._lock:
+            self._works = not self._left
+            return self._works
 
     def ends(self) -> None:
         with self._lock:
-            self._over = True
+            self._works = False
         if self._then is not None:
             self._then()
 
     def leave(self, then: Callable[[], None]) -> bool:
-        """Have `then` called in the thread when it is done. False: it is done already."""
+        """Have `then` called in the thread when it is done. False: it is done already, or never begins."""
         with self._lock:
-            if self._over:
+            if not self._works:
+                self._left = True
                 return False
             self._then = then
             return True
@@ -109,6 +116,8 @@ def in_thread(lease: Lease[Any], call: Callable[[], Any]) -> Callable[[], Any]:
     inside = lease.inside = _Thread()
 
     def run() -> Any:
+        if not inside.begins():
+            raise RuntimeError("the call was cancelled before it began")
         try:
             return call()
         finally:

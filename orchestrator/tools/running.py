@@ -13,6 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from anyio import CapacityLimiter
 
+from orchestrator.fence import fenced, pass_fence
 from orchestrator.graph.signatures import is_async
 from orchestrator.tools.capping import Gathered
 
@@ -23,17 +24,20 @@ _Around: TypeAlias = Callable[[Callable[[], Any]], Callable[[], Any]]
 async def run_function(call: Callable[[], Any], *, inline: bool = False, limiter: CapacityLimiter | None = None) -> Any:
     """What a function gives, awaited if it is awaitable.
 
-    A sync function runs in a thread, which goes on by itself if the caller is cancelled.
+    A sync function runs in a thread, which goes on by itself if the caller is cancelled. Either way the call passes the
+    run's fence immediately before it is made: while it waited for a thread, the run may have been taken over.
 
     Args:
         inline: a sync function is quick, and runs here.
         limiter: how many threads there may be.
     """
     if inline or is_async(call):
+        await pass_fence()
         found = call()
     else:
+        run = fenced(call)
         # Inside of something: trio takes no coroutine out of a thread, which a sync function may well return.
-        (found,) = await anyio.to_thread.run_sync(lambda: (call(),), abandon_on_cancel=True, limiter=limiter)
+        (found,) = await anyio.to_thread.run_sync(lambda: (run(),), abandon_on_cancel=True, limiter=limiter)
     return await found if inspect.isawaitable(found) else found
 
 
@@ -79,7 +83,7 @@ async def _pieces(
 
 async def _threaded(found: Generator[Any, Any, Any], step: _Around | None) -> AsyncGenerator[Any, Any]:
     """A sync generator, each step of it in a thread."""
-    go: Callable[[], Any] = partial(next, found, _OVER)
+    go: Callable[[], Any] = fenced(partial(next, found, _OVER))  # its first step is what begins it
     try:
         while True:
             piece = await anyio.to_thread.run_sync(go if step is None else step(go), abandon_on_cancel=True)

@@ -24,6 +24,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from orchestrator.errors import AgentError, SecretInState, ToolError, message_of
+from orchestrator.fence import waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async
@@ -302,6 +303,7 @@ class Tool:
             TimeoutError: the call took longer than the tool's `timeout`.
         """
         told: dict[str, JsonValue] = {}
+        waits_at_fence(key)
         try:
             result = result_of(await self._call(args, key, ctx, told=told))
         except ExceptionGroup as group:  # a task group of the tool's wraps what went wrong

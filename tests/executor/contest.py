@@ -6,17 +6,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import anyio
+import anyio.to_thread
+from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Update, node
+from orchestrator import Context, Executor, Graph, Update, append, node
 from orchestrator.errors import RunConflict, RunError
 from orchestrator.kernel.records import FINAL, EffectIntended, Record
+from orchestrator.models.middleware import RateLimit, with_middleware
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.program import TRIP, FarModel, Trip, World, looked_up, main, send, tell, tools
 
@@ -56,6 +60,9 @@ async def save(state: Trip, ctx: Context[World]) -> Update:
     return {"notes": await ctx.effect("save", saved, returns=str)}
 
 
+AT_A_TIME = 40
+"""How many worker threads there are, and how many model calls at a time."""
+
 ACTS = {
     one: Graph(name=one, state=Trip, nodes={one: fn}, edges=f"START -> {one} -> END", output="notes")
     for one, fn in {
@@ -63,6 +70,64 @@ ACTS = {
     }.items()
 }  # fmt: skip
 """One effect each."""
+
+
+@node(effect="pure")
+def tidy_up(state: BaseModel) -> None:
+    """Nothing outside."""
+
+
+class Crowd(BaseModel):
+    """More things to do at a time than there are worker threads."""
+
+    places: list[str] = [f"place {number}" for number in range(60)]
+    seen: Annotated[list[str], append] = []
+
+
+@node
+async def book(ctx: Context, item: str) -> Update:
+    """Call an irreversible tool whose function is sync."""
+    return {"seen": (await ctx.tool("book", nights=int(item.removeprefix("place ")))).text}
+
+
+@node
+async def note(ctx: Context[World], item: str) -> Update:
+    """Call an irreversible sync function."""
+
+    def noted(idempotency_key: str) -> str:
+        return str(ctx.deps.ask("note", idempotency_key))
+
+    return {"seen": await ctx.effect("note", noted, returns=str, effect="irreversible", reconcile=ctx.deps.known)}
+
+
+@node
+def visit(ctx: Context[World], item: str) -> Update:
+    """A sync node that does something itself."""
+    return {"seen": ctx.deps.ask("visit", item)}
+
+
+@node
+async def travel(ctx: Context[World], item: str) -> Update:
+    """An async node that does something itself."""
+    asking = functools.partial(ctx.deps.ask, "travel", item)
+    limiter = anyio.CapacityLimiter(1)  # its own thread: nothing lies between the beginning and the request
+    return {"seen": await anyio.to_thread.run_sync(asking, abandon_on_cancel=True, limiter=limiter)}
+
+
+@node
+async def learn(ctx: Context, item: str) -> Update:
+    """Ask a model that only so many may ask at a time."""
+    return {"seen": (await ctx.models["busy"].complete(f"about {item}")).text}
+
+
+CROWDS = {
+    f"{one}s": Graph(
+        name=f"{one}s", state=Crowd, nodes={"begin": tidy_up, one: fn},
+        edges=f"START -> begin\nbegin -> {one} : each places\n{one} -> END", output="seen",
+    )
+    for one, fn in {"book": book, "note": note, "visit": visit, "travel": travel, "learn": learn}.items()
+}  # fmt: skip
+"""The same effect 60 times at once, of which 40 are begun while the others wait."""
 
 
 class Stopped(SQLiteStore):
@@ -98,10 +163,12 @@ def set_clock(ahead: float, jump: float) -> None:
 
 def opened(store: str, world: World, **options: Any) -> Executor:
     """An executor that can run all of this."""
-    given = [TRIP, *ACTS.values()]
+    given = [TRIP, *ACTS.values(), *CROWDS.values()]
     file = Stopped(store.removeprefix("sqlite:///"))
     file.before = options.pop("before", "")
-    return Executor(file, graphs=given, model=FarModel(world), tools=tools(world), deps=world, **options)
+    model = FarModel(world)
+    busy = with_middleware(model, RateLimit(concurrency=AT_A_TIME))
+    return Executor(file, graphs=given, model=model, models={"busy": busy}, tools=tools(world), deps=world, **options)
 
 
 async def act(executor: Executor, run_id: str, graph: str) -> object:
@@ -110,11 +177,11 @@ async def act(executor: Executor, run_id: str, graph: str) -> object:
     return {"status": run.status, "output": run.output}
 
 
-async def fight(executor: Executor, world: World, run_ids: Collection[str]) -> object:
+async def fight(executor: Executor, world: World, run_ids: Collection[str], graph: str) -> object:
     """Bring runs to their ends, whoever else is about it."""
     for run_id in run_ids:
         with contextlib.suppress(RunConflict):
-            await executor.submit(TRIP, run_id=run_id)
+            await executor.submit(graph, run_id=run_id)
     rounds = 0
     while True:
         rounds += 1
@@ -139,9 +206,10 @@ async def carry_out(order: Mapping[str, Any]) -> object:
     set_clock(order.get("ahead", 0.0), order.get("jump", 0.0))
     tell(ready=True)
     options = {"lease_ttl": order.get("ttl", 30.0), "before": order.get("before", "")}
+    options["concurrency"] = order.get("concurrency")
     async with opened(order["store"], world, **options) as executor:
         if order["do"] == "fight":
-            return await fight(executor, world, cast("list[str]", order["runs"]))
+            return await fight(executor, world, cast("list[str]", order["runs"]), order.get("graph", TRIP.name))
         return await act(executor, order["run_id"], order["do"])
 
 

@@ -8,9 +8,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,6 +28,8 @@ class Asked:
     """`model`, or the name of a tool, an effect or a node."""
     key: str
     """Of a tool or an effect its idempotency key, of a model the prompt."""
+    at: float = field(default_factory=time.time, compare=False)
+    """When it arrived, Unix seconds."""
 
 
 def ask(url: str, **body: object) -> Any:
@@ -85,6 +88,18 @@ class Outside(ThreadingHTTPServer):
         with self._lock:
             if not self._lock.wait_for(lambda: sum(one.what == what for one in self.asked) >= number, seconds):
                 raise AssertionError(f"{number} requests for {what!r} never came; there were {self.asked}")
+
+    def crowded(self, what: str, number: int, after: int = 0, seconds: float = 20) -> str | None:
+        """Wait until one process made so many requests for it after the first `after`; which one. None: none did."""
+
+        def most() -> tuple[int, str]:
+            lives = Counter(asked.life for asked in self.asked[after:] if asked.what == what)
+            return max(((times, life) for life, times in lives.items()), default=(0, ""))
+
+        with self._lock:
+            self._lock.wait_for(lambda: most()[0] >= number, seconds)
+            times, life = most()
+            return life if times >= number else None
 
     def at(self, phase: str, number: int, moment: Moment | None) -> None:
         """Call `moment` when the request after the next `number` ones is `asked` or `answered`; None: never."""

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import RunUnknown
-from orchestrator.kernel.records import EffectIntended, Ended, Record
+from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, Record
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
+from tests.executor.contest import AT_A_TIME
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
 from tests.executor.test_kill import IRREVERSIBLE, names, unsettled
@@ -78,8 +79,13 @@ def check(world: Outside, kept: Kept) -> None:
         known |= set(names(journal, run_id).values())
         keys = Counter((r.activation, r.name, r.digest, r.occurrence, r.attempt) for r in journal if is_first(r))
         assert set(keys.values()) == {1}, f"{run_id}: one effect under two keys"
+    ends = {
+        record.key: record.ts
+        for journal in kept.journals.values() for record in journal if isinstance(record, EffectSettled)
+    }  # fmt: skip
     for asked in world.asked:
         assert asked.key in known, f"{asked} was asked for and no journal knows of it"
+        assert asked.at <= ends.get(asked.key, asked.at) or asked.what not in IRREVERSIBLE, f"{asked} came too late"
     for (what, key), times in Counter((asked.what, asked.key) for asked in world.asked).items():
         assert times == 1 or what not in IRREVERSIBLE, f"{what} {key} was done {times} times"
 
@@ -121,6 +127,64 @@ def test_runs_that_four_processes_fight_for_are_each_driven_once(tmp_path: Path)
     print(f"{hit} stops, 8 runs were taken up {taken} times")
     assert hit >= 2, "the runs were over before anybody was stopped"
     assert taken > 8, "no run changed hands"
+
+
+def fight_for_threads(place: Path, found: Sequence[Program], seed: int, runs: int) -> int:
+    """A fight in which the holder of each run is stopped while calls wait for threads; how many were taken over."""
+    run_ids = [f"r{number}" for number in range(runs)]
+    store = open_store(f"sqlite:///{place}/{seed}.db")
+    kept = Kept(store, run_ids)
+    taken = 0
+    with outside(seed, slowest=0.05) as world:
+        lives = {}
+        for number, program in enumerate(found):
+            backend = ("asyncio", "trio")[(number + seed) % 2]
+            life = program.begin(
+                "fight", store=store.url, url=world.url, runs=run_ids, graph="books", ttl=TTL, backend=backend
+            )
+            lives[life.name] = life
+        for _ in run_ids:
+            gate = world.close("book")
+            before = len(world.asked)
+            crowded = world.crowded("book", AT_A_TIME, before)
+            if crowded is None:
+                break  # they are all over
+            victim = lives[crowded]
+            victim.stop(store.url)
+            gate.set()
+            keys = {asked.key for asked in world.asked if asked.life == crowded}
+            until = time.monotonic() + 20
+            while time.monotonic() < until and not ended_with(kept, keys):
+                time.sleep(0.05)
+            taken += ended_with(kept, keys)
+            victim.send(signal.SIGCONT)
+        world.gates.pop("book").set()
+        for life in lives.values():
+            life.result()
+        kept.check()
+        check(world, kept)
+    return taken
+
+
+def ended_with(kept: Kept, keys: set[str]) -> bool:
+    """Whether every run has ended that made one of these calls."""
+    kept.check()
+    journals = [one for run_id, one in kept.journals.items() if keys & set(names(one, run_id).values())]
+    return all(isinstance(journal[-1], Ended) for journal in journals)
+
+
+def test_no_call_is_made_by_a_process_that_was_stopped_while_its_calls_waited_for_threads(tmp_path: Path) -> None:
+    with programs(2, "contest") as found:
+        assert fight_for_threads(tmp_path, found, seed=1, runs=1) == 1
+
+
+@pytest.mark.storm
+def test_a_long_fight_for_threads(tmp_path: Path, scale: int) -> None:
+    taken = 0
+    with programs(3, "contest") as found:
+        for seed in range(200, 200 + scale):
+            taken += fight_for_threads(tmp_path, found, seed, runs=6)
+    assert taken >= scale
 
 
 @pytest.mark.storm

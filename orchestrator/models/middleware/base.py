@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import ModelError
+from orchestrator.fence import pass_fence
 from orchestrator.jsontypes import cleaned
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, bare, closing
 from orchestrator.models.messages import Message, Reply
@@ -161,6 +162,7 @@ async def asked(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent
     """What a model says to a request: in pieces if those are wanted, `parsed` left out."""
     # The schema goes in instead of the class: whether the text fits that is found out outermost.
     given, options = (request.messages, request.tools, request.output), cast("dict[str, Any]", request.options)
+    await pass_fence()  # layers may have let it wait
     if not request.pieces:
         yield ModelEvent(reply=bare(await model.complete(*given, task=request.task, **options)))
         return

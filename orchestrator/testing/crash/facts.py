@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.executor.effect import SUSPENDED
+from orchestrator.executor.effect import NOT_MADE, SUSPENDED
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Ended, StepDone, StepFailed
 
@@ -177,7 +177,7 @@ def _failed(journals: Journals) -> frozenset[str]:
             failed.discard(record.key)
         elif isinstance(record, EffectSettled) and record.error is not None:
             irreversible = record.key in intended and intended[record.key].effect == "irreversible"
-            if irreversible and not record.unknown and record.error.type != SUSPENDED:
+            if irreversible and not record.unknown and record.error.type not in (SUSPENDED, NOT_MADE):
                 failed.add(record.key)
     return frozenset(failed)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from orchestrator.errors import OrchestratorError, ToolDisconnected, ToolError, ToolUnavailable, message_of
+from orchestrator.fence import pass_fence
 from orchestrator.tools.mcp.listing import Listed, listed_by
 from orchestrator.tools.mcp.servers import HttpServer, Server
 from orchestrator.tools.mcp.tail import Tail, plain, without
@@ -122,6 +123,7 @@ class Connection:
                 if live.stale:
                     await self._list(live)
             self._check(live, tool)
+            await pass_fence()
             try:
                 result = await self._ask(live, tool, args, progress)
             except _Expired:

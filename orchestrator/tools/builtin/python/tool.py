@@ -9,6 +9,7 @@ import anyio.to_thread
 from pydantic import JsonValue
 
 from orchestrator.errors import ToolError
+from orchestrator.fence import fenced
 from orchestrator.tools.builtin.python.sandbox import Ran, Sandbox, SandboxLimits
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolFailure, ToolResult
@@ -143,7 +144,9 @@ def _check(code: str, variables: dict[str, JsonValue] | None) -> None:
 
 async def _ran(sandbox: Sandbox, code: str, variables: dict[str, JsonValue] | None) -> Ran:
     try:
-        return await anyio.to_thread.run_sync(partial(sandbox.run, code, variables or {}), abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(
+            fenced(partial(sandbox.run, code, variables or {})), abandon_on_cancel=True
+        )
     except BaseException:
         sandbox.kill()
         raise

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import ToolError
+from orchestrator.fence import pass_fence
 from orchestrator.tools.builtin.terminal.kept import Kept
 from orchestrator.tools.builtin.terminal.shell import Shell, ShellEnded, Told
 from orchestrator.tools.pool import Pool
@@ -120,6 +121,7 @@ class Terminal(Tool):
         notes = [] if shell.ran else [f"new shell in {shell.cwd}"]
         code = TIMED_OUT
         try:
+            await pass_fence()  # a shell may have been started, or the end of the old one waited for
             with anyio.move_on_after(self._seconds) as scope:
                 code = await shell.run(command, kept, None if ctx is None else _live(ctx, self._limit))
             if scope.cancelled_caught:
