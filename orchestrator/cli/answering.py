@@ -139,7 +139,7 @@ def _answer(
         return await executor.answer(run_id, asked.id, said, by=who, digest=asked.digest, resume=resume)
 
     if no_resume:
-        told = one_run(url, run_id, partial(tell, resume=False))
+        told = one_run(url, run_id, partial(tell, resume=False), writes=True)
         manner = manner_of(told, url, store, json=json)
         if told.status == "interrupted" and not json:
             warn(f"{run_id} is answered; go on with:\n  {manner.go_on.resume(run_id)}")

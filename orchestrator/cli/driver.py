@@ -18,6 +18,7 @@ from orchestrator.cli.launch import Code
 from orchestrator.cli.output import nobody_reads, out_line, warn
 from orchestrator.cli.reading import load
 from orchestrator.cli.redaction import redacted
+from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import InvalidAnswer, ModelError, RunUnknown, StaleAnswer
 from orchestrator.kernel.records import FINAL
 
@@ -174,7 +175,12 @@ async def opened(url: str, code: Code, *further: Code) -> AsyncIterator[Executor
     graphs = [code.graph, *(one.graph for one in further)]
     try:
         async with Executor(
-            store=url, graphs=graphs, model=code.model, tools=code.tools, on_change=strictness
+            store=url,
+            graphs=graphs,
+            model=code.model,
+            tools=code.tools,
+            on_change=strictness,
+            seal=journal_seal(url, make=True),
         ) as executor:
             yield executor
     finally:

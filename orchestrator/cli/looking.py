@@ -103,6 +103,7 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
 
     Example: orchestrator show 3f2a9c1d --at 12
     """
+    from orchestrator.cli.approvals import approvals
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.reading import loaded, one_run
     from orchestrator.cli.redaction import redacted
@@ -110,13 +111,14 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
     from orchestrator.cli.storage import store_url
     from orchestrator.render.why import reasons
 
-    async def look(executor: Executor) -> tuple[Run, list[Point], Reasons]:
+    async def look(executor: Executor) -> tuple[Run, list[Point], Reasons, list[str]]:
         found = await loaded(executor, run, at)
-        return found, await executor.history(run, at=found.seq), reasons(found)
+        points = await executor.history(run, at=found.seq)
+        return found, points, reasons(found), await approvals(executor, found)
 
-    found, points, why = one_run(store_url(store), run, look)
+    found, points, why, approved = one_run(store_url(store), run, look)
     if not json:
-        out(_told(found, points, why, store))
+        out(_told(found, points, why, approved, store))
         return COMPLETED
     more = redacted(
         {
@@ -129,11 +131,12 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
         }
     )
     assert isinstance(more, dict)
-    out_json({**document(found, output=False), "seq": found.seq, "labels": dict(found.labels), "why": why.run, **more})
+    about = {"seq": found.seq, "labels": dict(found.labels), "why": why.run, "approvals": approved}
+    out_json({**document(found, output=False), **about, **more})
     return COMPLETED
 
 
-def _told(run: Run, points: Sequence[Point], why: Reasons, store: str | None) -> str:
+def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[str], store: str | None) -> str:
     from orchestrator.cli import report, words
     from orchestrator.cli.redaction import redacted
 
@@ -145,6 +148,7 @@ def _told(run: Run, points: Sequence[Point], why: Reasons, store: str | None) ->
         lines.append("labels  " + " ".join(f"{key}={value}" for key, value in run.labels.items()))
     if run.error is not None:
         lines.append(f"error  {redacted(str(run.error))}")
+    lines += approved
     lines.append("state")
     lines += [f"  {name}  {words.short(_shown(value), 100)}" for name, value in run.values.items()]
     if len(run.branches) > 1:

@@ -10,6 +10,7 @@ import anyio
 
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.storage import exists, store_url
+from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import RunUnknown
 
 if TYPE_CHECKING:
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def looking(url: str, look: Callable[[Executor], Awaitable[T]]) -> T:
-    """What `look` finds with an executor that was given no code."""
+def looking(url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:
+    """What `look` finds with an executor that was given no code; `writes`: whether it journals anything."""
 
     async def work() -> T:
         from orchestrator.executor import Executor
 
-        async with Executor(store=url) as executor:
+        async with Executor(store=url, seal=journal_seal(url, make=writes)) as executor:
             return await look(executor)
 
     return anyio.run(work)
 
 
-def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]]) -> T:
+def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:
     """The same about one run; a store that is not there is not made for it.
 
     Raises:
@@ -38,7 +39,7 @@ def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]]) -> 
     """
     if not exists(url):
         raise RunUnknown(run_id)
-    return looking(url, look)
+    return looking(url, look, writes=writes)
 
 
 def load(url: str, run_id: str, at: int | None = None) -> Run:

@@ -236,7 +236,7 @@ def _stop(kind: str, run_id: str, reason: str, by: str | None, *, json: bool, st
         stop = executor.pause if kind == "pause" else executor.cancel
         return await stop(run_id, by=by if by is not None else user_name(), reason=reason)
 
-    stopped = one_run(store_url(store), run_id, act)
+    stopped = one_run(store_url(store), run_id, act, writes=True)
     if json:
         out_json(document(stopped))
     else:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.approvals import approvals
 from orchestrator.cli.driver import Manner
+from orchestrator.cli.exits import UsageError
 from orchestrator.cli.launch import Code, Given, Launch, of_run
-from orchestrator.cli.reading import load
+from orchestrator.cli.reading import load, one_run
 from orchestrator.cli.report import GoOn
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import trusted
@@ -41,7 +44,12 @@ def take(run_id: str, store: str | None, given: Given, *, json: bool, seen: Run 
     run = seen if seen is not None else load(url, run_id)
     if run.status in FINAL:
         raise RunEnded(run_id, run.status)
-    launch = of_run(run_id, run.refs, url, given)
+    try:
+        launch = of_run(run_id, run.refs, url, given)
+    except UsageError as error:
+        said = one_run(url, run_id, partial(approvals, run=run))
+        listed = "".join(f"\n  {line}" for line in said)
+        raise UsageError(f"{error}\nWhat it says was approved:{listed}" if said else str(error)) from None
     return Taken(url, run, launch.load(), manner_of(run, url, store, json=json, launch=launch))
 
 

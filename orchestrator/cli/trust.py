@@ -13,9 +13,13 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.storage import is_ours, store_file
 from orchestrator.jsontypes import Json, canonical
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Seal
 
 _KEY_BYTES = 32
 
@@ -40,6 +44,21 @@ def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
     rest = {name: value for name, value in refs.items() if name != "seal"}
     text = canonical({"run": run_id, "refs": rest, "store": str(file.resolve())})
     return hmac.compare_digest(given, hmac.new(key, text.encode(), "sha256").hexdigest())
+
+
+def journal_seal(url: str, *, make: bool) -> Seal | None:
+    """What records are sealed with in a store; None: it is in memory, where nobody else writes.
+
+    Args:
+        make: whether to make a key if this user has none. A command that only looks needs none.
+    """
+    from orchestrator.executor import Seal
+
+    file = store_file(url)
+    if file is None:
+        return None
+    believes = not file.exists() or is_ours(url)
+    return Seal(_key(make=make) if believes else None, str(file.resolve()))
 
 
 def key_file() -> Path:

@@ -47,13 +47,13 @@ def watch(
     url = store_url(store)
     asks = on_terminal() and not no_ask and not json
     watching = Watch(run, by if by is not None else user_name(), json=json, asks=asks, store=store)
-    found = one_run(url, run, watching.until_it_ends_or_can_go_on)
+    found = one_run(url, run, watching.until_it_ends_or_can_go_on, writes=asks)
     while found.status not in FINAL:
         if found.status == "interrupted" and watching.asks:
             code = _go_on(found, url, store, watching)
             if code is not None:
                 return code
-        found = one_run(url, run, watching.until_it_ends_or_can_go_on)
+        found = one_run(url, run, watching.until_it_ends_or_can_go_on, writes=asks)
     if json:
         out_line(document(found, output=False))
         return COMPLETED

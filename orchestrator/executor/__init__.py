@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.history import Point
     from orchestrator.executor.overlay import Overlay
     from orchestrator.executor.run import Run
+    from orchestrator.executor.sealing import Seal
     from orchestrator.executor.streaming import Stream
     from orchestrator.executor.sync import run_sync
 
@@ -27,11 +28,12 @@ _HOME = {
     "Overlay": "overlay",
     "Point": "history",
     "Run": "run",
+    "Seal": "sealing",
     "Stream": "streaming",
     "run_sync": "sync",
 }
 
-__all__ = ["EVENT_TYPES", "Event", "Executor", "Overlay", "Point", "Run", "Stream", "run_sync"]
+__all__ = ["EVENT_TYPES", "Event", "Executor", "Overlay", "Point", "Run", "Seal", "Stream", "run_sync"]
 
 
 def __getattr__(name: str) -> object:

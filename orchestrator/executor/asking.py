@@ -47,7 +47,7 @@ def make_question(
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
-    name = mix(context.activation.key, str(occurrence), about, *beside)
+    name = mix(context.activation.key, str(occurrence), about, *beside, *_again(context))
     return Question(
         id=name,
         kind=kind,
@@ -68,7 +68,9 @@ def passed_on(context: StepContext, question: Question, faults: Sequence[str]) -
     Args:
         faults: why the answers that it had before did not fit.
     """
-    name = mix(context.activation.key, "passed on", question.id, *([str(len(faults))] if faults else []))
+    name = mix(
+        context.activation.key, "passed on", question.id, *([str(len(faults))] if faults else []), *_again(context)
+    )
     return question.model_copy(
         update={
             "id": name,
@@ -80,14 +82,31 @@ def passed_on(context: StepContext, question: Question, faults: Sequence[str]) -
     )
 
 
+def _again(context: StepContext) -> tuple[str, ...]:
+    """Part of the id of what a step asks whose answers were withdrawn: an old answer cannot fit it."""
+    withdrawn = context.activation.withdrawn
+    return ("again", str(withdrawn)) if withdrawn else ()
+
+
+def about(question: Question) -> str:
+    """Digest of the tool call that a question asks to approve, as it is shown; empty if it asks for something else."""
+    payload = question.payload
+    if question.kind != "approval" or "tool" not in payload:
+        return ""
+    return digest([payload["tool"], payload.get("args"), payload.get("risk")])
+
+
 def answer_to(context: StepContext, question: Question) -> Answer:
     """The answer to a question of this step.
+
+    An answer to a question of the same id that showed another call does not count: the journal may say of a question
+    what the step never asked.
 
     Raises:
         Suspend: there is none yet.
     """
     answered = context.activation.answers.get(question.id)
-    if answered is None:
+    if answered is None or (answered.about and answered.about != about(question)):
         raise context.signalled(Suspend(question))
     return answered.answer
 
@@ -165,7 +184,9 @@ def policy_answers(machine: Machine, now: float) -> list[Answered]:
         answer = by_policy(machine, question, now)
         if answer is not None:
             seq = machine.head + 1 + len(found)
-            found.append(Answered(seq=seq, ts=now, question=question.id, answer=answer, policy=True))
+            found.append(
+                Answered(seq=seq, ts=now, question=question.id, answer=answer, policy=True, about=about(question))
+            )
     return found
 
 

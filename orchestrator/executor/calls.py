@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate
+from orchestrator.executor.call_guard import ask_first
 from orchestrator.executor.effect import Effect, own_tools, plain, said_around
 from orchestrator.executor.unknown import uncertain
 from orchestrator.fence import current_fence, waits_at_fence
@@ -109,19 +111,25 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
             if not context.live.hold.fresh:
                 await context.ensure_held()
 
-    result, _ = await context.ledger.perform(
-        Effect(
-            kind="tool",
-            name=tool.name,
-            effect=tool.effect,
-            request={"args": dict(args), "schema": tool.schema_digest},
-            run=run,
-            encode=lambda found: _data(found[0]),
-            decode=lambda found: (_tool_result(found), False),
-            unknown=lambda found: found[1],
-            reconcile=_reconciler(tool),
-        )
+    effect = Effect(
+        kind="tool",
+        name=tool.name,
+        effect=tool.effect,
+        request={"args": dict(args), "schema": tool.schema_digest},
+        run=run,
+        encode=lambda found: _data(found[0]),
+        decode=lambda found: (_tool_result(found), False),
+        unknown=lambda found: found[1],
+        reconcile=_reconciler(tool),
     )
+    if context.live.guard is not None:
+        said = await ask_first(context, context.live.guard, tool, effect)
+        if isinstance(said, ToolResult):
+            return said
+        if said is not None:
+            args = said
+            effect = replace(effect, request={"args": said, "schema": tool.schema_digest})
+    result, _ = await context.ledger.perform(effect)
     return result
 
 

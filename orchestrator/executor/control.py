@@ -71,7 +71,9 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
     raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it goes on")
 
 
-async def resume(host: Host, run_id: str, *, approve: str | None, accept: bool, wait: float) -> Run:
+async def resume(
+    host: Host, run_id: str, *, approve: str | None, accept: bool, wait: float, trust_answers: bool = True
+) -> Run:
     """See `Executor.resume`."""
     check_risk(approve)
     live = host.live.get(run_id)
@@ -81,7 +83,7 @@ async def resume(host: Host, run_id: str, *, approve: str | None, accept: bool, 
         return await wait_for(host, run_id, None)
     if live is not None:
         await live.done.wait()
-    live = await host.open(run_id, wait=wait, accept=accept)
+    live = await host.open(run_id, wait=wait, accept=accept, trust_answers=trust_answers)
     host.resumed(live, approve)
     return await host.drive(live)
 
@@ -180,6 +182,8 @@ async def _tell_holder(host: Host, run_id: str, question: str, given: Answer, by
     body: dict[str, object] = {
         "type": "answer", "question": question, "answer": checked.model_dump(mode="json"), "by": by, "digest": digest,
     }  # fmt: skip
+    if host.seal is not None:
+        body["seal"] = host.seal.message(run_id, body)
     taken, record = await _post(host, run_id, body)
     if taken and not isinstance(record, Answered):
         raise StaleAnswer(f"run {run_id!r}: question {question!r} was closed before the answer came")

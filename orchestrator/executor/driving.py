@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, RunEnded, StoreError
-from orchestrator.executor.asking import by_policy, policy_answers
+from orchestrator.executor.asking import about, by_policy, policy_answers
 from orchestrator.executor.children import child_id
 from orchestrator.executor.clock import next_due, ring
 from orchestrator.executor.ownership import give_back, given_back
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from orchestrator.executor.call_guard import CallGuard
     from orchestrator.executor.events import Watcher
     from orchestrator.executor.flushing import Flusher
     from orchestrator.executor.holding import Holdings
@@ -71,6 +72,8 @@ class LiveRun:
         self.watchers: set[Watcher] = set()
         self.seen: set[int] = set()
         """Inbox messages that were handled; they are in the inbox until their records are stored."""
+        self.guard: CallGuard | None = None
+        """Asks about tool calls that only records approve which are not believed; None: all records are."""
         self.changes: tuple[str, ...] | None = None
         """How its graph's content, or its tools, changed since it was last driven; None: they did not."""
         self.tools: dict[str, str] | None = None
@@ -99,6 +102,8 @@ class LiveRun:
         if self.machine.ended is not None:
             raise RunEnded(self.run_id, self.machine.status)
         delta = self.machine.apply(record)
+        if self.guard is not None:
+            self.guard.note(record)
         if not self.journal.buffer:
             self.flusher.note(self)
         self.journal.put(record, message)
@@ -249,7 +254,14 @@ class LiveRun:
         if answer is not None:
             seq = self.machine.head + 1
             started += self.put(
-                Answered(seq=seq, ts=now, question=record.question.id, answer=answer, policy=True)
+                Answered(
+                    seq=seq,
+                    ts=now,
+                    question=record.question.id,
+                    answer=answer,
+                    policy=True,
+                    about=about(record.question),
+                )
             ).started
         elif record.question.deadline is not None:
             self.look_at_the_clock()

@@ -168,6 +168,16 @@ class Ledger:
         tries = before.tries + 1 if before is not None and before.next_at is not None else 1
         return None, await self._intend(effect, key, wanted, occurrence, again=True, tries=tries)
 
+    def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
+        """Whether asking for the effect now would do it, as far as the journal says, and its key if it has one."""
+        wanted = digest({"kind": effect.kind, "name": effect.name, "request": effect.request})
+        entry = self._known(effect.name, wanted, self._counts.get((effect.name, wanted), 0))
+        if entry is None:
+            return True, ""
+        settled = None if entry.tried is not None or is_suspended(entry) else settled_of(entry)
+        known = settled is not None and not (settled.unknown and entry.intended.attempt != self._context.attempt)
+        return not known, entry.intended.key
+
     def known(self, settled: EffectSettled | None, effect: Effect[T]) -> T:
         """What the journal says came of an effect; see `result_of`."""
         try:

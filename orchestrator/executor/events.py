@@ -53,7 +53,7 @@ class Event(BaseModel):
 
 def event_of(run_id: str, record: Record) -> Event:
     """The event that a record is."""
-    data = record.model_dump(mode="json", exclude={"type", "seq", "ts", "v", "run_id"}, exclude_defaults=True)
+    data = record.model_dump(mode="json", exclude={"type", "seq", "ts", "v", "run_id", "seal"}, exclude_defaults=True)
     return Event(type=record.type, seq=record.seq, ts=record.ts, run_id=run_id, data=data)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.events import Event
     from orchestrator.executor.history import Point
     from orchestrator.executor.run import Run
+    from orchestrator.executor.sealing import Seal
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.models.base import Model
@@ -55,6 +56,8 @@ class Executor:
         on_change: whether a run goes on in a graph whose content (prompts, parameters, code) changed since:
             `continue` and journal the differences, or `strict`: refuse with `GraphChanged`.
         lease_ttl: seconds after which another host may take over a run that this executor does not keep alive.
+        seal: seals what this executor writes. Approvals and policies in records that it did not seal are then not
+            believed: they are asked for again before what they allow is done. Without one the store is trusted.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Executor:
         concurrency: int | None = None,
         on_change: Literal["continue", "strict"] = "continue",
         lease_ttl: float = 30.0,
+        seal: Seal | None = None,
     ) -> None:
         if on_change not in ("continue", "strict"):
             raise ValueError(f"on_change={on_change!r}: say 'continue' or 'strict'")
@@ -94,7 +98,12 @@ class Executor:
             inner = getattr(tool, "graph", None)
             if inner is not None:
                 given.graphs.setdefault(inner.name, inner)
-        self._host = Host(self.store, given, lease_ttl=lease_ttl, strict=on_change == "strict")
+        self._host = Host(self.store, given, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
+
+    @property
+    def seal(self) -> Seal | None:
+        """What it seals records with."""
+        return self._host.seal
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
@@ -247,7 +256,13 @@ class Executor:
         return await control.answer(self._host, run_id, question, given, by=by, digest=digest, resume=resume)
 
     async def resume(
-        self, run_id: str, *, approve: str | None = None, accept_changes: bool = False, wait: float = 0.0
+        self,
+        run_id: str,
+        *,
+        approve: str | None = None,
+        accept_changes: bool = False,
+        wait: float = 0.0,
+        trust_answers: bool = True,
     ) -> Run:
         """Go on with a run that was interrupted or paused, until it ends or pauses.
 
@@ -255,6 +270,8 @@ class Executor:
             approve: a new policy for questions about tools, see `start`.
             accept_changes: go on although tools changed, or the graph's content did and the executor is `strict`.
             wait: seconds to wait for a holder that may be alive.
+            trust_answers: False for a run whose journal others may have written: approvals and the policy that it
+                has are asked for again, as far as what they allow is not done yet.
 
         Raises:
             RunUnknown: there is no such run.
@@ -265,7 +282,9 @@ class Executor:
             ToolsChanged: tools that it may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
-        return await control.resume(self._host, run_id, approve=approve, accept=accept_changes, wait=wait)
+        return await control.resume(
+            self._host, run_id, approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers
+        )
 
     async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:
         """Go on with every run of the executor's graphs that was interrupted, has been answered, or is overdue.

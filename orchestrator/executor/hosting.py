@@ -6,19 +6,21 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from orchestrator.errors import GraphUnknown, RunEnded, StoreError
 from orchestrator.executor import ownership
+from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.driving import LAST_FLUSH, LiveRun
 from orchestrator.executor.flushing import Flusher
 from orchestrator.executor.holding import Holdings
-from orchestrator.executor.inbox import POLL, handle, look
+from orchestrator.executor.inbox import POLL, drop_unsealed, handle, look
 from orchestrator.executor.journal import Journal
 from orchestrator.executor.offered import compare_offered, offered
 from orchestrator.executor.run import Run
+from orchestrator.executor.sealing import audit
 from orchestrator.executor.snapshots import Near, Snapshots
 from orchestrator.executor.versions import content_changes, graph_to_go_on_in
 from orchestrator.executor.workers import Pace
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from orchestrator.executor.following import Seen
     from orchestrator.executor.resolve import Given
+    from orchestrator.executor.sealing import Audit, Seal
     from orchestrator.graph.limits import Limits
     from orchestrator.jsontypes import JsonObject
     from orchestrator.kernel.records import Record
@@ -45,11 +48,11 @@ log = logging.getLogger("orchestrator")
 class Host:
     """Store, leases and live runs of one executor."""
 
-    def __init__(self, store: Store, given: Given, *, lease_ttl: float, strict: bool) -> None:
-        self.store, self.given = store, given
+    def __init__(self, store: Store, given: Given, *, lease_ttl: float, strict: bool, seal: Seal | None = None) -> None:
+        self.store, self.given, self.seal = store, given, seal
         self.ttl, self.strict = lease_ttl, strict
         self.owner = ownership.Owner.here()
-        self.snapshots = Snapshots(store)
+        self.snapshots = Snapshots(store, believed=seal is None)
         self.live: dict[str, LiveRun] = {}
         self.faults: dict[str, BaseException] = {}
         """Why runs that nobody awaits were given up."""
@@ -154,6 +157,9 @@ class Host:
             tools=offered(graph, self.given.tools),
             holder=str(self.owner),
         )
+        chain = None if self.seal is None else self.seal.chain(run_id)
+        if chain is not None:
+            started = cast("RunStarted", chain.sealed(started))
         machine = Machine(Plan.of(graph))
         machine.apply(started)
         info = RunInfo(
@@ -165,10 +171,18 @@ class Host:
         )
         live = self._live(machine, hold)
         live.journal.told(info)
+        live.journal.chain = chain
+        if self.seal is not None:
+            await drop_unsealed(self.store, self.seal, run_id, None)
         return self._add(live)
 
-    async def open(self, run_id: str, *, wait: float = 0.0, accept: bool = False) -> LiveRun:
+    async def open(
+        self, run_id: str, *, wait: float = 0.0, accept: bool = False, trust_answers: bool = True
+    ) -> LiveRun:
         """Take a run up that is in the store, in the code that was given for its graph.
+
+        Args:
+            trust_answers: whether what its records approve is believed, where no seal says so.
 
         Raises:
             RunUnknown, RunEnded, GraphUnknown, GraphChanged
@@ -194,10 +208,13 @@ class Host:
             lines = compare_offered(
                 machine, machine.plan.graph or graph, self.given.tools, strict=self.strict, accept=accept
             )
+            checked = await self._audited(machine, trust_answers=trust_answers)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
         live = self._add(self._live(machine, hold, near.kept))
+        if checked is not None:
+            _doubt(live, checked)
         live.changes = changes
         if lines:
             live.changes = (*(changes or ()), *lines)
@@ -217,10 +234,21 @@ class Host:
             if info.status in FINAL:
                 raise RunEnded(run_id, info.status)
             machine = await self.machine_of(info, await self.stored_graph(info))
+            checked = await self._audited(machine)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
-        return self._live(machine, hold)
+        live = self._live(machine, hold)
+        live.journal.chain = None if checked is None else checked.chain
+        return live
+
+    async def _audited(self, machine: Machine, *, trust_answers: bool = True) -> Audit | None:
+        """Which records of a run are believed; None: all of them."""
+        if self.seal is None and trust_answers:
+            return None
+        if self.seal is not None:
+            await drop_unsealed(self.store, self.seal, machine.run_id, machine)
+        return audit(self.seal, machine.run_id, await self.store.read(machine.run_id, upto=machine.head))
 
     async def _take(self, run_id: str, wait: float = 0.0) -> ownership.Hold:
         return await ownership.take(
@@ -384,6 +412,16 @@ class Host:
         graph = live.machine.plan.graph
         assert graph is not None
         return Run(live.machine, graph, self.store, interrupted=True)
+
+
+def _doubt(live: LiveRun, checked: Audit) -> None:
+    """Let what is not believed approve nothing in a run that was taken up."""
+    live.journal.chain = checked.chain
+    if not checked.whole:
+        live.guard = CallGuard(live.machine.plan.graph, checked)
+        withdrawal = checked.withdrawal(live.machine, time.time())
+        if withdrawal is not None:
+            live.push(withdrawal)
 
 
 def folded(graph: Graph, records: Sequence[Record]) -> Machine:

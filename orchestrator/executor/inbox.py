@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.errors import RunError
-from orchestrator.executor.asking import check_answer
+from orchestrator.executor.asking import about, check_answer
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, Cancelled, Paused
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.sealing import Seal
+    from orchestrator.kernel.machine import Machine
     from orchestrator.stores.base import Message, Store
 
 POLL = 0.25
@@ -37,8 +39,9 @@ def answer_run(
         live.machine, question, answer, digest, live.given.tools_for_answers(live.machine.plan.graph)
     )
     record = Answered(
-        seq=live.machine.head + 1, ts=time.time(), question=question, answer=checked, by=by, message=message
-    )
+        seq=live.machine.head + 1, ts=time.time(), question=question, answer=checked, by=by, message=message,
+        about=about(live.machine.questions[question]),
+    )  # fmt: skip
     live.push(record, message)
 
 
@@ -64,6 +67,26 @@ async def look(live: LiveRun) -> None:
     """Handle what lies in the inbox of one run."""
     store = live.journal.store
     await handle(store, {live.run_id: live}, await store.inbox([live.run_id]))
+
+
+async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: Machine | None) -> None:
+    """Drop the approvals that lay in a run's inbox before it was taken up, if this seal's key did not seal them.
+
+    Who can write a store's file can lay them there; what comes while a run is driven comes from a process that works
+    on the same store.
+
+    Args:
+        machine: the run; None for one that begins now, and cannot have been answered.
+    """
+    dropped = []
+    for message in await store.inbox([run_id]):
+        question = None if machine is None else machine.questions.get(str(message.body.get("question")))
+        harmless = message.body.get("type") != "answer" or (question is not None and question.kind == "input")
+        if machine is None or not (harmless or seal.sealed_message(run_id, message.body)):
+            dropped.append(message.id)
+    if dropped:
+        log.warning("run %s: %d answers without a valid seal are dropped", run_id, len(dropped))
+        await store.discard(dropped)
 
 
 async def handle(store: Store, lives: Mapping[str, LiveRun], messages: list[Message]) -> None:

@@ -15,6 +15,7 @@ import anyio
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
+    from orchestrator.executor.sealing import Chain
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import RunInfo, Store
@@ -27,7 +28,7 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_consumed", "_done", "_told", "_writing", "buffer", "fault", "head", "lease", "on_stored", "released",
+        "_consumed", "_done", "_told", "_writing", "buffer", "chain", "fault", "head", "lease", "on_stored", "released",
         "run_id", "store", "stored",
     )  # fmt: skip
 
@@ -40,6 +41,8 @@ class Journal:
         """Why nothing can be written any more."""
         self.released = False
         """Whether the run has ended, and its lease was given back with its last record."""
+        self.chain: Chain | None = None
+        """What seals records; None: nothing does."""
         self.on_stored: Callable[[Sequence[Record]], None] | None = None
         self._consumed: list[int] = []
         self._writing = False
@@ -49,6 +52,8 @@ class Journal:
 
     def put(self, record: Record, message: int | None = None) -> None:
         """Buffer a record, and delete the inbox message that brought it when it is stored."""
+        if self.chain is not None:
+            record = self.chain.sealed(record)
         self.buffer.append(record)
         self.head = record.seq
         if message is not None:

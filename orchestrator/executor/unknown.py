@@ -117,7 +117,10 @@ def unknown_question(context: StepContext, entry: EffectEntry, again: int, doubt
         **doubts,
     }
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
-    name = mix(context.activation.key, "unknown", intended.key, *parts)
+    withdrawn = context.activation.withdrawn
+    name = mix(
+        context.activation.key, "unknown", intended.key, *parts, *(("again", str(withdrawn)) if withdrawn else ())
+    )
     return Question(
         id=name,
         kind="unknown_outcome",

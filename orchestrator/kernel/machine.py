@@ -196,6 +196,17 @@ class Machine(Inquiry):
         activation.frame.queue.append(activation)
         self._mark(activation.frame)
 
+    def _answers_withdrawn(self, record: r.AnswersWithdrawn) -> None:
+        if record.policy:
+            self.approve = None
+        withdrawn = frozenset(record.questions)
+        for frame in self.frames():
+            for token in frame.live.values():
+                kept = {name: answer for name, answer in token.answers.items() if name not in withdrawn}
+                if len(kept) < len(token.answers):
+                    token.answers = kept
+                    token.withdrawn += 1
+
     def _paused(self, record: r.Paused) -> None:
         if self.result is not None:
             return
@@ -284,6 +295,7 @@ _HANDLERS: dict[str, Callable[[Machine, Any], None]] = {
     "effect_settled": Machine._effect_settled,
     "asked": Machine._asked_record,
     "answered": Machine._answered,
+    "answers_withdrawn": Machine._answers_withdrawn,
     "paused": Machine._paused,
     "resumed": Machine._resumed,
     "cancelled": Machine._cancelled,

@@ -46,6 +46,8 @@ class _Record(BaseModel):
     seq: int
     ts: float
     v: int = RECORD_VERSION
+    seal: str = ""
+    """Proof that the holder of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""
 
 
 class RunStarted(_Record):
@@ -106,9 +108,9 @@ def step_done(
     """
     record = StepDone.__new__(StepDone)
     fields = {
-        "seq": seq, "ts": ts, "v": RECORD_VERSION, "type": "step_done", "activation": activation, "path": path,
-        "node": node, "outcome": outcome, "update": update, "ops": ops, "reduced": reduced, "attempt": attempt,
-        "started": started, "ended": ts, "error": None,
+        "seq": seq, "ts": ts, "v": RECORD_VERSION, "seal": "", "type": "step_done", "activation": activation,
+        "path": path, "node": node, "outcome": outcome, "update": update, "ops": ops, "reduced": reduced,
+        "attempt": attempt, "started": started, "ended": ts, "error": None,
     }  # fmt: skip
     _set(record, "__dict__", fields)
     _set(record, "__pydantic_fields_set__", _STEP_DONE_FIELDS)
@@ -226,6 +228,18 @@ class Answered(_Record):
     policy: bool = False
     message: int | None = None
     """The inbox message that brought it."""
+    about: str = ""
+    """Digest of the tool call that the question showed: the answer counts for this call only."""
+
+
+class AnswersWithdrawn(_Record):
+    """Approvals that are not believed do not count any more: their steps ask again."""
+
+    type: Literal["answers_withdrawn"] = "answers_withdrawn"
+    questions: tuple[str, ...] = ()
+    policy: bool = False
+    """Whether the run's policy (`approve`) does not count any more either."""
+    reason: str = ""
 
 
 class EventReceived(_Record):
@@ -345,6 +359,7 @@ Record: TypeAlias = (
     | EffectSettled
     | Asked
     | Answered
+    | AnswersWithdrawn
     | EventReceived
     | TimerSet
     | TimerFired
@@ -371,6 +386,14 @@ _ENDINGS = {name: f',"type":"{name}"}}'.encode() for name in RECORD_TYPES}
 def encode(record: Record) -> bytes:
     """A record as compact JSON; fields at their default are left out, `type` never is."""
     return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + _ENDINGS[record.type]
+
+
+def encode_unsealed(record: Record) -> bytes:
+    """The same without the seal: what a seal is about."""
+    return (
+        record.__pydantic_serializer__.to_json(record, exclude_defaults=True, exclude={"seal"})[:-1]
+        + _ENDINGS[record.type]
+    )
 
 
 def revived(fields: JsonDict, run_id: str) -> Record:

@@ -208,6 +208,7 @@ class _Writer:
             "attempt": token.attempt,
             "not_before": token.not_before,
             "answers": [_record(answer) for answer in token.answers.values()],
+            **({"withdrawn": token.withdrawn} if token.withdrawn else {}),
             "error": None if token.error is None else token.error.model_dump(mode="json"),
             "fault": None if token.fault is None else token.fault.model_dump(mode="json"),
             "flags": [token.opened, token.counted, token.merged],
@@ -364,6 +365,8 @@ class _Reader:
         token.attempt, token.not_before = entry["attempt"], entry["not_before"]
         if entry["answers"]:
             token.answers = {answer["question"]: _decode(answer) for answer in entry["answers"]}
+        if "withdrawn" in entry:
+            token.withdrawn = entry["withdrawn"]
         token.error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
         token.fault = None if entry["fault"] is None else r.Failure.model_validate(entry["fault"])
         token.opened, token.counted, token.merged = entry["flags"]

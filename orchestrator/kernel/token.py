@@ -110,6 +110,8 @@ class Activation:
     not_before: float | None = None
     """Unix seconds before which a further attempt does not begin."""
     answers: Mapping[str, Answered] = MappingProxyType({})
+    withdrawn: int = 0
+    """How often answers of it were withdrawn: what it asks from then on are other questions."""
     error: Failure | None = None
     """The failure that a reserved outcome brought here."""
     fault: Failure | None = None

@@ -100,7 +100,7 @@ class Confirm(Node, kind="confirm"):
         assert self.args is not None
         tool = tool_named(ctx, name, self.kind)
         args = tool.validate(args)
-        if not self._asks_about(tool.risk):
+        if not self.asks_about(tool.risk):
             return Outcome("approved", {self.args: args})
         call_id = _call_id(ctx, name, args) if call is None else call.id
         fault = ""
@@ -121,7 +121,8 @@ class Confirm(Node, kind="confirm"):
                 # An executor refuses such an answer when it comes; whatever slips through is asked again.
                 fault = f" ({error})"
 
-    def _asks_about(self, risk: Risk) -> bool:
+    def asks_about(self, risk: Risk) -> bool:
+        """Whether calls of tools of this risk are asked about."""
         if self.above is not None:
             return not risk_at_most(risk, self.above)
         return self.from_risk is None or risk_at_most(self.from_risk, risk)

@@ -57,7 +57,7 @@ def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
         ("show", "nosuch"),
     )
     keys = {"run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error"}
-    assert set(end.json) == keys | {"seq", "labels", "why", "state", "branches", "history"}
+    assert set(end.json) == keys | {"seq", "labels", "why", "approvals", "state", "branches", "history"}
     assert end.json["status"] == "completed"
     assert [step["node"] for step in end.json["history"]] == ["nasty", "confirm", "writes"]
     assert set(end.json["history"][0]) == {"seq", "path", "node", "outcome", "update", "started", "ended"}

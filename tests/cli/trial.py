@@ -145,6 +145,20 @@ writer = Graph(
     edges="START -> nasty -> confirm\n confirm -> writes : approved\n confirm -> END : denied\n writes -> END",
     output="said",
 )
+noted = Graph(
+    name="noted",
+    state=Words,
+    nodes={"confirm": Confirm(tool="tool", args="args"), "writes": writes},
+    edges="START -> confirm\n confirm -> writes : approved\n confirm -> END : denied\n writes -> END",
+    output="said",
+)
+asked_first = Graph(
+    name="asked_first",
+    state=Words,
+    nodes={"how": Ask(prompt="What?", answer="topic"), **noted.nodes},
+    edges="START -> how -> confirm\n confirm -> writes : approved\n confirm -> END : denied\n writes -> END",
+    output="said",
+)
 bad = Graph(
     name="bad",
     state=Words,

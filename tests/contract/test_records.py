@@ -17,7 +17,7 @@ from orchestrator.kernel.records import Record, decode, encode
 TYPES = (
     "run_started", "step_done", "effect_intended", "effect_settled", "asked", "answered", "event_received",
     "timer_set", "timer_fired", "step_failed", "step_retried", "paused", "resumed", "cancelled", "forked", "migrated",
-    "limits_changed", "ended",
+    "limits_changed", "ended", "answers_withdrawn",
 )  # fmt: skip
 LIVE = ("step_started", "token", "progress", "emitted")
 

@@ -123,6 +123,12 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
             f"store {url}: the file is damaged (its tables are not those of schema version {len(MIGRATIONS)}); "
             "restore it from a copy"
         )
+    (triggers,) = connection.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()
+    if triggers:  # they would write to the journal whenever this library does
+        raise StoreError(
+            f"store {url}: the file has {triggers} triggers, which this library never makes; drop them, or name "
+            "another file"
+        )
 
 
 @cache

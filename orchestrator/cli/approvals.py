@@ -1,0 +1,54 @@
+"""What a stored run says was approved: its policy, its answers, and the calls that are still to be made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import words
+from orchestrator.cli.redaction import redacted
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor, Run
+
+
+async def approvals(executor: Executor, run: Run) -> list[str]:
+    """Lines that say what the run's journal approves, and what of it is believed here.
+
+    Believed is what this user's command line wrote into this very store. All else is asked for again before the run
+    does it.
+    """
+    from orchestrator.executor.sealing import audit, live_answers
+    from orchestrator.kernel.question import Approve, Deny
+    from orchestrator.kernel.records import FINAL, Answered, Asked
+
+    machine = run.machine
+    records = await executor.store.read(run.run_id, upto=run.seq)
+    checked = audit(executor.seal, run.run_id, records)
+    trusting = executor.seal is None
+
+    def doubt(believed: bool) -> str:
+        over = run.status in FINAL
+        return "" if believed or trusting or over else "  (not from your command line: it is asked for again)"
+
+    lines = []
+    if machine.approve is not None:
+        lines.append(
+            f"policy  calls up to risk {machine.approve} are approved at once{doubt(checked.believes_policy())}"
+        )
+    asked = {one.question.id: one.question for one in records if isinstance(one, Asked)}
+    waiting = {name for name, _ in live_answers(machine)}
+    for record in records:
+        question = asked.get(record.question) if isinstance(record, Answered) else None
+        if question is None or not isinstance(record, Answered):
+            continue
+        answer = record.answer
+        args = answer.args if isinstance(answer, Approve) and answer.args is not None else question.payload.get("args")
+        call = "" if "tool" not in question.payload else f" {question.payload['tool']} {words.compact(args)}"
+        said = answer.type if isinstance(answer, Approve | Deny) else "answer"
+        who = "policy" if record.policy else record.by
+        pending = record.question in waiting
+        lines.append(
+            f"{'pending' if pending else 'answered'}  {record.seq}  {said}{redacted(call)}  by {who or '?'}"
+            + (doubt(record.seq in checked.believed) if pending else "")
+        )
+    return lines

@@ -1,0 +1,175 @@
+"""Seals: proof that the holder of a key wrote a run's journal, record by record, in this store.
+
+A journal can come from anywhere, and it says what was approved. Each record that an executor with a `Seal` writes
+carries a code (HMAC-SHA-256) over the run, the store's place and all records up to it, so that a record cannot be
+forged, changed, moved to another run or to another file, or put behind others. It can be taken away: a journal that
+is cut back to one of its own earlier states still has its seals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.jsontypes import canonical
+from orchestrator.kernel.question import Deny
+from orchestrator.kernel.records import (
+    Answered,
+    AnswersWithdrawn,
+    Asked,
+    EffectSettled,
+    Resumed,
+    RunStarted,
+    encode_unsealed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.records import Record
+
+_BYTES = 16
+"""Bytes of a seal that are kept: as many as nobody can guess."""
+_APPROVING = frozenset({"approval", "unknown_outcome"})
+"""Kinds of questions whose answers allow something to be done."""
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What an executor seals records with. What records without a valid seal approve is not believed.
+
+        Executor(store="sqlite:///runs.db", seal=Seal(key, "/srv/runs.db"))
+
+    Args:
+        key: a secret of at least 16 random bytes, kept where who can write the store cannot read it. None: nothing is
+            sealed and nothing is believed.
+        place: what the store is called, such as the absolute path of its file. A copy elsewhere has no valid seals.
+    """
+
+    key: bytes | None = field(repr=False)
+    place: str
+
+    def __post_init__(self) -> None:
+        if self.key is not None and len(self.key) < _BYTES:
+            raise ValueError(f"a key of {len(self.key)} bytes seals nothing: give {_BYTES} random bytes or more")
+
+    def chain(self, run_id: str) -> Chain:
+        """The seals of a run, before its first record."""
+        return Chain(self.key, self._code("journal", {"run": run_id, "store": self.place}).encode())
+
+    def message(self, run_id: str, body: Mapping[str, object]) -> str:
+        """The seal of a message to whoever drives the run; empty without a key."""
+        rest = {name: value for name, value in body.items() if name != "seal"}
+        return "" if self.key is None else self._code("message", {"run": run_id, "store": self.place, "body": rest})
+
+    def sealed_message(self, run_id: str, body: Mapping[str, object]) -> bool:
+        """Whether a message was sealed with this key."""
+        code = self.message(run_id, body)
+        return bool(code) and hmac.compare_digest(code, str(body.get("seal", "")))
+
+    def _code(self, purpose: str, data: object) -> str:
+        return hmac.new(self.key or b"", f"{purpose} {canonical(data)}".encode(), "sha256").hexdigest()
+
+
+class Chain:
+    """The seals of one run's journal up to a record."""
+
+    __slots__ = ("_digest", "_key")
+
+    def __init__(self, key: bytes | None, digest: bytes) -> None:
+        self._key, self._digest = key, digest
+
+    def sealed(self, record: Record) -> Record:
+        """The next record, with its seal."""
+        code = self._next(record)
+        return record.model_copy(update={"seal": code}) if code else record
+
+    def holds(self, record: Record) -> bool:
+        """Go on to the next record; whether its seal is valid."""
+        code = self._next(record)
+        return bool(code) and hmac.compare_digest(code, record.seal)
+
+    def _next(self, record: Record) -> str:
+        self._digest = hashlib.sha256(self._digest + encode_unsealed(record)).digest()
+        if self._key is None:
+            return ""
+        return hmac.new(self._key, b"record " + self._digest, "sha256").digest()[:_BYTES].hex()
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Which records of a journal are believed."""
+
+    believed: frozenset[int]
+    """`seq` of those with a valid seal."""
+    chain: Chain | None
+    """At the journal's end; None: nothing is sealed."""
+    records: Sequence[Record] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all records are believed."""
+        return len(self.believed) == len(self.records)
+
+    def withdrawal(self, machine: Machine, now: float) -> AnswersWithdrawn | None:
+        """The record that takes away what is approved in records that are not believed; None: nothing is.
+
+        An answer stays where what it allowed was done already: to ask for that again would change nothing.
+        """
+        if self.whole:
+            return None
+        questions = [name for name, answer in live_answers(machine) if self._doubtful(machine, answer)]
+        policy = machine.approve is not None and not self.believes_policy()
+        if not questions and not policy:
+            return None
+        return AnswersWithdrawn(
+            seq=machine.head + 1,
+            ts=now,
+            questions=tuple(questions),
+            policy=policy,
+            reason="there is no valid seal of what was approved",
+        )
+
+    def believes_policy(self) -> bool:
+        """Whether the run's policy, and everything behind it, is believed: it rules over what comes after it."""
+        said = [one.seq for one in self.records if isinstance(one, RunStarted | Resumed) and one.approve is not None]
+        return bool(said) and all(record.seq in self.believed for record in self.records[said[-1] - 1 :])
+
+    def _doubtful(self, machine: Machine, answer: Answered) -> bool:
+        if answer.seq in self.believed or isinstance(answer.answer, Deny):
+            return False
+        kinds = {one.question.id: one.question.kind for one in self.records if isinstance(one, Asked)}
+        return kinds.get(answer.question) in _APPROVING and not _done_since(machine, answer)
+
+
+def audit(seal: Seal | None, run_id: str, records: Sequence[Record]) -> Audit:
+    """Check the seals of a journal. Without a `seal` nothing is believed."""
+    if seal is None:
+        return Audit(frozenset(), None, records)
+    chain = seal.chain(run_id)
+    return Audit(frozenset([record.seq for record in records if chain.holds(record)]), chain, records)
+
+
+def live_answers(machine: Machine) -> Iterable[tuple[str, Answered]]:
+    """The answers that steps have which are not done yet, by question."""
+    for frame in machine.frames():
+        for token in frame.live.values():
+            yield from token.answers.items()
+
+
+def _done_since(machine: Machine, answer: Answered) -> bool:
+    """Whether the step that has this answer did something outside since, and its end is known."""
+    for frame in machine.frames():
+        for token in frame.live.values():
+            if token.answers.get(answer.question) is answer:
+                return any(
+                    entry.intended.kind != "model"
+                    and isinstance(entry.settled, EffectSettled)
+                    and entry.settled.seq > entry.intended.seq > answer.seq
+                    for entry in machine.ledger.of(token.key)
+                )
+    return False
