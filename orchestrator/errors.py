@@ -5,6 +5,7 @@
     │   ├── InvalidGraph          the checks found problems (all of them, in one report)
     │   ├── ArrowSyntaxError      a statement of the arrow text cannot be read
     │   ├── GraphUnknown          code of a graph, tool or model is needed and was not given
+    │   ├── UntrustedCode         a graph file names code that it may not use
     │   ├── GraphChanged          a run sits on structure that is no longer there
     │   │   └── ToolsChanged      tools that a run may still call are missing or take other arguments
     │   └── NotSerialisable       a part of a graph has no data form
@@ -94,6 +95,21 @@ class ArrowSyntaxError(GraphError):
 
 class GraphUnknown(GraphError):
     """Raised when code of a graph, node, tool or model is needed and was not given."""
+
+
+class UntrustedCode(GraphError):
+    """Raised when a graph file names code in modules that are not trusted, or code of another kind than is needed.
+
+    `modules` are those that would have to be trusted; empty where trusting them would not help.
+    """
+
+    def __init__(self, refs: Sequence[str], fault: str = "") -> None:
+        self.modules = tuple(dict.fromkeys(ref.partition(":")[0] for ref in refs))
+        super().__init__(
+            fault
+            or f"the graph file names code of modules that are not trusted: {', '.join(map(repr, refs))}. If you know "
+            f"what they do, load it with trust={list(self.modules)!r}"
+        )
 
 
 class GraphChanged(GraphError):

@@ -37,6 +37,7 @@ def answer(
     graph: options.RunGraph = None,
     tools: options.RunTools = None,
     model: options.RunModel = None,
+    trust: options.Trust = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -53,7 +54,7 @@ def answer(
             raise UsageError(f"question {asked.id} wants approve or deny, not a value")
         return value_of(asked, value)
 
-    return _answer(run, given, question, by, no_resume, approve, (graph, tools, model), json=json, store=store)
+    return _answer(run, given, question, by, no_resume, approve, (graph, tools, model, trust), json=json, store=store)
 
 
 def approve(
@@ -69,6 +70,7 @@ def approve(
     graph: options.RunGraph = None,
     tools: options.RunTools = None,
     model: options.RunModel = None,
+    trust: options.Trust = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -82,7 +84,9 @@ def approve(
     if changed is not None and not isinstance(changed, dict):
         raise UsageError('--args: write the arguments as a JSON object, such as {"path": "a.txt"}')
     yes = Approve(args=changed)
-    return _answer(run, lambda _: yes, question, by, no_resume, approve, (graph, tools, model), json=json, store=store)
+    return _answer(
+        run, lambda _: yes, question, by, no_resume, approve, (graph, tools, model, trust), json=json, store=store
+    )
 
 
 def deny(
@@ -95,6 +99,7 @@ def deny(
     graph: options.RunGraph = None,
     tools: options.RunTools = None,
     model: options.RunModel = None,
+    trust: options.Trust = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -105,7 +110,9 @@ def deny(
     from orchestrator.kernel.question import Deny
 
     no = Deny(reason=reason)
-    return _answer(run, lambda _: no, question, by, no_resume, approve, (graph, tools, model), json=json, store=store)
+    return _answer(
+        run, lambda _: no, question, by, no_resume, approve, (graph, tools, model, trust), json=json, store=store
+    )
 
 
 def _answer(
@@ -115,7 +122,7 @@ def _answer(
     by: str | None,
     no_resume: bool,
     policy: str | None,
-    code: tuple[str | None, list[str] | None, str | None],
+    code: tuple[str | None, list[str] | None, str | None, list[str] | None],
     *,
     json: bool,
     store: str | None,

@@ -27,6 +27,7 @@ def compare(
     ],
     tools: options.Tools = None,
     model: options.Model = None,
+    trust: options.Trust = None,
     approve: options.Approve = None,
     output: Annotated[
         str | None,
@@ -42,7 +43,6 @@ def compare(
 
     Example: orchestrator compare "What is 20+(2*4)?" tool_user react rewoo --approve none
     """
-    from orchestrator.cli.environment import import_from_here
     from orchestrator.cli.interrupts import Interrupted, run_async
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import out, out_json, warn
@@ -52,8 +52,7 @@ def compare(
     from orchestrator.comparing import compare as compared
 
     risk, url = options.risk(approve), store_url(store)
-    import_from_here()
-    launches = [Given.of(graph, tools, model).new() for graph in graphs]
+    launches = [Given.of(graph, tools, model, trust).new() for graph in graphs]
     codes = [launch.load() for launch in launches[:1]] + [launch.quiet().load() for launch in launches[1:]]
     code = codes[0]
 

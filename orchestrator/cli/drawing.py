@@ -41,48 +41,61 @@ def add_to(app: typer.Typer) -> None:
         app.command()(guarded(command))
 
 
-def check(graph: options.Graph, json: options.Json = False, store: options.Store = None) -> int:
+def check(
+    graph: options.Graph,
+    trust: options.Trust = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
     """Check a graph and tell every problem.
 
-    Beside problems there are notes, on what is legal and often not meant. Exit code 1 if there is a problem.
+    Beside problems there are notes, on what is legal and often not meant. Exit code 1 if there is a problem. Code that
+    a YAML or JSON file names is imported with --trust only; without it, it is said what was not checked.
 
     Example: orchestrator check essay.py:essay
     """
-    from orchestrator.cli.environment import import_from_here
-    from orchestrator.cli.graphrefs import graph_from_ref
+    from orchestrator.cli.graphrefs import shape_from_ref
     from orchestrator.cli.output import out, out_json
     from orchestrator.errors import ArrowSyntaxError, InvalidGraph
     from orchestrator.graph.problem import Problem
     from orchestrator.graph.report import CheckReport
 
-    import_from_here()
-    name = graph
+    name, skipped = graph, tuple[str, ...]()
     try:
-        found = graph_from_ref(graph)
+        found, skipped = shape_from_ref(graph, trust or ())
         name, report = found.name, found.check()
     except InvalidGraph as error:
         name, report = error.name, CheckReport(errors=error.problems)
     except ArrowSyntaxError as error:
         report = CheckReport(errors=(Problem("C1", str(error)),))
     if json:
-        out_json(_report_data(name, report))
+        out_json(_report_data(name, report, skipped))
     else:
-        out(_report_text(name, report))
+        out(_report_text(name, report, skipped))
     return FAILED if report.errors else COMPLETED
 
 
-def _report_data(name: str, report: CheckReport) -> dict[str, object]:
+def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict[str, object]:
     problems = [
         {"code": p.code, "message": p.message, "nodes": list(p.nodes), "edges": list(p.edges)} for p in report.errors
     ]
-    return {"graph": name, "ok": not problems, "problems": problems, "notes": list(report.notes)}
+    return {
+        "graph": name,
+        "ok": not problems,
+        "problems": problems,
+        "notes": list(report.notes),
+        "skipped": list(skipped),
+    }
 
 
-def _report_text(name: str, report: CheckReport) -> str:
+def _report_text(name: str, report: CheckReport, skipped: Sequence[str]) -> str:
     count = len(report.errors)
     head = f"{name}: {count} problem{'s' if count != 1 else ''}" if count else f"{name}: OK"
+    if skipped and not count:
+        head = f"{name}: no problem in what was checked"
     problems = [f"  {p.code}  {_indented(p.message)}" for p in report.errors]
-    return "\n".join((head, *problems, *(f"  note  {_indented(note)}" for note in report.notes)))
+    notes = [f"  note  {_indented(note)}" for note in report.notes]
+    return "\n".join((head, *problems, *notes, *(f"  not checked without --trust  {one}" for one in skipped)))
 
 
 def _indented(text: str) -> str:
@@ -99,6 +112,7 @@ def render(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead of stdout.")
     ] = None,
     at: options.At = None,
+    trust: options.Trust = None,
     format: Annotated[  # noqa: A002 - the option's name
         str | None,
         typer.Option(
@@ -126,7 +140,7 @@ def render(
         raise UsageError("two runs go into a page only: give --format html, or -o FILE.html")
     try:
         if other is None:
-            made = drawings.render(_subject(what, at, store), form)
+            made = drawings.render(_subject(what, at, store, trust or ()), form)
         else:
             one, two = (_a_run(name, at, store) for name in (what, other))
             made = one.to_html(two)
@@ -174,9 +188,9 @@ def _format(given: str | None, output: Path | None) -> str:
     return form
 
 
-def _subject(what: str, at: int | None, store: str | None) -> Graph | Run:
-    from orchestrator.cli.environment import import_from_here
-    from orchestrator.cli.graphrefs import graph_from_ref, is_file_ref, shipped
+def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str]) -> Graph | Run:
+    from orchestrator.cli.graphrefs import is_file_ref, shape_from_ref, shipped
+    from orchestrator.cli.output import warn
     from orchestrator.cli.reading import find_run
 
     if not is_file_ref(what) and (at is not None or what not in shipped()):
@@ -185,13 +199,15 @@ def _subject(what: str, at: int | None, store: str | None) -> Graph | Run:
             return run
     if at is not None:
         raise UsageError(f"--at is for a run, and there is no run {what!r} in this store")
-    import_from_here()
     try:
-        return graph_from_ref(what)
+        found, skipped = shape_from_ref(what, trust)
     except GraphUnknown as error:
         if is_file_ref(what):
             raise
         raise GraphUnknown(f"there is no run {what!r} in this store, and {error}") from None
+    if skipped:
+        warn(f"{what} is drawn without its code, which --trust imports")
+    return found
 
 
 def graphs(json: options.Json = False, store: options.Store = None) -> int:
@@ -227,13 +243,11 @@ def tools(
 
     Example: orchestrator tools view_file
     """
-    from orchestrator.cli.environment import import_from_here
     from orchestrator.cli.launch import load_tools
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.toollist import known, table, whole
     from orchestrator.tools.refs import builtin_groups
 
-    import_from_here()
     groups: dict[str, Sequence[Tool]] = {}
     unknown: GraphUnknown | None = None
     if ref is not None:

@@ -1,46 +1,83 @@
-"""What surrounds a command: `.env`, the current directory as a place to import from, the terminal."""
+"""What surrounds a command: directories to import from, the terminal, the user."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
+import orchestrator
 from orchestrator.cli.exits import UsageError
 
-WHERE_THE_KEY_IS = ("XDG_STATE_HOME", "HOME", "USERPROFILE")
-"""Never taken from a `.env`: with them a directory from elsewhere could bring a key of its own, see `trust`."""
-
-
-def load_dotenv() -> None:
-    """Take settings that the environment lacks from `.env` in the current directory. The environment wins.
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
-    if not Path(".env").is_file():
-        return
-    from dotenv import dotenv_values
-
-    try:
-        found = dotenv_values(".env")
-    except (OSError, ValueError) as error:
-        raise UsageError(f".env: {error}") from None
-    for name, value in found.items():
-        if value is not None and name not in WHERE_THE_KEY_IS:
-            os.environ.setdefault(name, value)
+_HOME = Path(orchestrator.__file__).resolve().parents[1]
+"""The folder that this library is in, with its graphs beside it."""
 
 
 def import_from(directory: str) -> None:
-    """Let modules be imported from a directory, before those of other places."""
+    """Let modules be imported from a directory, after those of other places.
+
+    What stands there cannot hide a module of the library, of Python or of a package that is installed.
+    """
     if directory not in sys.path:
-        sys.path.insert(0, directory)
+        sys.path.append(directory)
+        if _has_graphs(directory):
+            sys.meta_path.insert(0, _OwnGraphs(directory))
 
 
-def import_from_here() -> None:
-    """Let modules be imported from the current directory."""
-    import_from(os.getcwd())
+def import_for(ref: str, directory: str) -> None:
+    """Let a module that a person named be imported from a directory, unless one of that name is installed.
+
+    Only then is the directory a place to import from: packages look for others that they can do without, and for
+    plug-ins, in every such place.
+
+    Args:
+        ref: `module`, `module:attr` or `file.py:attr`.
+    """
+    place = ref.partition(":")[0]
+    if place.endswith(".py"):
+        if Path(directory).resolve() in Path(directory, place).resolve().parents:
+            import_from(directory)
+    elif not _installed(place.partition(".")[0]) or (_is_graphs(place) and _has_graphs(directory)):
+        import_from(directory)
+
+
+class _OwnGraphs:
+    """Finds the `graphs` of the user, whose code imports it by this name, before the one that comes with this library.
+
+    The command line finds its own graphs wherever that leads.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's spec, if it is the one."""
+        return PathFinder.find_spec(name, [self._directory]) if name == "graphs" else None
+
+
+def _has_graphs(directory: str) -> bool:
+    own = Path(directory).resolve()
+    return own != _HOME and ((own / "graphs").is_dir() or (own / "graphs.py").is_file())
+
+
+def _is_graphs(module: str) -> bool:
+    """Whether a module can only be of a `graphs` of the user's: no graph that comes with this library is in it."""
+    top, _, rest = module.partition(".")
+    return top == "graphs" and not (_HOME / "graphs" / f"{rest}.py").is_file()
+
+
+def _installed(name: str) -> bool:
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def on_change() -> Literal["continue", "strict"]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.errors import GraphUnknown, InvalidInput, QuestionUnknown, RunConflict, RunUnknown
+from orchestrator.errors import GraphUnknown, InvalidInput, QuestionUnknown, RunConflict, RunUnknown, UntrustedCode
 
 COMPLETED: Final = 0
 FAILED: Final = 1
@@ -41,7 +41,7 @@ def of_status(status: str) -> int:
 
 def of_error(error: BaseException) -> int:
     """The exit code of an error."""
-    if isinstance(error, (UsageError, GraphUnknown, InvalidInput)):
+    if isinstance(error, (UsageError, GraphUnknown, InvalidInput, UntrustedCode)):
         return USAGE
     if isinstance(error, (RunUnknown, QuestionUnknown)):
         return UNKNOWN

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,17 +16,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import orchestrator
-from orchestrator.cli.environment import import_from
+from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
+from orchestrator.cli.trusting import DATA, reach, read, refused, trust_of
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.refs import attribute, module_of_file
 
 if TYPE_CHECKING:
     from orchestrator.graph import Graph
 
-DATA = (".yaml", ".yml", ".json")
 _HOME = Path(orchestrator.__file__).resolve().parent.with_name("graphs")
 """Where the shipped graphs are: beside the library."""
 
@@ -65,17 +66,24 @@ def absolute(ref: str) -> str:
     return f"{Path(file).absolute()}{colon}{attribute}" if file.endswith((*DATA, ".py")) else ref
 
 
-def graph_from_ref(ref: str) -> Graph:
+def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] = ()) -> Graph:
     """The graph that a reference names. Imports the module that it is in.
+
+    Args:
+        directory: where a module that is not installed is looked for; by default the current directory.
+        trust: the modules that a graph file may name code of.
 
     Raises:
         GraphUnknown: there is no such graph; the message lists what there is.
         InvalidGraph: there is one and its checks found problems.
-        UsageError: its module cannot be imported.
+        UsageError: its module cannot be imported, or a graph file names code that is not trusted.
     """
+    directory = directory or os.getcwd()
     if ref.endswith(DATA):
-        return _from_data(ref)
+        return _from_data(ref, directory, trust)
     place, colon, name = ref.partition(":")
+    if colon or ref not in shipped():
+        import_for(ref, directory)
     if place.endswith(".py"):
         module = _module_of_file(place)
     elif colon:
@@ -87,13 +95,33 @@ def graph_from_ref(ref: str) -> Graph:
     return _attribute(module, name, place) if name else _only(module, place)
 
 
-def _from_data(ref: str) -> Graph:
-    from orchestrator.graph import Graph
+def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
+    from orchestrator.graph.files import graph_from_data
 
-    if not Path(ref).is_file():
-        raise GraphUnknown(f"there is no file {ref!r}")
-    import_from(str(Path(ref).absolute().parent))  # a graph file names its functions as module:attr
-    return Graph.load(ref)
+    data = read(ref)
+    unknown = dict.fromkeys(one.ref.partition(":")[0] for one in refused(data, trust))
+    if unknown:
+        options = " ".join(f"--trust {module}" for module in unknown)
+        raise UsageError(f"{ref} names code that is not trusted: if you know what it does, give {options}")
+    reach(ref, data, directory)
+    with importing(ref):
+        return graph_from_data(data, trust_of(trust))
+
+
+def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[Graph, tuple[str, ...]]:
+    """The graph that a reference names, to check and to draw it; and what only its code could tell.
+
+    Of a graph file that names code outside of `trust`, its outline: nothing that it names is imported.
+
+    Raises:
+        GraphUnknown, InvalidGraph, UsageError: as `graph_from_ref`.
+    """
+    if ref.endswith(DATA) and refused(data := read(ref), trust):
+        from orchestrator.graph.outline import outline
+
+        found = outline(data)
+        return found.graph, found.skipped
+    return graph_from_ref(ref, None, trust), ()
 
 
 def _module_of_file(place: str) -> ModuleType:

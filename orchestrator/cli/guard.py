@@ -7,7 +7,7 @@ from functools import wraps
 
 import typer
 
-from orchestrator.cli.environment import load_dotenv
+from orchestrator.cli.dotenv import load_dotenv
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
 from orchestrator.cli.output import nobody_reads, show_log, warn
 from orchestrator.cli.redaction import redacted

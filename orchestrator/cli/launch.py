@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import trust, words
-from orchestrator.cli.environment import import_from
+from orchestrator.cli import trust, trusting, words
+from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
 from orchestrator.cli.output import warn
@@ -40,6 +40,8 @@ class Launch:
     tools: tuple[str, ...]
     model: str
     directory: str
+    trust: tuple[str, ...] = ()
+    """Modules that a graph file may name code of."""
     by_default: bool = field(default=False, compare=False)
     """Whether nobody named the model, which is said then."""
 
@@ -51,11 +53,22 @@ class Launch:
             InvalidGraph: the graph's checks found problems.
             UsageError: a module cannot be imported.
         """
-        import_from(self.directory)
-        code = Code(graph_from_ref(self.graph), load_tools(self.tools, self.directory), load_model(self.model))
+        code = Code(
+            graph_from_ref(self.graph, self.directory, self.trust),
+            load_tools(self.tools, self.directory),
+            load_model(self.model, self.directory),
+        )
         if self.by_default:
             warn(f"model: {self.model}, which only does arithmetic; --model or ORCHESTRATOR_MODEL name another")
         return code
+
+    def admitted(self) -> Launch:
+        """The same, after a person was asked for what its graph file names and nothing trusts yet.
+
+        Raises:
+            UsageError: they said no, or cannot be asked.
+        """
+        return replace(self, trust=trusting.admitted(self.graph, self.trust))
 
     def quiet(self) -> Launch:
         """The same, without a word on a model that nobody named."""
@@ -63,41 +76,50 @@ class Launch:
 
     def refs(self) -> dict[str, Json]:
         """As plain JSON, for the run's first record."""
+        trusted: dict[str, Json] = {"trust": list(self.trust)} if self.trust else {}
         return {
             "graph": self.graph,
             "tools": list(self.tools),
             "model": self.model,
             "directory": self.directory,
+            **trusted,
         }
 
     def options(self) -> tuple[str, ...]:
         """As options of a command that goes on."""
         tools = [word for ref in self.tools for word in ("--tools", ref)]
-        return ("--graph", self.graph, *tools, "--model", self.model)
+        trusted = [word for module in self.trust for word in ("--trust", module)]
+        return ("--graph", self.graph, *tools, "--model", self.model, *trusted)
 
 
 @dataclass(frozen=True)
 class Given:
-    """`--graph`, `--tools` and `--model` as they were typed."""
+    """`--graph`, `--tools`, `--model` and `--trust` as they were typed."""
 
     graph: str | None = None
     tools: tuple[str, ...] = ()
     model: str | None = None
+    trust: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, graph: str | None, tools: Sequence[str] | None, model: str | None) -> Given:
+    def of(
+        cls, graph: str | None, tools: Sequence[str] | None, model: str | None, trust: Sequence[str] | None = None
+    ) -> Given:
         """From a command's options."""
         return cls(
             absolute(graph) if graph is not None else None,
             tuple(absolute(ref) for ref in tools or ()),
             absolute(model) if model is not None else None,
+            tuple(trust or ()),
         )
 
     def new(self) -> Launch:
         """For a new run, or one that recorded nothing: defaults where nothing was typed."""
         assert self.graph is not None
         model = self.model or default_model()
-        return Launch(self.graph, self.tools or DEFAULT_TOOLS, model or OFFLINE, os.getcwd(), by_default=model is None)
+        tools = self.tools or DEFAULT_TOOLS
+        launch = Launch(self.graph, tools, model or OFFLINE, os.getcwd(), self.trust, by_default=model is None)
+        return launch.admitted()
 
     def over(self, stored: Launch) -> Launch:
         """For a run whose own references may be followed: what was typed goes before them."""
@@ -106,6 +128,7 @@ class Given:
             graph=self.graph or stored.graph,
             tools=self.tools or stored.tools,
             model=self.model or stored.model,
+            trust=(*stored.trust, *self.trust),
         )
 
 
@@ -138,11 +161,13 @@ def of_run(run_id: str, refs: Mapping[str, object], url: str, given: Given) -> L
 
 def _stored(refs: Mapping[str, object]) -> Launch:
     tools = refs.get("tools")
+    modules = refs.get("trust")
     return Launch(
         str(refs.get("graph")),
         tuple(str(ref) for ref in tools) if isinstance(tools, list) else (),
         str(refs.get("model")),
         str(refs.get("directory")),
+        tuple(str(name) for name in modules) if isinstance(modules, list) else (),
     )
 
 
@@ -161,9 +186,12 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
         UsageError: a module cannot be imported, or two tools have one name.
     """
     from orchestrator.tools import Toolbox, tools_from_ref
+    from orchestrator.tools.refs import builtin_groups
 
     found: list[Toolbox] = []
     for ref in dict.fromkeys(refs):
+        if not ref.startswith("mcp:") and ref.partition(":")[0] not in builtin_groups():
+            import_for(ref, directory or os.getcwd())
         with importing(f"tools {ref}"):
             found.append(tools_from_ref(ref, directory))
     try:
@@ -172,9 +200,11 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
         raise UsageError(f"--tools {' --tools '.join(refs)}: {error}") from None
 
 
-def load_model(ref: str) -> Model:
-    """The model of a reference."""
+def load_model(ref: str, directory: str | None = None) -> Model:
+    """The model of a reference; `directory`: where a module that is not installed is looked for."""
     from orchestrator.models.refs import model_from_ref
 
+    if ":" in ref and not ref.startswith("openai:"):
+        import_for(ref, directory or os.getcwd())
     with importing(f"model {ref}", "made"):
         return model_from_ref(ref)

@@ -45,6 +45,14 @@ Model = Annotated[
         help="openai:NAME, offline, module:attr or file.py:attr. Default: ORCHESTRATOR_MODEL, else offline.",
     ),
 ]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="MODULE",
+        help="A module that a YAML or JSON graph may name code of; may be repeated. Else it is asked, or refused.",
+    ),
+]
 RunGraph = Annotated[
     str | None,
     typer.Option(

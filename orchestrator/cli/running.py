@@ -39,6 +39,7 @@ def run(
     ] = None,
     tools: options.Tools = None,
     model: options.Model = None,
+    trust: options.Trust = None,
     run_id: Annotated[
         str | None,
         typer.Option("--run-id", metavar="ID", help="An id of your own: the same id and input is the same run."),
@@ -63,24 +64,22 @@ def run(
 
     Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
     """
-    from orchestrator.cli import trust
     from orchestrator.cli.driver import Drive, Manner, drive
-    from orchestrator.cli.environment import import_from_here
     from orchestrator.cli.launch import Given
     from orchestrator.cli.report import GoOn
     from orchestrator.cli.storage import store_file, store_url
+    from orchestrator.cli.trust import seal as sealed
     from orchestrator.cli.values import input_of
 
     risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
-    import_from_here()
-    launch = Given.of(graph, tools, model).new()
+    launch = Given.of(graph, tools, model, trust).new()
     code = launch.load()
     given = input_of(code.graph, question, input)
     code.graph.initial(given)  # a fault in the input is told before there is a run
     limits = _limits(code.graph, max_steps, max_seconds)
     name = _name(run_id)
     refs = launch.refs()
-    seal = trust.seal(name, refs, url)
+    seal = sealed(name, refs, url)
     go_on = GoOn(store, () if seal else launch.options(), gone=store_file(url) is None)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
@@ -130,6 +129,7 @@ def resume(
     graph: options.RunGraph = None,
     tools: options.RunTools = None,
     model: options.RunModel = None,
+    trust: options.Trust = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -144,7 +144,7 @@ def resume(
     from orchestrator.cli.taking import take
 
     risk = options.risk(approve)
-    taken = take(run, store, Given.of(graph, tools, model), json=json)
+    taken = take(run, store, Given.of(graph, tools, model, trust), json=json)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         first = partial(executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait)

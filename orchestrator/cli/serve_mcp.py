@@ -35,6 +35,7 @@ def serve_mcp(
     ],
     tools: options.Tools = None,
     model: options.Model = None,
+    trust: options.Trust = None,
     approve: options.Approve = None,
     http: Annotated[
         bool, typer.Option("--http", help="Serve http://127.0.0.1:PORT/mcp, and not stdin and stdout.")
@@ -55,7 +56,6 @@ def serve_mcp(
     import importlib.util
     from functools import partial
 
-    from orchestrator.cli.environment import import_from_here
     from orchestrator.cli.interrupts import Interrupted, run_async
     from orchestrator.cli.launch import Given
     from orchestrator.cli.report import GoOn
@@ -67,8 +67,7 @@ def serve_mcp(
     file = store_file(url)
     if file is None:
         raise UsageError(f"--store {url}: runs may pause, and go on in another process: name a file")
-    import_from_here()
-    launches = [Given.of(graph, tools, model).new() for graph in graphs]
+    launches = [Given.of(graph, tools, model, trust).new() for graph in graphs]
     codes = [launch.load() for launch in launches[:1]] + [launch.quiet().load() for launch in launches[1:]]
     served = {code.graph.name: launch for code, launch in zip(codes, launches, strict=True)}
     if len(served) < len(codes):
@@ -85,12 +84,12 @@ def serve_mcp(
 async def _serve(
     url: str, codes: list[Code], served: Mapping[str, Launch], go_on: GoOn, risk: str | None, serve: Any
 ) -> None:
-    from orchestrator.cli import trust
     from orchestrator.cli.mcp_server import GraphServer
+    from orchestrator.cli.trust import seal as sealed
 
     def refs(run_id: str, graph: str) -> Mapping[str, object]:
         found = served[graph].refs()
-        seal = trust.seal(run_id, found, url)
+        seal = sealed(run_id, found, url)
         return {**found, "seal": seal} if seal else found
 
     def offered(executor: Executor) -> GraphServer:

@@ -20,7 +20,6 @@ from orchestrator.graph.reducers import (
     merge,
     reducer_name,
     replace,
-    resolve_reducer,
     union,
 )
 from orchestrator.graph.report import CheckReport, Proof
@@ -66,6 +65,5 @@ __all__ = [
     "parse_edges",
     "reducer_name",
     "replace",
-    "resolve_reducer",
     "union",
 ]

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
+from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable, UntrustedCode
 from orchestrator.graph.codec import explain
+from orchestrator.graph.coderefs import code_refs
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data, tools_data
 from orchestrator.graph.refs import find
-from orchestrator.graph.refs import resolve as resolve_ref
 from orchestrator.graph.state import StateSchema
+from orchestrator.graph.trust import Trust, Trusted, refuse_impossible
 from orchestrator.jsontypes import JsonObject
 
 if TYPE_CHECKING:
@@ -31,10 +32,39 @@ _KEYS = ("name", "version", "description", "state", "input", "output", "limits",
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
-def graph_from_data(data: JsonObject, *, resolve: bool) -> Graph:
-    """See `Graph.from_data`."""
+def graph_from_data(data: JsonObject, trust: Trust | None) -> Graph:
+    """The graph of some data; of references only those are followed that are trusted. See `Graph.from_data`.
+
+    Args:
+        trust: None: none are followed, and none refused.
+    """
+    options = graph_keys(data)
+    options["nodes"] = {node_name(name): _node(name, spec, trust) for name, spec in options["nodes"].items()}
+    options["state"] = _state(options["state"], trust)
+    return built(options, restored=trust is None)
+
+
+def built(options: Mapping[str, Any], *, restored: bool = False) -> Graph:
+    """The graph of what its data says; `restored`: it was stored, after its checks.
+
+    Raises:
+        GraphError: a part is of the wrong type.
+        InvalidGraph: the checks found problems.
+    """
     from orchestrator.graph.graph import Graph
 
+    try:
+        return Graph._restored(**options) if restored else Graph(**options)
+    except ValidationError as error:
+        raise GraphError(f"graph {options['name']!r}: {explain(error)}") from None
+
+
+def graph_keys(data: object) -> dict[str, Any]:
+    """What a graph's data says of each of its keys.
+
+    Raises:
+        GraphError: it is no graph's.
+    """
     if not isinstance(data, Mapping):
         raise GraphError(f"a graph is a mapping with {', '.join(_KEYS)}, and this is {data!r:.60}")
     unknown = [str(key) for key in data if key not in _KEYS]
@@ -42,46 +72,42 @@ def graph_from_data(data: JsonObject, *, resolve: bool) -> Graph:
     if unknown or missing:
         fault = f"has no {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"
         raise GraphError(f"a graph written as data {fault}: it has {', '.join(_KEYS)}")
-    nodes = data["nodes"]
-    if not isinstance(nodes, Mapping):
+    if not isinstance(data["nodes"], Mapping):
         raise GraphError("'nodes' is a mapping from name to node")
-    options: dict[str, Any] = {key: data[key] for key in _KEYS if key in data}
-    options["nodes"] = {_text(name): _node(name, spec, resolve) for name, spec in nodes.items()}
-    options["state"] = _state(data["state"], resolve)
-    try:
-        return Graph(**options) if resolve else Graph._restored(**options)
-    except ValidationError as error:
-        raise GraphError(f"graph {data['name']!r}: {explain(error)}") from None
+    return {key: data[key] for key in _KEYS if key in data}
 
 
-def _text(name: object) -> str:
+def node_name(name: object) -> str:
+    """
+    Raises:
+        GraphError: it is no text.
+    """
     if not isinstance(name, str):
         raise GraphError(f"node name {name!r} is no text (YAML reads yes, no, on and off as truth): quote it")
     return name
 
 
-def _state(data: object, resolve: bool) -> StateSchema | type[Any]:
+def _state(data: object, trust: Trust | None) -> StateSchema | type[Any]:
     if isinstance(data, str):
-        if not resolve:
+        if trust is None:
             raise GraphUnknown(f"state {data!r} is code, which is not imported here: use Graph.load")
-        from orchestrator.graph.statedata import state_class
-
-        return state_class(data)
+        found: type[Any] = trust.follow(data, "state")
+        return found
     if not isinstance(data, Mapping):
         raise GraphError("'state' is 'module:Class', or a mapping with name and fields")
-    return StateSchema.from_data(data, resolve=resolve)
+    return StateSchema.from_data(data, resolve=trust or False)
 
 
-def _node(name: str, spec: object, resolve: bool) -> Node:
+def _node(name: str, spec: object, trust: Trust | None) -> Node:
     try:
         if isinstance(spec, Mapping):
-            return node_from_data(spec, resolve=resolve)
+            return node_from_data(spec, resolve=trust or False)
         if not isinstance(spec, str):
             raise GraphError("write 'module:function', or a mapping with a kind")
-        found = resolve_ref(spec) if resolve else None
+        found = trust.follow(spec, "node") if trust is not None else None
         if isinstance(found, Node):
             return found
-        return node_from_data({"kind": "function", "ref": spec}, resolve=resolve)
+        return node_from_data({"kind": "function", "ref": spec}, resolve=trust or False)
     except GraphUnknown as error:
         raise GraphUnknown(f"node {name!r}: {error}") from None
     except GraphError as error:
@@ -90,14 +116,41 @@ def _node(name: str, spec: object, resolve: bool) -> Node:
         raise GraphError(f"node {name!r}: {error}") from None
 
 
-def load(path: Path) -> Graph:
+def load(path: Path, trusted: Trusted = None) -> Graph:
     """See `Graph.load`."""
+    data, trust = read(path), Trust.of(trusted)
+    refuse_untrusted(data, trust)
+    return graph_from_data(data, trust)
+
+
+def read(path: Path) -> Any:
+    """The data of a graph file.
+
+    Raises:
+        GraphError: the file is neither YAML nor JSON.
+        OSError: it cannot be read.
+    """
     text = path.read_text(encoding="utf-8")
     try:
-        data = _read_json(text) if path.suffix == ".json" else _read_yaml(text)
+        return _read_json(text) if path.suffix == ".json" else _read_yaml(text)
     except ValueError as error:
         raise GraphError(f"{path}: {error}") from None
-    return graph_from_data(data, resolve=True)
+
+
+def refuse_untrusted(data: object, trust: Trust) -> None:
+    """
+    Raises:
+        UntrustedCode: names all references that are not trusted.
+    """
+    found = list(code_refs(data))
+    for one in found:
+        try:
+            refuse_impossible(one.ref, one.role)
+        except UntrustedCode as error:
+            raise UntrustedCode([], f"{one.place}: {error}") from None
+    refused = [one.ref for one in found if trust.refuses(one.ref, one.role)]
+    if refused:
+        raise UntrustedCode(refused)
 
 
 def _read_json(text: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, RootModel, SkipValidation, model_serializer
 
@@ -21,6 +21,9 @@ from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
 from orchestrator.graph.verbs import Verbs
 from orchestrator.jsontypes import JsonObject
+
+if TYPE_CHECKING:
+    from orchestrator.graph.trust import Trust, Trusted
 
 NodeLike: TypeAlias = Node | Callable[..., object] | Mapping[str, Any]
 """A node, a function, or a node's data."""
@@ -167,9 +170,9 @@ class Graph(Verbs, BaseModel):
     def check(self, *, prove: bool = False) -> CheckReport:
         """The checks as data; `prove` adds what the shape alone proves, each with a witness where it fails."""
         from orchestrator.graph.checks.all import problems_of
-        from orchestrator.graph.checks.proofs import proofs_of, unproved
+        from orchestrator.graph.checks.proofs import proofs_of, unconfirmed, unproved
 
-        notes = tuple(self.topology.notes())
+        notes = (*self.topology.notes(), *unconfirmed(self))
         if not prove:
             return CheckReport(tuple(problems_of(self)), notes)
         return CheckReport(tuple(problems_of(self)), (*notes, *unproved(self)), tuple(proofs_of(self)))
@@ -300,33 +303,48 @@ class Graph(Verbs, BaseModel):
         return self._data
 
     @classmethod
-    def from_data(cls, data: JsonObject, *, resolve: bool = False) -> Graph:
+    def from_data(cls, data: JsonObject, *, resolve: bool | Trust = False) -> Graph:
         """A graph from what `data()` gave.
 
         Imports code only if `resolve` is true; otherwise functions, and node kinds that are not the library's,
         stand as `UnresolvedNode`, and values of a state whose class is not at hand stay JSON.
 
+        Args:
+            resolve: whether references are followed. True trusts the data with every module, see `load`.
+
         Raises:
             GraphError: the data is no graph's.
             GraphUnknown: `resolve` is true and code is not there.
+            UntrustedCode: `resolve` is a `Trust` that refuses a reference.
         """
         from orchestrator.graph.files import graph_from_data
+        from orchestrator.graph.trust import Trust
 
-        return graph_from_data(data, resolve=resolve)
+        return graph_from_data(data, Trust.of(resolve) if resolve else None)
 
     @classmethod
-    def load(cls, path: str | Path) -> Graph:
-        """Read a graph from a YAML or JSON file. Imports the code that the file names.
+    def load(cls, path: str | Path, *, trust: Trusted = None) -> Graph:
+        """Read a graph from a YAML or JSON file.
+
+        A file may name code: the state's class, functions, tools, reducers. By default it may name what modules that
+        are imported already declare for graphs (`@node`, `@tool`, `Reducer`, node kinds, graphs, pydantic models), so
+        that a file that this program saved loads again, and loading imports nothing. Import a module before, or name
+        it, to load a file that needs it.
+
+        Args:
+            trust: modules that the file may name as well, with their submodules. They are imported, and plain
+                functions that they define are followed, too. True trusts the file with every module.
 
         Raises:
             GraphError: the file holds no graph.
+            UntrustedCode: it names code that is not trusted, or of another kind than is needed; names all modules.
             GraphUnknown: code that it names is not there.
             InvalidGraph: the checks found problems.
             OSError: the file cannot be read.
         """
         from orchestrator.graph.files import load
 
-        return load(Path(path))
+        return load(Path(path), trust)
 
     def save(self, path: str | Path) -> None:
         """Write the graph to a YAML (`.yaml`, `.yml`) or JSON (`.json`) file.

@@ -69,6 +69,8 @@ class Node(BaseModel):
     """Every kind that is defined in this process."""
     State: ClassVar[type[BaseModel] | None] = None
     """A mixin for state classes with the fields that this kind's ports name by default."""
+    calls_code: ClassVar[str | None] = None
+    """The field that holds a reference to a function which `run` imports and calls; None: there is none."""
     declares: ClassVar[tuple[str, ...] | None] = None
     """The outcomes of the kind; None: those of the return annotation of `run`."""
 

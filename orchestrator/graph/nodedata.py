@@ -17,7 +17,7 @@ from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.refs import find, ref_of
-from orchestrator.graph.refs import resolve as resolve_ref
+from orchestrator.graph.trust import Trust
 from orchestrator.jsontypes import JsonObject
 
 _COMMON = frozenset(Node.model_fields)
@@ -71,11 +71,12 @@ def _tool_ref(given: object) -> str | None:
     return ref if ref is not None and find(ref) is given else None
 
 
-def _resolved(data: JsonObject) -> Any:
+def _resolved(data: JsonObject, trust: Trust) -> Any:
     """The tools of a node's data, references followed.
 
     Raises:
         GraphUnknown: one leads nowhere, or there was none to write.
+        UntrustedCode: one leads to what is not trusted, or is no tool.
     """
     names = data.get("tools")
     if not isinstance(names, list | tuple):
@@ -84,44 +85,63 @@ def _resolved(data: JsonObject) -> Any:
     for name in names:
         if isinstance(name, str) and name.startswith(":"):
             raise GraphUnknown(f"tool {name[1:]!r} has no reference: it was a closure, or changed where it was given")
-        found.append(resolve_ref(name) if isinstance(name, str) and ":" in name else name)
+        found.append(trust.follow(name, "tool") if isinstance(name, str) and ":" in name else name)
     return found
 
 
-def node_from_data(data: JsonObject, *, resolve: bool = False, strict: bool = False) -> Node:
+def node_from_data(data: JsonObject, *, resolve: bool | Trust = False, strict: bool = False) -> Node:
     """A node from JSON. Kinds of this library need no code; a function, or a kind of the user's, is imported only
     if `resolve` is true and stands as an `UnresolvedNode` otherwise. So does a node of this library that was stored
     by another version and does not fit its kind any more, unless `strict` or `resolve` is true.
 
+    Args:
+        resolve: whether references are followed; a `Trust` says which.
+
     Raises:
         GraphError: the data does not fit its kind.
         GraphUnknown: `resolve` is true and there is no such code or kind.
+        UntrustedCode: `resolve` is a `Trust` that refuses a reference.
     """
+    trust = Trust.of(resolve) if resolve else None
+    return _from_data(data, trust, strict)
+
+
+def _from_data(data: JsonObject, trust: Trust | None, strict: bool) -> Node:
     kind = data.get("kind")
     if not isinstance(kind, str):
         raise GraphError("a node written as data needs a 'kind'")
     if kind == "function":
-        return _function(data, data.get("ref")) if resolve else _unresolved(kind, data)
+        return _function(data, data.get("ref"), trust) if trust is not None else _unresolved(kind, data)
     if "class" not in data:
         shipped = _shipped_kinds().get(kind)
         if shipped is not None:
-            return _of_kind(shipped, data, resolve, strict or resolve)
-    return _of_kind(_kind_of_a_user(kind, data.get("class")), data, True, True) if resolve else _unresolved(kind, data)
+            return _of_kind(shipped, data, trust, strict or trust is not None)
+    if trust is None:
+        return _unresolved(kind, data)
+    return _of_kind(_kind_of_a_user(kind, data.get("class"), trust), data, trust, True)
 
 
-def _of_kind(cls: type[Node], data: JsonObject, resolve: bool, strict: bool) -> Node:
+def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: bool) -> Node:
     about = {"kind", "class", "outcomes"} - set(cls.model_fields)
     fields: dict[str, Any] = {key: value for key, value in data.items() if key not in about}
-    if resolve and "tools" in fields:
-        fields["tools"] = _resolved(data)
+    if trust is not None and "tools" in fields:
+        fields["tools"] = _resolved(data, trust)
+    calls = data.get(cls.calls_code) if cls.calls_code is not None else None
+    if isinstance(calls, str):
+        if trust is not None and not trust.everything:
+            trust.follow(calls, "function")
+        elif trust is None and not strict:
+            return _unresolved(cls.kind, data)
     graph = fields.get("graph")
     if "graph" in cls.model_fields:
         from orchestrator.graph.graph import Graph
 
         if isinstance(graph, Mapping):
-            fields["graph"] = Graph.from_data(graph, resolve=resolve)
-        elif isinstance(graph, str) and resolve:
-            fields["graph"] = resolve_ref(graph)
+            fields["graph"] = Graph.from_data(graph, resolve=trust or False)
+        elif isinstance(graph, str) and trust is not None:
+            fields["graph"] = trust.follow(graph, "graph")
+        elif isinstance(graph, str):
+            return _unresolved(cls.kind, data)
     try:
         node = cls(**fields)
     except (ValidationError, GraphError) as error:
@@ -135,18 +155,16 @@ def _of_kind(cls: type[Node], data: JsonObject, resolve: bool, strict: bool) -> 
     return node
 
 
-def _function(data: JsonObject, ref: object) -> Node:
+def _function(data: JsonObject, ref: object, trust: Trust) -> Node:
     unknown = sorted(set(data) - _OF_A_FUNCTION)
     if unknown:
         raise GraphError(f"a function node has no {unknown[0]!r}: it has {', '.join(sorted(_OF_A_FUNCTION))}")
     if not isinstance(ref, str):
         raise GraphUnknown(f"function {data.get('name', '')!r} has no reference: it was a closure or a lambda")
-    found = resolve_ref(ref)
-    if not callable(found):
-        raise GraphError(f"{ref!r} is {found!r}, which is no function")
+    found = trust.follow(ref, "node")
     options: dict[str, Any] = {key: data[key] for key in _COMMON if key in data}
     if "tools" in options:
-        options["tools"] = _resolved(data)
+        options["tools"] = _resolved(data, trust)
     outcomes = data.get("outcomes")
     declared = None if outcomes is None else tuple(str(name) for name in cast(list[object], outcomes))
     try:
@@ -155,8 +173,8 @@ def _function(data: JsonObject, ref: object) -> Node:
         raise GraphError(f"function node {ref!r}: {explain(error)}") from None
 
 
-def _kind_of_a_user(kind: str, ref: object) -> type[Node]:
-    found = resolve_ref(ref) if isinstance(ref, str) else Node.kinds.get(kind)
+def _kind_of_a_user(kind: str, ref: object, trust: Trust) -> type[Node]:
+    found = trust.follow(ref, "kind") if isinstance(ref, str) else Node.kinds.get(kind)
     if not isinstance(found, type) or not issubclass(found, Node):
         known = ", ".join(sorted(_shipped_kinds()))
         raise GraphUnknown(

@@ -15,7 +15,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, TypeAlias, overload
 
-from orchestrator.graph.refs import ref_of, resolve
+from orchestrator.graph.refs import ref_of
 
 ReducerFunction: TypeAlias = Callable[[Any, Any], Any]
 """`f(old, new)`: both are of types that only the field knows."""
@@ -154,17 +154,3 @@ def reducer_name(reducer: object) -> str:
     if isinstance(reducer, Reducer | Local):
         return repr(reducer)
     return ref_of(reducer) or "<closure>"
-
-
-def resolve_reducer(name: str) -> ReducerFunction:
-    """The reducer of a name; imports `module:attr`.
-
-    Raises:
-        GraphUnknown: there is no such reducer.
-    """
-    if name in BUILTIN:
-        return BUILTIN[name]
-    found = resolve(name)
-    if not callable(found):
-        raise TypeError(f"reducer {name!r} is {found!r}, which cannot be called")
-    return found

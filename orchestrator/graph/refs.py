@@ -80,7 +80,7 @@ def resolve(ref: str) -> object:
 
 
 def module_of_file(file: str) -> ModuleType:
-    """Import the module that a file holds, once, with its folder on `sys.path` as Python does for a script.
+    """Import the module that a file holds, once, with its folder on `sys.path`: last, so that it hides no package.
 
     It keeps its own name where that is free, because references to its functions are written with it.
 
@@ -92,7 +92,7 @@ def module_of_file(file: str) -> ModuleType:
         raise GraphUnknown(f"there is no file {file!r}")
     path = path.resolve()
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+        sys.path.append(str(path.parent))
     for known in list(sys.modules.values()):
         if getattr(known, "__file__", None) == str(path):
             return known

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace, new_class
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,6 +22,9 @@ from orchestrator.graph.reducers import Extend, Replace
 from orchestrator.graph.refs import ref_of
 from orchestrator.graph.views import fill, view_class
 from orchestrator.jsontypes import JsonObject
+
+if TYPE_CHECKING:
+    from orchestrator.graph.trust import Trust
 
 _set = object.__setattr__
 _KEPT = "__orchestrator_schema__"
@@ -105,8 +108,8 @@ class StateSchema:
         setattr(state, _KEPT, schema)
 
     @classmethod
-    def from_data(cls, data: JsonObject, *, resolve: bool = False) -> StateSchema:
-        """A schema from what `data()` gave. Imports code only if `resolve` is true.
+    def from_data(cls, data: JsonObject, *, resolve: bool | Trust = False) -> StateSchema:
+        """A schema from what `data()` gave. Imports code only if `resolve` is true, or a `Trust` that admits it.
 
         A state that was written as data gets its class back; of any other, values stay JSON.
         """

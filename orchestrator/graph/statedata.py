@@ -6,18 +6,18 @@ is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, create_model
+from pydantic import create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticUndefined, core_schema
 
 from orchestrator.errors import GraphError
 from orchestrator.graph.codec import JsonCodec
 from orchestrator.graph.fields import Field, fields_of, reduce_json
-from orchestrator.graph.reducers import BUILTIN, local, resolve_reducer
-from orchestrator.graph.refs import resolve as resolve_ref
+from orchestrator.graph.reducers import BUILTIN, local
+from orchestrator.graph.trust import Trust
 from orchestrator.graph.typetext import parse_type
 from orchestrator.jsontypes import JsonObject
 
@@ -76,35 +76,42 @@ def _field_data(field: Field, types: Mapping[str, object]) -> JsonObject:
     return data
 
 
-def schema_from_data(data: JsonObject, *, resolve: bool = False) -> StateSchema:
+def schema_from_data(data: JsonObject, *, resolve: bool | Trust = False) -> StateSchema:
     """A state schema from JSON.
+
+    Args:
+        resolve: whether references are followed; a `Trust` says which.
 
     Raises:
         GraphError: the data is none.
         GraphUnknown: `resolve` is true and a reference cannot be imported.
+        UntrustedCode: `resolve` is a `Trust` that refuses a reference.
     """
     from orchestrator.graph.state import StateSchema
+
+    trust = Trust.of(resolve) if resolve else None
 
     fields = data.get("fields")
     if not isinstance(fields, Mapping):
         raise GraphError("a state written as data needs 'fields': a mapping from name to type")
     if "ref" not in data and not any(isinstance(spec, Mapping) and "schema" in spec for spec in fields.values()):
-        return inline_schema(data, resolve=resolve)
+        return inline_schema(data, trust)
     name, ref = str(data.get("name", "State")), data.get("ref")
-    if resolve:
+    if trust is not None:
         if not isinstance(ref, str):
             raise GraphError(f"state {name} was made inside a function: its class cannot be imported")
-        return StateSchema.of(state_class(ref))
+        return StateSchema.of(trust.follow(ref, "state"))
     found = {str(key): _json_field(str(key), spec) for key, spec in fields.items() if isinstance(spec, Mapping)}
     return StateSchema(name, None, found, ref=ref if isinstance(ref, str) else None, stored=data)
 
 
-def state_class(ref: str) -> type[BaseModel]:
-    """Import a state class. Raises `GraphUnknown` or `GraphError`."""
-    found = resolve_ref(ref)
-    if not isinstance(found, type) or not issubclass(found, BaseModel):
-        raise GraphError(f"state {ref!r} is {found!r}: it should be a pydantic model")
-    return found
+def named_fields(data: JsonObject, names: Iterable[str]) -> StateSchema:
+    """The schema of a state class that is not at hand: it has all fields that are named, and each fits everything."""
+    from orchestrator.graph.state import StateSchema
+
+    spec = {"schema": {"anyOf": [{"type": "array"}, {}]}, "reducer": "?", "portable": False}
+    fields = {name: _json_field(name, spec) for name in names}
+    return StateSchema(str(data.get("name", "State")), None, fields, ref=str(data["ref"]), stored=data)
 
 
 def _json_field(name: str, spec: Mapping[str, object]) -> Field:
@@ -141,7 +148,7 @@ def _json_field(name: str, spec: Mapping[str, object]) -> Field:
 # -- states that are written as data ----------------------------------------------------------------------------
 
 
-def inline_schema(data: JsonObject, *, resolve: bool = False) -> StateSchema:
+def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     """The schema of a state that is written as data: `{"name": "Essay", "fields": {"topic": "str"}}`.
 
     A field is a type text, or a mapping with `type`, and maybe `reducer`, `default` and `description`.
@@ -160,7 +167,7 @@ def inline_schema(data: JsonObject, *, resolve: bool = False) -> StateSchema:
     definitions: dict[str, Any] = {}
     unresolved: list[str] = []
     for field, spec in specs.items():
-        definitions[field] = _definition(str(field), spec, resolve, unresolved)
+        definitions[field] = _definition(str(field), spec, trust, unresolved)
     cls = create_model(name, __module__=__name__, **definitions)
     inline: dict[str, object] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}
     fields = fields_of(cls)
@@ -172,7 +179,7 @@ def inline_schema(data: JsonObject, *, resolve: bool = False) -> StateSchema:
     return schema
 
 
-def _definition(name: str, spec: object, resolve: bool, unresolved: list[str]) -> tuple[Any, Any]:
+def _definition(name: str, spec: object, trust: Trust | None, unresolved: list[str]) -> tuple[Any, Any]:
     if isinstance(spec, str):
         return parse_type(spec), ...
     if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):
@@ -185,10 +192,12 @@ def _definition(name: str, spec: object, resolve: bool, unresolved: list[str]) -
     if reducer == "local":
         kind = Annotated[kind, local]
     elif isinstance(reducer, str):
-        if resolve or reducer in BUILTIN:
-            kind = Annotated[kind, resolve_reducer(reducer)]
-        elif ":" in reducer:
+        if reducer in BUILTIN:
+            kind = Annotated[kind, BUILTIN[reducer]]
+        elif ":" in reducer and trust is None:
             unresolved.append(name)
+        elif ":" in reducer and trust is not None:
+            kind = Annotated[kind, trust.follow(reducer, "reducer")]
         else:
             known = ", ".join([*BUILTIN, "local"])
             raise GraphError(f"field {name!r} names reducer {reducer!r}: there are {known} and 'module:function'")

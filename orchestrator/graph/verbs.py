@@ -54,6 +54,15 @@ def tools_of_a_node(things: Any) -> dict[str, tuple[object, Tool] | None]:
     return found
 
 
+def tools_in(thing: object) -> tuple[Tool, ...] | None:
+    """The tool, or those of a toolbox; None for whatever is neither."""
+    from orchestrator.tools import Tool, Toolbox
+
+    if isinstance(thing, Tool):
+        return (thing,)
+    return tuple(thing) if isinstance(thing, Toolbox) else None
+
+
 class Verbs:
     """Mixed into `Graph`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import field_validator
 
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 class Call(Node, kind="call"):
     """Call `ref`, a function named as `module:attr`, with state fields as arguments.
 
-    It is imported when it is first called. It may be async; a sync one runs in a thread, unless
-    `effect="pure"` says that it is quick and may run inline.
+    It is imported when it is first called, or when a graph file that names it is loaded. It may be async; a sync one
+    runs in a thread, unless `effect="pure"` says that it is quick and may run inline.
 
     Raises:
         GraphUnknown: there is no such function.
         InvalidUpdate: `result` names no field, and the function returned something that is no update.
     """
+
+    calls_code: ClassVar[str | None] = "ref"
 
     ref: str
     """`module:attr`."""

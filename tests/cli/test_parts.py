@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.cli import guard, options, output, words
 from orchestrator.cli.asking import value_of
-from orchestrator.cli.environment import import_from_here
+from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
 from orchestrator.cli.progress import Plain
@@ -35,7 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     modules, path = dict(sys.modules), sys.path[:]
     (tmp_path / "mine.py").write_text(Path(trial.__file__).read_text())
     monkeypatch.chdir(tmp_path)
-    import_from_here()
+    import_from(str(tmp_path))
     yield tmp_path
     sys.path[:] = path
     for name in set(sys.modules) - set(modules):
@@ -49,7 +49,7 @@ def test_a_file_is_imported_once_under_its_own_name(place: Path) -> None:
     module = module_of_file("mine.py")
     assert module.__name__ == "mine"
     assert module_of_file(str(place / "mine.py")) is module
-    assert sys.path[0] == str(place)
+    assert sys.path[-1] == str(place)
     from_graph = graph_from_ref("mine.py:number")
     assert from_graph is module.number
     assert list(tools_from_ref("mine.py:note")) == [module.note]

@@ -80,12 +80,13 @@ def test_dotenv_is_read_by_the_command_line_only(shell: Shell) -> None:
         "import os, orchestrator; from orchestrator import Graph, Executor; print(os.environ.get('ORCHESTRATOR_STORE'))"
     )
     assert shell.sh([sys.executable, "-c", code]).out == "None\n"
-    wrong = shell(*words)
-    assert (wrong.code, "write continue or strict" in wrong.err) == (2, True)
-    done = shell(*words, env={"ORCHESTRATOR_ON_CHANGE": "strict", "ORCHESTRATOR_STORE": "sqlite:///mine.db"})
-    assert (done.out, "model: offline" in done.err) == ("2\n", False)
-    assert (shell.place / "mine.db").exists()
+    done = shell(*words, env={"ORCHESTRATOR_STORE": "sqlite:///mine.db"})
+    assert (done.out, (shell.place / "mine.db").exists()) == ("2\n", True)
     assert not (shell.place / "from-env.db").exists()
+    assert ".env: ignored ORCHESTRATOR_MODEL, ORCHESTRATOR_ON_CHANGE, which the environment has to set" in done.err
+    taken = shell("runs")
+    assert ".env: took ORCHESTRATOR_STORE; ignored" in taken.err
+    assert "no runs in sqlite:///from-env.db" in taken.err
 
 
 def test_a_graph_of_the_users_own_hides_no_shipped_one(shell: Shell) -> None:

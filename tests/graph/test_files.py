@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
+from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable, UntrustedCode
 from orchestrator.graph import Graph, Limits, Node, StateSchema, node
 from tests.graph import sample
 from tests.graph.sample import Ask, Essay, grade, make, write
@@ -185,7 +185,7 @@ def test_a_local_state_and_a_local_kind_are_not_saved(tmp_path: Path) -> None:
         (YAML.replace("  grade:", "  write:"), GraphError, "'write' is there twice: keep one"),
         (YAML.replace("  grade:", "  yes:"), GraphError, "node name True is no text"),
         (YAML.replace("sample:grade", "sample:grad"), GraphUnknown, "node 'grade': 'tests.graph.sample:grad': module"),
-        (YAML.replace("sample:Essay", "sample:grade"), GraphError, "it should be a pydantic model"),
+        (YAML.replace("sample:Essay", "sample:grade"), UntrustedCode, "and a graph file names a pydantic model"),
         ("- a\n- b", GraphError, "a graph is a mapping with name,"),
         ("name: [", GraphError, "x.yaml: while parsing"),
         ("!!python/object/apply:os.system ['true']", GraphError, "could not determine a constructor"),

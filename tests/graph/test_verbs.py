@@ -114,7 +114,6 @@ def test_a_graph_is_a_tool() -> None:
         Execute(),
         Think(),
         Ask(prompt="And now?"),
-        Call(ref="math:sqrt", args={"x": "score"}, result="score"),
         Subgraph(research, inputs={"query": "topic"}),
     ],
     ids=lambda shipped: shipped.kind,
@@ -125,6 +124,14 @@ def test_nodes_of_the_library_are_data_and_need_no_code(shipped: object) -> None
     again = node_from_data(data)
     assert type(again) is type(shipped)
     assert node_data(again) == data
+
+
+def test_a_stored_call_of_a_function_is_not_live_without_trust() -> None:
+    """It would import and call what it names, and stored data may come from anywhere."""
+    call = Call(ref="math:sqrt", args={"x": "score"}, result="score")
+    stored = node_from_data(node_data(call))
+    assert (stored.kind, node_data(stored)) == ("unresolved", node_data(call))
+    assert node_from_data(node_data(call), resolve=True) == call
 
 
 def test_a_stored_node_that_does_not_fit_its_kind_any_more_can_still_be_drawn() -> None:

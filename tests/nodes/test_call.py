@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from orchestrator import Graph, append, node
-from orchestrator.errors import GraphUnknown, InvalidGraph
+from orchestrator.errors import GraphUnknown, InvalidGraph, UntrustedCode
 from orchestrator.nodes import ITEM, Call
 from tests.nodes.build import error_of, executing, of_one, run
 
@@ -121,5 +121,7 @@ async def test_it_is_data_and_names_its_function_by_reference_only(tmp_path: Pat
     graph.save(tmp_path / "g.yaml")
     text = (tmp_path / "g.yaml").read_text()
     assert "ref: not_there_yet:f" in text
-    loaded = Graph.load(tmp_path / "g.yaml")  # nothing is imported
+    with pytest.raises(UntrustedCode, match=r"trust=\['not_there_yet'\]"):
+        Graph.load(tmp_path / "g.yaml")
+    loaded = Graph.load(tmp_path / "g.yaml", trust=True)  # nothing is imported
     assert (loaded.structure, loaded.content) == (graph.structure, graph.content)

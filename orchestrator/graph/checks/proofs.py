@@ -73,6 +73,19 @@ def _confirmed(graph: Graph) -> Iterator[Proof]:
             yield Proof(claim, True)
 
 
+def unconfirmed(graph: Graph) -> Iterator[str]:
+    """A note on each node that calls tools and can be reached without an approval."""
+    calling = {name for name, node in graph.nodes.items() if _calls_tools(node)}
+    for proof in _confirmed(graph) if calling else ():
+        if not proof.holds and proof.witness[-1] in calling:
+            yield f"{proof.witness[-1]} calls tools without a confirm before it: {' -> '.join(proof.witness)}"
+
+
+def _calls_tools(node: Node) -> bool:
+    inner = node.subgraph
+    return node.kind == "execute" if inner is None else any(map(_calls_tools, inner.nodes.values()))
+
+
 def acts(node: Node) -> bool:
     """Whether a node may change the world: it calls tools, says that it is irreversible, or holds a node that does
     and is not confirmed inside."""

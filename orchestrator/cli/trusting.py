@@ -1,0 +1,87 @@
+"""Whether a graph file may name the code that it names: `--trust`, or a question on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.cli import words
+from orchestrator.cli.environment import import_for, on_terminal
+from orchestrator.cli.exits import UsageError
+from orchestrator.cli.output import warn
+from orchestrator.errors import GraphUnknown
+from orchestrator.graph.coderefs import CodeRef, code_refs
+from orchestrator.graph.trust import Trust, is_ours
+
+DATA = (".yaml", ".yml", ".json")
+"""How the names of graph files end."""
+
+
+def read(file: str) -> Any:
+    """What is in a graph file. Follows no reference.
+
+    Raises:
+        GraphUnknown: there is no such file.
+        GraphError: it is neither YAML nor JSON.
+    """
+    from orchestrator.graph import files
+
+    if not Path(file).is_file():
+        raise GraphUnknown(f"there is no file {file!r}")
+    return files.read(Path(file))
+
+
+def trust_of(modules: Sequence[str]) -> Trust:
+    """What the command line trusts: modules that were named, and this library."""
+    return Trust(modules=tuple(modules))
+
+
+def refused(data: object, modules: Sequence[str]) -> list[CodeRef]:
+    """The references of a graph file into modules that are not trusted."""
+    trust = trust_of(modules)
+    return [one for one in code_refs(data) if trust.refuses(one.ref, one.role)]
+
+
+def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
+    """The modules that a graph file may name: those of `--trust`, and those that the person at the terminal admits.
+
+    Raises:
+        UsageError: there are others, and no person to ask, or they said no.
+    """
+    if not graph.endswith(DATA):
+        return tuple(modules)
+    data = read(graph)
+    from orchestrator.graph.files import refuse_untrusted
+
+    refuse_untrusted(data, Trust(everything=True))  # what no trust would help
+    found = refused(data, modules)
+    if not found:
+        return tuple(modules)
+    needed = tuple(dict.fromkeys(one.ref.partition(":")[0] for one in found))
+    listed = "\n".join(f"  {one.place}: {one.ref}" for one in found)
+    warn(f"{graph} names code, which runs when it is imported:\n{listed}")
+    if not _agrees(needed):
+        trusting = [word for module in needed for word in ("--trust", module)]
+        command = words.command(*sys.argv[1:2], *trusting, *sys.argv[2:])
+        raise UsageError(f"{graph}: its code is not trusted. If you know what it does:\n  {words.visible(command)}")
+    return (*modules, *needed)
+
+
+def _agrees(modules: Sequence[str]) -> bool:
+    """Whether the person at the terminal admits modules; not without a terminal."""
+    if not on_terminal():
+        return False
+    sys.stderr.write(words.visible(f"Import {', '.join(modules)}? [y/N] "))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def reach(file: str, data: object, directory: str) -> None:
+    """Let the code that a graph file names be imported from its folder and from a directory, after other places."""
+    for one in code_refs(data):
+        module = one.ref.partition(":")[0]
+        if not is_ours(module):
+            import_for(module, str(Path(file).absolute().parent))
+            import_for(module, directory)
