@@ -29,6 +29,7 @@ from orchestrator.graph.graph import Graph
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Migrated, Resumed, RunStarted
+from orchestrator.kernel.rules import RULES
 from orchestrator.stores.base import RunInfo
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class Host:
             refs=dict(refs),
             tools=offered(graph, self.given.tools),
             holder=str(self.owner),
+            rules=RULES,
         )
         chain = None if self.seal is None else self.seal.chain(run_id)
         if chain is not None:

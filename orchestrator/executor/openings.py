@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from orchestrator.executor.overlay import Place
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.rank import Path
     from orchestrator.kernel.token import Activation
-    from orchestrator.kernel.version import Path
 
 
 class Opening(NamedTuple):
@@ -77,9 +77,9 @@ def branch_of(token: Activation) -> Path | None:
         return None
     vertex = token.stack[-1][0]
     entry = next((entry for entry in token.forks if entry.fork == vertex), None)
-    step = token.place
+    step = token.rank.path
     while entry is not None and step.parent is not None:
-        if step.parent is entry.path:
+        if step.parent is entry.rank.path:
             return step
         step = step.parent
     return None

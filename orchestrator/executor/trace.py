@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
     from orchestrator.kernel.frame import Frame
     from orchestrator.kernel.question import Question
+    from orchestrator.kernel.rank import Path
     from orchestrator.kernel.token import Activation
-    from orchestrator.kernel.version import Path
 
 _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
 

@@ -116,7 +116,7 @@ class Topology:
         self.successors: dict[str, tuple[str, ...]] = {}
         self._scopes: dict[tuple[str, frozenset[str]], Scope] = {}
         self._entries: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
-        self._empty: dict[tuple[str, str, frozenset[str]], str | None] = {}
+        self._empty: dict[tuple[str, str, frozenset[str], bool], str | None] = {}
         self._lay_out()
 
     # -- routes and forks -------------------------------------------------------------------------------------
@@ -364,14 +364,17 @@ class Topology:
             found = self._scopes[fork, below] = Scope(self, fork, below)
         return found
 
-    def empty_target(self, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
-        """The join that a map without items sends its one token to, None for END (R11)."""
-        key = (fork, mapped, outer)
+    def empty_target(self, fork: str, mapped: str, outer: frozenset[str], *, declared: bool = True) -> str | None:
+        """The join that a map without items sends its one token to, None for END (R11).
+
+        Of several that are equally near it is the one declared first; if `declared` is false, the first by name.
+        """
+        key = (fork, mapped, outer, declared)
         if key not in self._empty:
-            self._empty[key] = self._find_empty_target(fork, mapped, outer)
+            self._empty[key] = self._find_empty_target(*key)
         return self._empty[key]
 
-    def _find_empty_target(self, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
+    def _find_empty_target(self, fork: str, mapped: str, outer: frozenset[str], declared: bool) -> str | None:
         distance = {mapped: 0}
         queue = deque((mapped,))
         while queue:
@@ -381,7 +384,9 @@ class Topology:
                     distance[following] = distance[vertex] + 1
                     queue.append(following)
         joins = [j for j in self.joins if j in distance and (self.match[j] == fork or self.match[j] in outer)]
-        joins.sort(key=lambda join: (distance[join], join))
+        if not declared:
+            joins.sort()
+        joins.sort(key=distance.__getitem__)
         for join in joins:
             past = self.reachable((mapped,), (fork, join))
             if past.isdisjoint(joins):

@@ -10,6 +10,7 @@ from orchestrator.kernel.frame import Frame, FrameResult
 from orchestrator.kernel.ledger import Ledger
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
+from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.tally import Tally
 from orchestrator.kernel.token import Activation, Phase
 
@@ -156,6 +157,11 @@ class Admission:
             for frame in activation.frame.line:
                 frame.active -= 1
         return activation
+
+    @property
+    def rules(self) -> Rules:
+        """The rules that the run follows."""
+        return rules_of(RULES if self.started is None else self.started.rules)
 
     # -- what frames tell ---------------------------------------------------------------------------------------
 

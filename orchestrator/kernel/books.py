@@ -9,24 +9,30 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, cast
 
+from orchestrator.kernel.rank import compare
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.token import Activation, Cell, OpenFork, Phase
-from orchestrator.kernel.version import Path, Version, compare, merge
+from orchestrator.kernel.version import KeyedVersion, Version, merge
 
 if TYPE_CHECKING:
     from orchestrator.kernel.frame import Frame
     from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.rules import Rules
     from orchestrator.kernel.tally import Tally
 
 
-def _compare_places(one: Activation, other: Activation) -> int:
-    return compare(one.place, other.place) or (-1 if one.key < other.key else 1)
+_by_rank = attrgetter("rank")
 
 
-by_place = cmp_to_key(_compare_places)
-"""Sort key: activations in the order of their branches."""
+def _compare_keyed(one: Activation, other: Activation) -> int:
+    return compare(one.rank.path, other.rank.path) or (-1 if one.key < other.key else 1)
+
+
+_by_path_and_key = cmp_to_key(_compare_keyed)
+"""The order under rules 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,11 @@ class Hooks(Protocol):
 
     def dropped(self, activation: Activation) -> None:
         """A live token is gone: stop it, and all that runs inside it."""
+
+    @property
+    def rules(self) -> Rules:
+        """The rules that the run follows."""
+        ...
 
     @property
     def tallies(self) -> Mapping[str, Tally]:
@@ -86,6 +97,7 @@ class Books:
         "queue",
         "result",
         "root",
+        "rules",
         "seen",
         "squashable",
         "steps",
@@ -100,6 +112,7 @@ class Books:
     ) -> None:
         self.plan, self.key, self.hooks, self.parent = plan, key, hooks, parent
         self.limits = plan.limits
+        self.rules = hooks.rules
         self.root = Version(values, key=key)
         self.line: tuple[Frame, ...] = (cast("Frame", self),)
         """This graph and those around it, the outermost last."""
@@ -174,6 +187,7 @@ class Books:
     def _count(self, token: Activation, step: int) -> None:
         waiting = token.phase is Phase.WAITING
         for entry in token.forks:
+            entry.live += step
             scope = entry.scope
             if waiting:
                 joins: Iterable[str] = scope.waiting[token.node]
@@ -208,12 +222,24 @@ class Books:
         self._remove(token)
         self.hooks.dropped(token)
 
-    def merged(self, versions: Sequence[Version], key: str, place: Path, fork: Version | None = None) -> Version:
+    def in_order(self, tokens: Iterable[Activation]) -> list[Activation]:
+        """Tokens in the order of their branches (R6)."""
+        return sorted(tokens, key=_by_rank if self.rules.ranked else _by_path_and_key)
+
+    @property
+    def version_type(self) -> type[Version]:
+        """What an update's version is made of."""
+        return Version if self.rules.ranked else KeyedVersion
+
+    def merged(self, versions: Sequence[Version], key: str, fork: Version | None = None) -> Version:
         """The merge of versions with local fields as they were at `fork`, or where their ways parted."""
         local: dict[str, object] | None = None
         if fork is not None:
             local = {name: fork.values[name] for name in self.plan.local if name in fork.values}
-        return merge(self.plan.schema, versions, key=key, path=place, local=local, own=self.plan.local)
+        return merge(
+            self.plan.schema, versions, key=key, local=local, own=self.plan.local,
+            replaces_conflict=self.rules.replaces_conflict,
+        )  # fmt: skip
 
     def trunk(self) -> Version:
         """The state at the outermost open fork plus what its joins merged; of a single token, its own."""

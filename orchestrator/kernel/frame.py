@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from orchestrator.errors import StepError
 from orchestrator.graph.topology import END, START, STOP, Route
-from orchestrator.kernel.books import FrameResult, Hooks, by_place
-from orchestrator.kernel.joins import Joins
+from orchestrator.kernel.books import FrameResult, Hooks
+from orchestrator.kernel.joins import Due, Joins
 from orchestrator.kernel.needs import needs_of, wants_order
+from orchestrator.kernel.rank import FIRST, Rank
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.token import Activation, Cell, Group, Item, OpenFork, Phase, mix
-from orchestrator.kernel.version import ROOT, Path, Version, causes
+from orchestrator.kernel.version import Version, causes
 
 __all__ = ["Frame", "FrameResult", "Hooks"]
 
@@ -29,7 +30,7 @@ class Frame(Joins):
 
     def start(self) -> None:
         """Send the first tokens."""
-        source = Activation(self, self.key, START, self.root, ROOT)
+        source = Activation(self, self.key, START, self.root, FIRST)
         self._send(source, self.root, "done", None)
         self._settle()
 
@@ -75,83 +76,81 @@ class Frame(Joins):
             values = schema.apply(activation.version.values, update, ops)
         if alone:
             return Version(values, key=activation.key)
-        return Version(
+        return self.version_type(
             values,
             parents=(activation.version,),
             key=activation.key,
             node=activation.node,
-            path=activation.place,
+            rank=activation.rank,
             update=update,
             ops=ops,
         )
 
     def _park(self, activation: Activation, version: Version) -> None:
-        parked = Activation(self, activation.key, activation.node, version, activation.place, activation.forks)
+        parked = Activation(self, activation.key, activation.node, version, activation.rank, activation.forks)
         parked.phase = Phase.PARKED
         self._add(parked)
 
     # -- sending tokens (R1, R3, R10, R11, R12) -----------------------------------------------------------------
 
     def _send(self, source: Activation, version: Version, outcome: str, error: Failure | None) -> None:
-        topology, node, place, forks = self.plan.topology, source.node, source.place, source.forks
+        topology, node, rank, forks = self.plan.topology, source.node, source.rank, source.forks
         routes = topology.routes(node, outcome)
         if node in topology.fans:
-            forks = self._open(node, source.key, place, version, forks)
+            forks = self._open(node, source.key, rank, version, forks)
         several = len(routes) > 1
         for number, route in enumerate(routes):
             if several:
-                place = Path(source.place, node, number)
+                rank = source.rank.branch(node, number)
             self.hooks.took(self, route.index)
             if route.each is not None:
-                self._map(source, version, route, place, forks)
+                self._map(source, version, route, rank, forks)
             else:
                 target = route.target
                 key = mix(source.key, target, str(number))
-                self._arrive(target, key, version, place, forks, source.stack, source.cells, error)
+                self._arrive(target, key, version, rank, forks, source.stack, source.cells, error)
 
     def _open(
-        self, vertex: str, key: str, place: Path, version: Version, forks: tuple[OpenFork, ...]
+        self, vertex: str, key: str, rank: Rank, version: Version, forks: tuple[OpenFork, ...]
     ) -> tuple[OpenFork, ...]:
         if any(entry.fork == vertex for entry in forks):
             return forks
         scope = self.plan.topology.scope(vertex, frozenset(entry.fork for entry in forks))
-        return (*forks, OpenFork(scope, mix(key, vertex), place, version))
+        return (*forks, OpenFork(scope, mix(key, vertex), rank, version))
 
-    def _map(
-        self, source: Activation, version: Version, route: Route, place: Path, forks: tuple[OpenFork, ...]
-    ) -> None:
+    def _map(self, source: Activation, version: Version, route: Route, rank: Rank, forks: tuple[OpenFork, ...]) -> None:
         vertex, origin = source.node, source.key
         if route.map_vertex is not None:
             # A fork of its own: its items must not be named like the edges, or the items, beside it.
             vertex, origin = route.map_vertex, mix(source.key, route.map_vertex)
-            forks = self._open(vertex, origin, place, version, forks)
+            forks = self._open(vertex, origin, rank, version, forks)
         assert route.each is not None
         found = version.values.get(route.each)
         items = list(found) if isinstance(found, (list, tuple)) else []
         entry = next(entry for entry in forks if entry.fork == vertex)
         outer = frozenset(e.fork for e in forks if e is not entry)
         if not items:
-            target = self.plan.topology.empty_target(vertex, route.target, outer)
+            target = self._empty_target(vertex, route.target, outer)
             key = mix(origin, route.target, "empty")
-            self._arrive(target or END, key, version, place, forks, source.stack, source.cells, None)
+            self._arrive(target or END, key, version, rank, forks, source.stack, source.cells, None)
             return
         stack = tuple(pair for pair in source.stack if pair[0] != vertex)
         group: Group | None = None
         if wants_order(items):
-            group = Group(self.plan.topology.empty_target(vertex, route.target, outer), forks)
+            group = Group(self._empty_target(vertex, route.target, outer), forks)
         needs = needs_of(items) if group is not None else ()
         for index, item in enumerate(items):
             key = mix(origin, route.target, str(index))
-            path = Path(place, source.node, index)
+            branch = rank.branch(source.node, index)
             full = (*stack, (vertex, item, route.each))
             if group is None:
-                self._arrive(route.target, key, version, path, forks, full, source.cells, None)
+                self._arrive(route.target, key, version, branch, forks, full, source.cells, None)
                 continue
             cell = Cell(group, index, needs[index], entry)
             group.cells.append(cell)
             for need in needs[index]:
                 group.dependents.setdefault(need, []).append(index)
-            token = Activation(self, key, route.target, version, path, forks, full, (*source.cells, cell))
+            token = Activation(self, key, route.target, version, branch, forks, full, (*source.cells, cell))
             token.phase = Phase.PENDING
             group.pending[index] = token
             self._add(token)
@@ -160,12 +159,15 @@ class Frame(Joins):
                 if not cell.missing:
                     self._begin(cell)
 
+    def _empty_target(self, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
+        return self.plan.topology.empty_target(fork, mapped, outer, declared=self.rules.declared_order)
+
     def _arrive(
         self,
         target: str,
         key: str,
         version: Version,
-        place: Path,
+        rank: Rank,
         forks: tuple[OpenFork, ...],
         stack: tuple[Item, ...],
         cells: tuple[Cell, ...],
@@ -175,6 +177,8 @@ class Frame(Joins):
             return
         if target == END:
             self.ended_versions.append(version)
+            for entry in forks:
+                entry.left = True
             for cell in cells:
                 cell.ended.append(version)
                 self.seen[id(cell)] = cell
@@ -182,7 +186,7 @@ class Frame(Joins):
         if target == STOP:
             self.finish(FrameResult("completed" if not self.after else "exhausted", version.values))
             return
-        token = Activation(self, key, target, version, place, forks, stack, cells)
+        token = Activation(self, key, target, version, rank, forks, stack, cells)
         if error is not None:
             token.error = error
         self._sit(token)
@@ -191,19 +195,16 @@ class Frame(Joins):
 
     def _settle(self) -> None:
         """Fire what can fire, start what can start, end what has ended; then forget what nobody needs."""
-        while self.result is None and (self.touched or self.seen):
+        due: list[Due] = []
+        while self.result is None and (self.touched or self.seen or due):
             if self.seen:
                 cells, self.seen = self.seen, {}
                 for cell in cells.values():
                     self._check_cell(cell)
                 continue
-            _, (entry, join) = self.touched.popitem()
-            arrivals = entry.arrivals.get(join)
-            if not arrivals:
-                continue
-            wanted = self.plan.topology.nodes[join].join
-            if not entry.reach[join] or (isinstance(wanted, int) and len(arrivals) >= wanted):
-                self._fire(entry, join, wanted if isinstance(wanted, int) else None)
+            touched = self._next_touched(due)
+            if touched is not None:
+                self._look_at(*touched)
         if self.result is not None:
             return
         if not self.live:
@@ -220,7 +221,7 @@ class Frame(Joins):
 
     def collapse(self) -> None:
         """Merge all live and ended tokens into one at the exhausted target, or into the result."""
-        tokens = sorted(self.live.values(), key=by_place)
+        tokens = self.in_order(self.live.values())
         fault = next((token.fault for token in tokens if token.fault is not None), None)
         if fault is not None:  # a merge failed, and its step will not come to say so
             self.finish(FrameResult("failed", self.trunk().values, fault))
@@ -235,7 +236,7 @@ class Frame(Joins):
         target = None if self.after else self.plan.topology.exhausted_target
         self.exhausting = None
         try:
-            version = self.merged(versions, mix(self.key, "exhausted"), ROOT)
+            version = self.merged(versions, mix(self.key, "exhausted"))
         except StepError as fault:
             self.finish(FrameResult("failed", self.root.values, Failure(type=type(fault).__name__, message=str(fault))))
             return
@@ -247,7 +248,7 @@ class Frame(Joins):
             self,
             next(i for i, e in enumerate(self.plan.edges) if e.source == "*" and e.outcome == "exhausted"),
         )
-        token = Activation(self, mix(self.key, "exhausted", target), target, version, ROOT)
+        token = Activation(self, mix(self.key, "exhausted", target), target, version, FIRST)
         token.merged = True
         self.queue.append(token)
         self._add(token)
@@ -259,7 +260,7 @@ class Frame(Joins):
         status = "exhausted" if self.after else "completed"
         versions = self.ended_versions or [self.root]
         try:
-            version = self.merged(versions, mix(self.key, "END"), ROOT)
+            version = self.merged(versions, mix(self.key, "END"))
         except StepError as fault:
             failure = Failure(type=type(fault).__name__, message=str(fault), node=END)
             self.finish(FrameResult("failed", self.root.values, failure))
@@ -283,16 +284,20 @@ class Frame(Joins):
 
     def _squash(self) -> None:
         (token,) = self.live.values()
-        if not token.version.parents and not self.ended_versions:
-            return
-        if any(not causes(version, token.version) for version in self.ended_versions):
-            # What ended on its own never becomes a cause of what is live: do not look again.
-            self.squashable = False
-            return
-        self.ended_versions.clear()
-        if token.version.parents:
-            # Paths stay: when this happens depends on timing, and what a step is told must not.
-            token.version = Version(token.version.values, key=token.version.key)
+        if token.version.parents or self.ended_versions:
+            if any(not causes(version, token.version) for version in self.ended_versions):
+                # What ended on its own never becomes a cause of what is live: do not look again.
+                self.squashable = False
+                return
+            self.ended_versions.clear()
+            if token.version.parents:
+                # Paths stay: when this happens depends on timing, and what a step is told must not.
+                token.version = Version(token.version.values, key=token.version.key)
+                for entry in token.forks:
+                    entry.version = Version(entry.version.values)
+                    entry.trunk = Version(entry.trunk.values)
+        if token.rank.joined is not None:
+            # All that follows comes from this token, so nothing is left that the list could tell apart.
+            token.rank = Rank(token.rank.path)
             for entry in token.forks:
-                entry.version = Version(entry.version.values)
-                entry.trunk = Version(entry.trunk.values)
+                entry.rank = Rank(entry.rank.path)

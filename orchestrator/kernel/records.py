@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel.question import Answer, Question
+from orchestrator.kernel.rules import rules_of
 
 RECORD_VERSION = 1
 
@@ -67,6 +68,14 @@ class RunStarted(_Record):
     tools: dict[str, str] = {}
     """Every tool that the run's nodes may call, with the digest of its schema; `node/name` for a node's own."""
     holder: str = ""
+    rules: int = 1
+    """The version of the execution rules that the run follows, see `orchestrator.kernel.rules`."""
+
+    @field_validator("rules")
+    @classmethod
+    def _known(cls, rules: int) -> int:
+        rules_of(rules)
+        return rules
 
 
 class StepDone(_Record):

@@ -20,12 +20,13 @@ from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
+from orchestrator.kernel.rank import FIRST, ROOT, Path, Rank
 from orchestrator.kernel.token import Activation, Cell, Group, OpenFork, Phase
-from orchestrator.kernel.version import ROOT, Path, Version, merge
+from orchestrator.kernel.version import KeyedVersion, Version, merge
 
 Data = dict[str, Any]
 
-FORMAT = 5
+FORMAT = 6
 
 _PLAIN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools", "_calls",
           "_input_tokens", "_output_tokens", "_cost", "_estimated", "_awake")  # fmt: skip
@@ -86,9 +87,10 @@ class _Writer:
         self.frame = frame
         self.versions: list[Data] = []
         self.paths: list[list[int | str]] = []
+        self.ranks: list[list[int | bool | None]] = []
         self.forks: list[Data] = []
         self.groups: list[Data] = []
-        self.known: dict[int, int] = {id(ROOT): -1}
+        self.known: dict[int, int] = {id(ROOT): -1, id(FIRST): -1}
         self.cells: dict[int, tuple[int, int]] = {}
 
     def data(self) -> Data:
@@ -110,6 +112,7 @@ class _Writer:
             "forks": self.forks,
             "versions": self.versions,
             "paths": self.paths,
+            "ranks": self.ranks,
             "result": None if result is None else _result(frame.plan, result),
         }
 
@@ -124,6 +127,19 @@ class _Writer:
             self.paths.append([self.known[id(one.parent)], one.fork, one.index])
             self.known[id(one)] = len(self.paths) - 1
         return self.known[id(path)]
+
+    def _rank(self, rank: Rank) -> int:
+        """The number of a rank; the oldest items of its list have the lowest ones."""
+        line: list[Rank] = []
+        step: Rank | None = rank
+        while step is not None and id(step) not in self.known:
+            line.append(step)
+            step = step.joined
+        for one in reversed(line):
+            joined = None if one.joined is None else self.known[id(one.joined)]
+            self.ranks.append([self._path(one.path), joined, one.closed])
+            self.known[id(one)] = len(self.ranks) - 1
+        return self.known[id(rank)]
 
     def _version(self, version: Version) -> int:
         stack = [version]
@@ -144,7 +160,7 @@ class _Writer:
         entry: Data = {
             "key": version.key,
             "node": version.node,
-            "path": self._path(version.path),
+            "rank": self._rank(version.rank),
             "parents": [self.known[id(parent)] for parent in version.parents],
         }
         if version.update is not None:
@@ -164,7 +180,8 @@ class _Writer:
                 "fork": fork.fork,
                 "below": sorted(fork.scope.below),
                 "key": fork.key,
-                "path": self._path(fork.path),
+                "rank": self._rank(fork.rank),
+                "left": fork.left,
                 "version": self._version(fork.version),
                 "trunk": self._version(fork.trunk),
                 "arrivals": {join: [token.key for token in tokens] for join, tokens in fork.arrivals.items()},
@@ -201,7 +218,7 @@ class _Writer:
             "node": token.node,
             "phase": token.phase.value,
             "version": self._version(token.version),
-            "place": self._path(token.place),
+            "rank": self._rank(token.rank),
             "forks": [self._fork(fork) for fork in token.forks],
             "stack": [[vertex, to_jsonable_python(item), name] for vertex, item, name in token.stack],
             "cells": [self._cell(cell) for cell in token.cells],
@@ -280,6 +297,11 @@ class _Reader:
         self.paths: list[Path] = []
         for up, fork, index in data["paths"]:
             self.paths.append(Path(self._path(up), fork, index))
+        self.ranks: list[Rank] = []
+        for number, joined, closed in data["ranks"]:
+            self.ranks.append(Rank(self._path(number), None if joined is None else self._rank(joined), closed=closed))
+        self.rules = machine.rules
+        self.version_type = Version if self.rules.ranked else KeyedVersion
         self.versions: list[Version] = []
         for entry in data["versions"]:
             self.versions.append(self._version(entry))
@@ -306,33 +328,39 @@ class _Reader:
     def _path(self, number: int) -> Path:
         return ROOT if number < 0 else self.paths[number]
 
+    def _rank(self, number: int) -> Rank:
+        return FIRST if number < 0 else self.ranks[number]
+
     def _version(self, entry: Data) -> Version:
         schema = self.plan.schema
         parents = tuple(self.versions[i] for i in entry["parents"])
-        path = self._path(entry["path"])
+        rank = self._rank(entry["rank"])
         if "values" in entry:
-            return Version(schema.decode(entry["values"]), key=entry["key"], node=entry["node"], path=path)
+            return Version(schema.decode(entry["values"]), key=entry["key"], node=entry["node"], rank=rank)
         if "update" not in entry:
             # Always a merge of what it was: a version of one parent that updates nothing gives fields back.
             local = schema.decode(entry["local"])
-            merged = merge(schema, parents, key=entry["key"], path=path, local=local)
-            return Version(merged.values, parents=parents, key=entry["key"], node=entry["node"], path=path)
+            merged = merge(
+                schema, parents, key=entry["key"], local=local, replaces_conflict=self.rules.replaces_conflict
+            )
+            return Version(merged.values, parents=parents, key=entry["key"], node=entry["node"], rank=rank)
         values = schema.apply(parents[0].values, entry["update"], entry["ops"])
         if entry["reduced"]:
             values = {**values, **(entry["reduced"] if schema.cls is None else schema.decode(entry["reduced"]))}
-        return Version(
+        return self.version_type(
             values,
             parents=parents,
             key=entry["key"],
             node=entry["node"],
-            path=path,
+            rank=rank,
             update=entry["update"],
             ops=entry["ops"],
         )
 
     def _fork(self, entry: Data) -> OpenFork:
         scope = self.plan.topology.scope(entry["fork"], frozenset(entry["below"]))
-        fork = OpenFork(scope, entry["key"], self._path(entry["path"]), self.versions[entry["version"]])
+        fork = OpenFork(scope, entry["key"], self._rank(entry["rank"]), self.versions[entry["version"]])
+        fork.left = entry["left"]
         fork.trunk = self.versions[entry["trunk"]]
         return fork
 
@@ -356,7 +384,7 @@ class _Reader:
             entry["key"],
             entry["node"],
             self.versions[entry["version"]],
-            self._path(entry["place"]),
+            self._rank(entry["rank"]),
             tuple(self.forks[i] for i in entry["forks"]),
             tuple((vertex, cast("list[object]", items)[0], name) for vertex, items, name in stack),
             tuple(self.groups[group].cells[index] for group, index in entry["cells"]),

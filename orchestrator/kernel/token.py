@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from orchestrator.graph.topology import Scope
     from orchestrator.kernel.frame import Frame, FrameResult
+    from orchestrator.kernel.rank import Rank
     from orchestrator.kernel.records import Answered, Failure
-    from orchestrator.kernel.version import Path, Version
+    from orchestrator.kernel.version import Version
 
 
 Item: TypeAlias = tuple[str, object, str]
@@ -50,11 +51,11 @@ class Phase(Enum):
 class OpenFork:
     """A fork, or map, that was entered and whose closing join has not fired yet."""
 
-    __slots__ = ("arrivals", "fork", "key", "path", "reach", "scope", "trunk", "version")
+    __slots__ = ("arrivals", "fork", "key", "left", "live", "rank", "reach", "scope", "trunk", "version")
 
-    def __init__(self, scope: Scope, key: str, path: Path, version: Version) -> None:
+    def __init__(self, scope: Scope, key: str, rank: Rank, version: Version) -> None:
         self.fork = scope.fork
-        self.scope, self.key, self.path = scope, key, path
+        self.scope, self.key, self.rank = scope, key, rank
         self.version = version
         """State when the fork was opened: joins give its `local` fields back."""
         self.trunk = version
@@ -63,6 +64,10 @@ class OpenFork:
         """Join -> tokens that wait at it, in the journal's order."""
         self.reach: dict[str, int] = dict.fromkeys(scope.joins, 0)
         """Join -> how many live tokens can still reach it."""
+        self.live: int = 0
+        """How many live tokens it has."""
+        self.left: bool = False
+        """Whether a token of it ended, or left it through a join."""
 
 
 class Cell:
@@ -128,12 +133,12 @@ class Activation:
         key: str,
         node: str,
         version: Version,
-        place: Path,
+        rank: Rank,
         forks: tuple[OpenFork, ...] = (),
         stack: tuple[Item, ...] = (),
         cells: tuple[Cell, ...] = (),
     ) -> None:
-        self.frame, self.key, self.node, self.version, self.place = frame, key, node, version, place
+        self.frame, self.key, self.node, self.version, self.rank = frame, key, node, version, rank
         self.forks = forks
         """Outermost first."""
         self.stack = stack
@@ -148,10 +153,10 @@ class Activation:
     @property
     def path(self) -> str:
         """The branch, as text; graphs inside a subgraph's activation begin with its path and node."""
-        prefix = self.frame.path
-        if self.place.parent is None:
+        prefix, path = self.frame.path, self.rank.path
+        if path.parent is None:
             return prefix
-        return f"{prefix}/{self.place}" if prefix else str(self.place)
+        return f"{prefix}/{path}" if prefix else str(path)
 
     @property
     def item(self) -> object:

@@ -10,66 +10,17 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import ConflictingUpdate, InvalidUpdate, message_of
+from orchestrator.kernel.rank import FIRST, Rank, compare
+from orchestrator.kernel.replacing import refuse_replaced
 
 if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
 
 
-class Path:
-    """Where in the forks a branch runs: branch number `index` of a fork that was opened at `parent`.
-
-    Paths order branches as their edges, or items, are ordered; a path comes before those that begin with it.
-    """
-
-    __slots__ = ("depth", "fork", "index", "parent")
-
-    def __init__(self, parent: Path | None, fork: str, index: int) -> None:
-        self.parent, self.fork, self.index = parent, fork, index
-        self.depth: int = 0 if parent is None else parent.depth + 1
-
-    def __deepcopy__(self, memo: object) -> Path:
-        return self
-
-    def __str__(self) -> str:
-        """Segments `fork.index` joined by `/`; of a path deeper than eight only the last eight are told."""
-        segments: list[str] = []
-        step: Path = self
-        while step.parent is not None and len(segments) < 8:
-            segments.append(f"{step.fork}.{step.index}")
-            step = step.parent
-        if step.parent is not None:
-            segments.append(f"({step.depth} more)")
-        return "/".join(reversed(segments))
-
-
-ROOT = Path(None, "", 0)
-
-
-def compare(one: Path, other: Path) -> int:
-    """Negative, zero or positive as `one` comes before, with or after `other`. Costs their distance."""
-    if one.parent is other.parent:  # nearly always: branches of one fork
-        return one.index - other.index
-    result = one.depth - other.depth
-    a, b = one, other
-    while a.depth > b.depth:
-        assert a.parent is not None
-        a = a.parent
-    while b.depth > a.depth:
-        assert b.parent is not None
-        b = b.parent
-    while a is not b:
-        if a.index != b.index:
-            result = a.index - b.index
-        if a.parent is None or b.parent is None:
-            break
-        a, b = a.parent, b.parent
-    return result
-
-
 class Version:
     """A state, and the update that made it from its parents' (None for a fork's start or a merge)."""
 
-    __slots__ = ("generation", "key", "node", "ops", "parents", "path", "update", "values")
+    __slots__ = ("generation", "key", "node", "ops", "parents", "rank", "update", "values")
 
     def __init__(
         self,
@@ -78,12 +29,12 @@ class Version:
         parents: tuple[Version, ...] = (),
         key: str = "",
         node: str = "",
-        path: Path = ROOT,
+        rank: Rank = FIRST,
         update: Mapping[str, object] | None = None,
         ops: Mapping[str, str] | None = None,
     ) -> None:
         self.values, self.parents = values, parents
-        self.key, self.node, self.path = key, node, path
+        self.key, self.node, self.rank = key, node, rank
         self.update, self.ops = update, ops
         self.generation: int = 1 + max([parent.generation for parent in parents]) if parents else 0
 
@@ -91,7 +42,16 @@ class Version:
         return self
 
     def __lt__(self, other: Version) -> bool:
-        order = compare(self.path, other.path)
+        return self.rank < other.rank
+
+
+class KeyedVersion(Version):
+    """A version in a run that follows rules 1: between equal paths the key decides, which depends on the run's id."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: Version) -> bool:
+        order = compare(self.rank.path, other.rank.path)
         return order < 0 or (order == 0 and self.key < other.key)
 
 
@@ -117,17 +77,19 @@ def merge(
     arrivals: Sequence[Version],
     *,
     key: str = "",
-    path: Path = ROOT,
     local: Mapping[str, object] | None = None,
     own: Collection[str] = (),
+    replaces_conflict: bool = True,
 ) -> Version:
     """The merge of versions: their nearest common one, plus every later update once.
 
     Causes come before effects, then the lowest branch first. `local` holds the values to give back to the
     fields that are a branch's own; without it those that are named in `own` get what the nearest common version has.
+    `replaces_conflict` is false under rules 1, where only updates of plain fields can be in conflict.
 
     Raises:
-        ConflictingUpdate: two updates of one plain field know nothing of each other.
+        ConflictingUpdate: two updates of one plain field know nothing of each other, or two updates of a field with a
+            reducer of which one replaces its value.
         InvalidUpdate: a reducer does not take what it takes in each branch alone.
     """
     tips = {id(version): version for version in arrivals}
@@ -144,7 +106,10 @@ def merge(
     values = dict(common.values)
     writers: dict[str, Version] = {}
     fields = schema.fields
-    for version in _in_order(later):
+    ordered = _in_order(later)
+    if replaces_conflict:
+        refuse_replaced(schema, later, ordered, local or ())
+    for version in ordered:
         update = version.update or {}
         if local:
             update = {name: value for name, value in update.items() if name not in local}
@@ -160,7 +125,7 @@ def merge(
         values = _applied(schema, values, update, version)
     if local:
         values.update(local)
-    return Version(values, parents=tuple(tips.values()), key=key, path=path)
+    return Version(values, parents=tuple(tips.values()), key=key)
 
 
 def _applied(
@@ -177,7 +142,7 @@ def _applied(
 
 
 def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
-    """The nearest version that all lines pass through, and all that came after it."""
+    """The nearest version that all lines pass through, and all that came after it, effects before causes."""
     heap = [(-version.generation, id(version), version) for version in tips]
     heapq.heapify(heap)
     known = {id(version) for version in tips}

@@ -249,7 +249,7 @@ class Traced(Machine):
             assert isinstance(detail, Took)
             way = self._edge
             many = way.items if way is not None and way.items is not None else len(detail.taken)
-            branch = token.place.index if many > 1 or (way is not None and way.items) else None
+            branch = token.rank.path.index if many > 1 or (way is not None and way.items) else None
             self.came_by[token.key] = Came("edge", self.head, (detail.activation,), way, branch, many)
         elif what == "join":
             _, arrived = cast("tuple[str, tuple[str, ...]]", detail)

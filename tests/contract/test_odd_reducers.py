@@ -122,30 +122,45 @@ def picky(old: str, new: str) -> str:
 class Picky(BaseModel):
     x: Annotated[str, picky] = ""
     mixed: Annotated[int | str, add] = 0
+    log: Annotated[list[str], append] = []
+
+
+@pytest.mark.parametrize("edges", ["START -> s -> a, b -> j -> END", "START -> s -> a, b -> END"])
+async def test_a_reducer_that_breaks_in_a_merge_fails_the_run_and_does_not_leave_it_behind(
+    edges: str, tmp_path: pathlib.Path
+) -> None:
+    nodes: dict[str, Any] = {"s": lambda state: None, "a": lambda state: {"x": "a"}, "b": lambda state: {"x": "b"}}
+    if "j" in edges:
+        nodes["j"] = node(join="all")(lambda state: None)
+    run = await told(f"sqlite:///{tmp_path}/runs.db", Graph(name="g", state=Picky, nodes=nodes, edges=edges))
+    assert run.error is not None
+    assert (run.status, run.error.type) == ("failed", "InvalidUpdate")
+    assert "the update of b cannot be merged" in run.error.message
+    assert "ValueError" in run.error.message
 
 
 @pytest.mark.parametrize("edges", ["START -> s -> a, b -> j -> END", "START -> s -> a, b -> END"])
 @pytest.mark.parametrize(
-    ("first", "second", "error"),
+    ("first", "second"),
     [
-        ({"x": "a"}, {"x": "b"}, "ValueError"),
-        ({"mixed": 1}, {"mixed": replace("b")}, None),
-        ({"mixed": replace("b")}, {"mixed": 1}, "TypeError"),
+        ({"log": "a"}, {"log": replace(["R"])}),
+        ({"log": replace(["R"])}, {"log": "b"}),
+        ({"log": replace(["R"])}, {"log": replace(["R"])}),
+        ({"mixed": replace("b")}, {"mixed": 1}),
     ],
 )
-async def test_a_reducer_that_breaks_in_a_merge_fails_the_run_and_does_not_leave_it_behind(
-    edges: str, first: Any, second: Any, error: str | None, tmp_path: pathlib.Path
+async def test_replacing_a_value_beside_another_update_of_it_is_a_conflict(
+    edges: str, first: Any, second: Any, tmp_path: pathlib.Path
 ) -> None:
-    nodes = {"s": lambda state: None, "a": lambda state: first, "b": lambda state: second}
+    """Whichever branch comes first: an update would be lost, and where it is kept the order alone would decide."""
+    nodes: dict[str, Any] = {"s": lambda state: {"log": "s"}, "a": lambda state: first, "b": lambda state: second}
     if "j" in edges:
         nodes["j"] = node(join="all")(lambda state: None)
     run = await told(f"sqlite:///{tmp_path}/runs.db", Graph(name="g", state=Picky, nodes=nodes, edges=edges))
-    if error is None:
-        assert run.status == "completed"
-        return
-    assert (run.status, run.error.type) == ("failed", "InvalidUpdate")
-    assert "the update of b cannot be merged" in run.error.message
-    assert error in run.error.message
+    assert run.error is not None
+    assert (run.status, run.error.type) == ("failed", "ConflictingUpdate")
+    (field,) = first
+    assert run.error.message.startswith(f"a and b both wrote '{field}' in branches that know nothing")
 
 
 TIMES = [2]

@@ -19,6 +19,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import PAUSE, Delta, Machine, fold
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Approve, Question
+from orchestrator.kernel.rules import RULES
 from orchestrator.kernel.token import Activation
 
 from .behave import Act, Behaviour, Script, Sight
@@ -147,6 +148,8 @@ class Simulation:
         behaviour: Behaviour | None = None,
         *,
         order: Order | None = None,
+        run_id: str = "run",
+        rules: int = RULES,
         seed: int = 0,
         values: Mapping[str, Any] | None = None,
         inputs: Inputs = same_lists,
@@ -158,6 +161,7 @@ class Simulation:
     ) -> None:
         self.plan, self.behaviour, self.inputs = plan, behaviour or Script(), inputs
         self.order = order or orders(plan, 1)[0]
+        self.run_id, self.rules = run_id, rules
         self.dice = random.Random(seed)
         self.start = plan.schema.initial(values or {})
         self.probability, self.pauses, self.late, self.most_steps = probability, pauses, late, most_steps
@@ -244,7 +248,13 @@ class Simulation:
         """Land the first record."""
         self.land(
             r.RunStarted(
-                **self.head(), run_id="run", graph=self.plan.name, structure="s", content="c", values=dict(self.start)
+                **self.head(),
+                run_id=self.run_id,
+                graph=self.plan.name,
+                structure="s",
+                content="c",
+                values=dict(self.start),
+                rules=self.rules,
             )
         )
 

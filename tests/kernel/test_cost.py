@@ -18,6 +18,7 @@ import pytest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.rules import RULES
 
 from .build import Lean, plan
 
@@ -64,7 +65,8 @@ def driven(
     """The machine after so many steps, and the lines that the last `window` of them ran."""
     machine = Machine(graph)
     start = graph.schema.initial(values)
-    machine.apply(r.RunStarted(seq=1, ts=1.0, run_id="run", graph="g", structure="s", content="c", values=dict(start)))
+    started = {"run_id": "run", "graph": "g", "structure": "s", "content": "c", "rules": RULES}
+    machine.apply(r.RunStarted(seq=1, ts=1.0, values=dict(start), **started))
     work = Work()
     for number in range(steps):
         running = list(machine.running.values())

@@ -21,8 +21,9 @@ from orchestrator.kernel.frame import Frame
 from orchestrator.kernel.ledger import EffectEntry, Ledger
 from orchestrator.kernel.machine import Delta, Machine
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.rank import Path, Rank
 from orchestrator.kernel.token import Activation, Cell, Group, OpenFork
-from orchestrator.kernel.version import Path, Version
+from orchestrator.kernel.version import Version
 
 from .behave import Script, Seeded, times
 from .build import plan
@@ -30,7 +31,7 @@ from .harness import Simulation, TooLongError
 from .orders import orders
 from .sketches import Sketch, mutated, settle, structured, unstructured, values_for
 
-WALKED = (Machine, Frame, Ledger, EffectEntry, Activation, Cell, Group, OpenFork, Version, Path)
+WALKED = (Machine, Frame, Ledger, EffectEntry, Activation, Cell, Group, OpenFork, Version, Rank, Path)
 PASSING = {"_delta", "touched", "seen"}
 """What lives only while a record is folded."""
 

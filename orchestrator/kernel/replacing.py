@@ -1,0 +1,73 @@
+"""Conflicts of `replace(value)`: it counts as an update without a reducer (R7).
+
+Beside any other update of the field in a branch that knows nothing of it, the order of branches would decide whether
+that update is kept or lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ConflictingUpdate
+
+if TYPE_CHECKING:
+    from orchestrator.graph.state import StateSchema
+    from orchestrator.kernel.version import Version
+
+
+def refuse_replaced(
+    schema: StateSchema, newest_first: Sequence[Version], ordered: Sequence[Version], local: Collection[str]
+) -> None:
+    """Check the updates that a merge brings together.
+
+    Args:
+        newest_first: all versions that are merged, effects before causes.
+        ordered: those of them that update, in the order of R6.
+        local: fields that are a branch's own, and not merged.
+
+    Raises:
+        ConflictingUpdate: a branch replaced a field's value, and another branch updated it.
+    """
+    replaced = {name for version in ordered if version.ops for name in version.ops if _replaces(version, name)}
+    for name in schema.fields:
+        if name in replaced and name not in local and not schema.fields[name].plain:
+            _refuse(name, newest_first, ordered)
+
+
+def _replaces(version: Version, name: str) -> bool:
+    return version.ops is not None and version.ops.get(name) == "replace"
+
+
+def _refuse(name: str, newest_first: Sequence[Version], ordered: Sequence[Version]) -> None:
+    """Number the field's replacements along every line. Without a conflict they form one chain 1, 2, 3, ..., and every
+    other update that knows number n is known to number n + 1."""
+    number: dict[int, int] = {}
+    """Version -> how many replacements it knows, its own included."""
+    for version in reversed(newest_first):
+        known = max([number.get(id(parent), 0) for parent in version.parents], default=0)
+        number[id(version)] = known + _replaces(version, name)
+    following: dict[int, int] = {}
+    """Version -> the lowest number of a replacement that knows it."""
+    last = len(newest_first) + 1
+    for version in newest_first:
+        mine = number[id(version)] if _replaces(version, name) else following.get(id(version), last)
+        for parent in version.parents:
+            following[id(parent)] = min(mine, following.get(id(parent), last))
+    chain: dict[int, Version] = {}
+    for version in ordered:
+        if _replaces(version, name) and chain.setdefault(number[id(version)], version) is not version:
+            raise _conflict(name, chain[number[id(version)]], version, version)
+    for version in ordered:
+        if version.update and name in version.update and not _replaces(version, name):
+            after = chain.get(number[id(version)] + 1)
+            if after is not None and following.get(id(version), last) != number[id(version)] + 1:
+                first = ordered.index(version) < ordered.index(after)
+                raise _conflict(name, *((version, after) if first else (after, version)), after)
+
+
+def _conflict(name: str, one: Version, other: Version, replacing: Version) -> ConflictingUpdate:
+    return ConflictingUpdate(
+        f"{one.node} and {other.node} both wrote {name!r} in branches that know nothing of each other, and "
+        f"{replacing.node} replaced its whole value; let it take the field's reducer, or replace after the join"
+    )
