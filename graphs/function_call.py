@@ -45,7 +45,7 @@ def one_call(
     """
     nodes: dict[str, Node] = {
         "check": CheckCall(on_error=on_error),
-        "execute": Execute(call="call", message="message", result=None),
+        "execute": Execute(call="call", message="message", result=None, on_failure="observe"),
     }
     edges = ONE_CALL + (UNCONFIRMED if confirm is None else CONFIRMED)
     if confirm is not None:

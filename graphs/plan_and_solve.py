@@ -83,7 +83,9 @@ def plan_and_solve(
             "plan": Plan(model=planner_model, retry=Retry()),
             "advance": Advance(),
             "solve": Subgraph(
-                solver, inputs={"question": "step", "messages": "messages"}, outputs={"results": "answer"}
+                solver,
+                inputs={"question": "step", "messages": "messages"},
+                outputs={"results": "answer", "messages": "messages"},
             ),
         },
         edges=EDGES,

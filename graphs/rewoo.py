@@ -76,7 +76,7 @@ def rewoo(
         "work": Work(
             steps="steps", max_calls=max_calls, denial=None if confirm is None else "denial", on_error=on_error
         ),
-        "execute": Execute(on_error=on_error),
+        "execute": Execute(on_error=on_error, on_failure="observe"),
         "solve": Solve(join="all", model=solver, retry=again),
     }
     edges = EDGES + (UNCONFIRMED if confirm is None else CONFIRMED)

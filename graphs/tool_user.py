@@ -107,7 +107,12 @@ def tool_user(
         "choose_args": ChooseArgs(current="current", retry=again),
         "confirm": Confirm(tool="tool", args="args", on_denied="raise"),
         "execute": Execute(
-            steps="step_history", question="question", current="current", result=None, on_error=on_error
+            steps="step_history",
+            question="question",
+            current="current",
+            result=None,
+            on_error=on_error,
+            on_failure="observe",
         ),
         "think": Think(retry=again),
         "time_out": time_out,

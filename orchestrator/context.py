@@ -98,11 +98,23 @@ class Context(ABC, Generic[D]):
         """The node's tools. `await ctx.tools.execute(name=..., tool_input=...)` is journaled as `tool` is."""
 
     @abstractmethod
-    async def tool(self, name: str, /, **args: object) -> ToolResult:
+    async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
         """Call a tool: arguments validated, the call journaled before and its result after.
+
+        A tool that fails gives a result like any other, with an `error` and an `exit_code`; with `check=True` a failed
+        result is raised instead: `await ctx.tool("search", query="tea", check=True)`.
+
+        Args:
+            name: the tool's name.
+            args: its arguments as a mapping, for names that cannot be keywords, and for those that come from a model.
+            more: its arguments as keywords, and `check`. Without `args` the keyword `check` is an argument of the tool
+                if the tool has one of that name; beside `args` it never is:
+                `ctx.tool("lint", {"check": "all"}, check=True)`.
 
         Raises:
             AgentError: there is no such tool, or the arguments do not fit.
+            ToolFailed: the call failed, and `check` is true; it holds the result.
+            TypeError: an argument is given twice.
             ReplayMismatch: the code changed and would leave a settled irreversible effect behind.
         """
 

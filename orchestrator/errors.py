@@ -17,7 +17,8 @@
     │   ├── QuestionUnknown
     │   ├── StaleAnswer
     │   ├── InvalidAnswer
-    │   └── ReplayMismatch        changed code would leave a settled irreversible effect behind
+    │   ├── ReplayMismatch        changed code would leave a settled irreversible effect behind
+    │   └── RunFailed             a run whose completion was demanded did not complete
     ├── StepError                 a step failed
     │   ├── InvalidInput
     │   ├── InvalidUpdate
@@ -27,6 +28,7 @@
     │   ├── AgentError            a model's reply cannot be used
     │   ├── UserDenied
     │   ├── EffectFailed          a recorded effect ended in an error
+    │   ├── ToolFailed            a call of a tool failed where that is an error; it holds the `ToolResult`
     │   └── SecretInState
     ├── ToolError                 a tool says why it cannot do what was asked
     │   └── ToolUnavailable       the server that has the tool cannot be reached; nothing was called
@@ -40,7 +42,7 @@
         └── StoreTooNew
 
 Each message names the thing, what is wrong with it, and the mend. `retryable` says whether the same call
-may succeed when it is simply made again; `Retry` reads it.
+may succeed when it is simply made again; `Retry` reads it. All of them can be pickled and copied.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from orchestrator.graph.problem import Problem
+    from orchestrator.tools.result import ToolResult
 
 
 def message_of(error: BaseException) -> str:
@@ -67,6 +70,14 @@ class OrchestratorError(Exception):
     retryable: ClassVar[bool] = False
     resumable: ClassVar[bool] = False
     """Whether it is the surroundings that are at fault: a run that ends by it is interrupted, not failed."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # As it is, without its `__init__`, which takes other arguments than the message.
+        return _restored, (type(self), self.args), self.__dict__.copy()
+
+
+def _restored(kind: type[OrchestratorError], args: tuple[object, ...]) -> OrchestratorError:
+    return kind.__new__(kind, *args)
 
 
 class GraphError(OrchestratorError):
@@ -180,6 +191,22 @@ class ReplayMismatch(RunError):
     """Raised when changed code would leave a settled irreversible effect behind."""
 
 
+class RunFailed(RunError):
+    """Raised when a run that should have completed did not: `run.raise_for_status()`, and `check=True`.
+
+    Attributes:
+        run_id: the run.
+        status: how it ended, or why it goes on no further: `failed`, `exhausted`, `cancelled`, `paused` ...
+        type: the class name of the error that it failed with, or an empty text.
+        traceback: where that was raised, as text, or an empty text.
+    """
+
+    def __init__(self, run_id: str, status: str, why: str = "", *, type: str = "", traceback: str = "") -> None:  # noqa: A002  a name of the contract
+        self.run_id, self.status, self.type, self.traceback = run_id, status, type, traceback
+        message = f"run {run_id!r} {'failed' if status == 'failed' else f'is {status}'}{f': {why}' if why else ''}"
+        super().__init__(f"{message}\n\n{traceback}" if traceback else message)
+
+
 class StepError(OrchestratorError):
     """Raised when a step fails."""
 
@@ -218,6 +245,24 @@ class EffectFailed(StepError):
     def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002  a name of the contract
         self.type = type
         super().__init__(message)
+
+
+class ToolFailed(StepError):
+    """Raised when a call of a tool failed where that is an error: `ctx.tool(..., check=True)`, and `Execute`.
+
+    `tool` is its name, and `result` all that came of the call.
+    """
+
+    def __init__(self, tool: str, result: ToolResult) -> None:
+        self.tool, self.result = tool, result
+        why = result.error or f"exit code {result.exit_code}: {result.text}"
+        if len(why) > _MOST_SAID:
+            why = f"{why[:_MOST_SAID]}... ({len(why) - _MOST_SAID} characters more)"
+        super().__init__(f"tool {tool!r} failed: {why}")
+
+
+_MOST_SAID = 2_000
+"""Characters of a tool's words that `ToolFailed` repeats; `result` has all of them."""
 
 
 class SecretInState(StepError):

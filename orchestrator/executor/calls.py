@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
-from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate
+from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
 from orchestrator.executor.call_guard import ask_first
 from orchestrator.executor.effect import Effect, own_tools, plain, said_around
+from orchestrator.executor.effects import innermost
 from orchestrator.executor.unknown import uncertain
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit
@@ -71,13 +72,51 @@ class LedgeredToolbox(Toolbox):
         return worded(result)
 
 
-async def call_tool(context: StepContext, name: str, args: Mapping[str, object]) -> ToolResult:
+async def call_tool(
+    context: StepContext, name: str, given: Mapping[str, object] | None, more: Mapping[str, object]
+) -> ToolResult:
     """See `Context.tool`."""
-    tool = context.tools.get(name)
-    if tool is None:
-        known = ", ".join(one.name for one in context.tools) or "none at all"
-        raise AgentError(f"{context.node}: {name!r} is not an available tool; there are: {known}")
-    return await perform_tool(context, tool, tool.validate(args))
+    try:
+        tool = context.tools.get(name)
+        if tool is None:
+            known = ", ".join(one.name for one in context.tools) or "none at all"
+            raise AgentError(f"{context.node}: {name!r} is not an available tool; there are: {known}")
+        args, check = _parted(tool, given, more) if given is not None or "check" in more else (more, False)
+        args = tool.validate(args)
+    except AgentError:
+        _note_failed(context)
+        raise
+    result = await perform_tool(context, tool, args)
+    if check and result.failed:
+        raise ToolFailed(name, result)
+    return result
+
+
+def _parted(
+    tool: Tool, given: Mapping[str, object] | None, more: Mapping[str, object]
+) -> tuple[Mapping[str, object], bool]:
+    """The tool's arguments, and whether a failure is to be raised.
+
+    Raises:
+        TypeError: an argument is given twice.
+    """
+    names = cast("Mapping[str, Any]", tool.parameters.get("properties") or {})
+    check = False
+    if isinstance(more.get("check"), bool) and (given is not None or "check" not in names):
+        check = bool(more["check"])
+        more = {name: value for name, value in more.items() if name != "check"}
+    if given is None:
+        return more, check
+    twice = sorted(given.keys() & more.keys())
+    if twice:
+        raise TypeError(f"tool {tool.name!r}: argument {twice[0]!r} is given twice: in the mapping and as a keyword")
+    return {**given, **more}, check
+
+
+def _note_failed(context: StepContext) -> None:
+    """Count a call of the node's own that failed; those that a tool makes are that tool's matter."""
+    if not innermost():
+        context.failed_calls += 1
 
 
 async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, object]) -> ToolResult:
@@ -125,11 +164,14 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
     if context.live.guard is not None:
         said = await ask_first(context, context.live.guard, tool, effect)
         if isinstance(said, ToolResult):
+            _note_failed(context)
             return said
         if said is not None:
             args = said
             effect = replace(effect, request={"args": said, "schema": tool.schema_digest})
     result, _ = await context.ledger.perform(effect)
+    if result.failed:
+        _note_failed(context)
     return result
 
 

@@ -38,7 +38,7 @@ EMBEDIA_TYPES = (
 _Told: TypeAlias = Iterator[tuple[str, str, dict[str, Any]]]
 """(publisher, name, data) of events."""
 
-_STEP = frozenset(Step.model_fields)
+_STEP = frozenset(Step.model_fields) - {"ended"}
 
 
 class EmbediaEvent(Event):
@@ -253,5 +253,5 @@ def _steps_in(update: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """The records of steps that an update adds: whatever has the fields of one."""
     for value in update.values():
         for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, Mapping) and item.keys() == _STEP:
-                yield item
+            if isinstance(item, Mapping) and item.keys() - {"ended"} == _STEP:
+                yield {name: item[name] for name in item if name != "ended"}

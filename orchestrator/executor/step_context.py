@@ -50,6 +50,8 @@ class StepContext(Context[Any]):
     """Its place, where only so many steps run at a time."""
     signal: Signal | None = None
     """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
+    failed_calls: int = 0
+    """Calls of tools that the node made, and that failed or could not be made."""
     _ledger: Ledger | None = None
     _tools: Toolbox | None = None
     _asked: dict[str, int] | None = None
@@ -129,10 +131,10 @@ class StepContext(Context[Any]):
             self._tools = tools_for(self)
         return self._tools
 
-    async def tool(self, name: str, /, **args: object) -> ToolResult:
+    async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
         from orchestrator.executor.calls import call_tool
 
-        return await call_tool(self, name, args)
+        return await call_tool(self, name, args, more)
 
     async def effect(
         self,

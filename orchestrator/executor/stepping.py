@@ -13,6 +13,7 @@ from orchestrator.executor.nesting import faulted, subgraph_step
 from orchestrator.executor.signals import Lost, Refused, Suspend, found_in, leaves
 from orchestrator.executor.step_context import StepContext
 from orchestrator.executor.working import encoded, work
+from orchestrator.graph.outcome import Failing
 from orchestrator.kernel.records import Asked, step_done
 
 if TYPE_CHECKING:
@@ -72,10 +73,11 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
             context.stop_reading(goes_on=False)
             context.ledger.check()
             await context.close_readers()
+        error = context.failure(result.error) if isinstance(result, Failing) and result.name == outcome else None
         reduced = machine.reduced_for(activation, values, ops) if schema.coded else None
-    except BaseException as error:
+    except BaseException as raised:
         try:
-            return _not_done(context, error, started)
+            return _not_done(context, raised, started)
         finally:
             context.stop_reading(goes_on=True)
             await context.close_readers()
@@ -92,6 +94,8 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
         reduced=None if reduced is None else dict(reduced),
         attempt=activation.attempt,
         started=started,
+        error=error,
+        failed=context.failed_calls or int(isinstance(result, Failing)),
     )
 
 

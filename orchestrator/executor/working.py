@@ -11,10 +11,11 @@ from pydantic import BaseModel
 
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.effect import Effect
+from orchestrator.executor.failing import wait_before
 from orchestrator.executor.places import Place
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.codec import shown
-from orchestrator.graph.outcome import RESERVED, Outcome
+from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.jsontypes import JsonObject
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def encoded(context: StepContext, result: object) -> tuple[str, JsonObject, dict
     if isinstance(result, _Recorded):
         return result.outcome, result.update, result.ops
     activation = context.activation
+    if isinstance(result, Failing):
+        result = _decided(context, result)
     outcome, update = _read(activation.node, result)
     writes = context.spec.writes
     if writes is not None and update and not writes.issuperset(update):
@@ -125,6 +128,21 @@ def encoded(context: StepContext, result: object) -> tuple[str, JsonObject, dict
         )
     values, ops = activation.frame.plan.schema.encode_update(update)
     return outcome, values, ops
+
+
+def _decided(context: StepContext, failing: Failing[Any]) -> Outcome[Any]:
+    """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
+
+    Raises:
+        Exception: its error, where the node is tried again, or nothing takes it.
+    """
+    activation, retry = context.activation, context.spec.retry
+    named = activation.frame.plan.topology.has_route(activation.node, failing.name)
+    if not named and failing.otherwise is not None:
+        return Outcome(failing.otherwise, failing.update)
+    if not named or (retry is not None and wait_before(retry, activation.attempt, failing.error, 0.5) is not None):
+        raise failing.error
+    return failing
 
 
 def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:

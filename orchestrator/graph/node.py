@@ -34,7 +34,7 @@ from pydantic import (
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.limits import Retry
-from orchestrator.graph.outcome import DONE
+from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.topology import Join
 from orchestrator.graph.verbs import tools_of_a_node
@@ -73,6 +73,8 @@ class Node(BaseModel):
     """The field that holds a reference to a function which `run` imports and calls; None: there is none."""
     declares: ClassVar[tuple[str, ...] | None] = None
     """The outcomes of the kind; None: those of the return annotation of `run`."""
+    if_named: ClassVar[tuple[str, ...]] = ()
+    """Outcomes of the kind that are taken only if an edge names them, beside `error`, `timeout` and `exhausted`."""
 
     retry: Retry | None = None
     """When a failed attempt is made again; None: never."""
@@ -252,6 +254,7 @@ class UnresolvedNode(Node, kind="unresolved"):
     """The kind that it stands for."""
     stored: Mapping[str, Any]
     """The node's data, as stored."""
+    if_named = (FAILED,)
     declared: tuple[str, ...] = (DONE,)
 
     @property

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, TypeAlias, TypeVar
 
-from orchestrator.graph.topology import DONE, RESERVED
+from orchestrator.graph.topology import DONE, FAILED, RESERVED
 
-__all__ = ["DONE", "RESERVED", "Outcome", "Update"]
+__all__ = ["DONE", "FAILED", "RESERVED", "Failing", "Outcome", "Update"]
 
 Update: TypeAlias = Mapping[str, object] | None
 """New values of state fields, by name. None changes nothing. As a node's result it means outcome `done`."""
@@ -49,3 +49,25 @@ class Outcome(Generic[L]):
     def __repr__(self) -> str:
         fields = "".join(f", {name}={value!r}" for name, value in self.update.items())
         return f"Outcome({self.name!r}{fields})"
+
+
+class Failing(Outcome[L]):
+    """An outcome that stands for a failure, and is taken only where an edge names it.
+
+    Args:
+        name: one of the node's outcomes `if_named`.
+        update: taken with it, and with `otherwise`.
+        error: raised where no edge names the outcome, and before that where the node's `retry` has attempts left for
+            it; else `ctx.error` of the node that the edge leads to.
+        otherwise: the outcome that is taken where no edge names this one; None: `error` is raised.
+    """
+
+    __slots__ = ("error", "otherwise")
+
+    error: Exception
+    otherwise: L | None
+
+    def __init__(self, name: L, update: Update = None, /, *, error: Exception, otherwise: L | None = None) -> None:
+        super().__init__(name, update)
+        object.__setattr__(self, "error", error)
+        object.__setattr__(self, "otherwise", otherwise)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 START, END, STOP, ANY = "START", "END", "STOP", "*"
 DONE = "done"
 RESERVED = ("error", "timeout", "exhausted")
+FAILED = "failed"
+"""The outcome of nodes that call tools, where a tool failed: taken only if an edge names it."""
+IF_NAMED = (*RESERVED, FAILED)
+"""Outcomes that no edge without an outcome stands for: those that every node has, and those that some kinds have."""
 
 Join: TypeAlias = Literal["all", "each"] | int | None
 
@@ -155,7 +159,7 @@ class Topology:
         outcomes = (DONE,) if name == START else self.nodes[name].outcomes
         labels = {self.edges[i].outcome for i in numbers}
         taken: dict[str, list[int]] = {}
-        for outcome in (*outcomes, *(o for o in RESERVED if o in labels)):
+        for outcome in (*outcomes, *(o for o in IF_NAMED if o in labels and o not in outcomes)):
             named = outcome in labels
             chosen = [i for i in numbers if self.edges[i].outcome == (outcome if named else None)]
             if chosen and (named or outcome not in RESERVED):

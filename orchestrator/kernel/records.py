@@ -79,7 +79,7 @@ class RunStarted(_Record):
 
 
 class StepDone(_Record):
-    """An activation ended with an outcome. `error` is set when the outcome is a reserved one."""
+    """An activation ended with an outcome. `error` is set when the outcome stands for a failure."""
 
     type: Literal["step_done"] = "step_done"
     activation: str
@@ -95,6 +95,8 @@ class StepDone(_Record):
     started: float = 0.0
     ended: float = 0.0
     error: Failure | None = None
+    failed: int = 0
+    """Calls of tools that failed, or could not be made, in the attempt that ended so."""
 
 
 def step_done(
@@ -110,6 +112,8 @@ def step_done(
     reduced: JsonDict | None,
     attempt: int,
     started: float,
+    error: Failure | None = None,
+    failed: int = 0,
 ) -> StepDone:
     """The record of a step that ended at `ts`, from parts that are checked already.
 
@@ -119,7 +123,7 @@ def step_done(
     fields = {
         "seq": seq, "ts": ts, "v": RECORD_VERSION, "seal": "", "type": "step_done", "activation": activation,
         "path": path, "node": node, "outcome": outcome, "update": update, "ops": ops, "reduced": reduced,
-        "attempt": attempt, "started": started, "ended": ts, "error": None,
+        "attempt": attempt, "started": started, "ended": ts, "error": error, "failed": failed,
     }  # fmt: skip
     _set(record, "__dict__", fields)
     _set(record, "__pydantic_fields_set__", _STEP_DONE_FIELDS)

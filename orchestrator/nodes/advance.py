@@ -12,6 +12,7 @@ from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message, user
+from orchestrator.nodes.conversation import ended_by
 from orchestrator.nodes.templates import fill, filled_by
 
 PROMPT = """\
@@ -28,7 +29,9 @@ class Advance(Node, kind="advance"):
     """Take `step` with the next step of a plan, or `done` when there is a result for each of them.
 
     As many steps are done as there are results, so whatever works on a step adds one result. What came of the last
-    step is the answer; until then `answer` holds what there is so far.
+    step is the answer; until then `answer` holds what there is so far. If whatever works on a step writes its
+    conversation back to `messages`, a tool that ended the work in it (`ends=True`) ends the whole plan: `done` is
+    taken, and the steps that are left are not worked on.
 
     Raises:
         StepError: the plan has no steps.
@@ -74,7 +77,7 @@ class Advance(Node, kind="advance"):
         if not steps:
             raise StepError(f"advance: the plan in {self.steps!r} has no steps")
         update: dict[str, Any] = {self.answer: results[-1]} if results else {}
-        if len(results) >= len(steps):
+        if len(results) >= len(steps) or (results and ended_by(getattr(state, self.messages))):
             return Outcome("done", update)
         step = steps[len(results)]
         done = list(zip(steps, results, strict=False))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
 
 from orchestrator.graph.reducers import Extend, append, extend
 from orchestrator.models.messages import Message, ToolCall, tool_result
 from orchestrator.tools.capping import SHOWN, cut
-from orchestrator.tools.result import ToolFailure, ToolResult
+from orchestrator.tools.result import ToolFailure, ToolResult, as_text
+
+if TYPE_CHECKING:
+    from orchestrator.tools.toolbox import Toolbox
 
 
 def added(state: object, field: str, messages: Sequence[Message]) -> list[Message] | Extend:
@@ -23,6 +29,8 @@ def joined(state: object, field: str, messages: Sequence[Message]) -> list[Messa
     return update if isinstance(update, Extend) else [*getattr(state, field), *update]
 
 
+ENDED = "ended"
+"""In the data of a result's message: the call ended the work."""
 BEGAN_ANEW = "[what earlier calls of this tool had set up is gone: this one began anew]"
 """What a model is told when a tool that keeps a state lost it between two calls."""
 
@@ -35,9 +43,32 @@ def told(call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOW
         most: characters of the result that are shown; what is missing is said, and the journal has it.
     """
     lines = (note, BEGAN_ANEW if result.metadata.get("began_anew") else "", cut(result.text, most))
-    facts = {"output": result.output, "error": result.error, "exit_code": result.exit_code}
+    facts: dict[str, JsonValue] = {"output": result.output, "error": result.error, "exit_code": result.exit_code}
+    if result.ended:
+        facts[ENDED] = True
     text = "\n".join((*(line for line in lines[:-1] if line), lines[-1]))
     return tool_result(call, text, images=result.images, data=facts)
+
+
+def ended_by(talk: Sequence[Message], tools: Toolbox | None = None) -> Message | None:
+    """The result that ended the work (`ends=True`), if a call of the conversation's last round did; the last of them.
+
+    Args:
+        tools: tells of results that do not say it, of nodes of the user's own and of older journals.
+    """
+    for message in reversed(talk):
+        if message.role != "tool":
+            return None
+        facts = message.data or {}
+        tool = None if tools is None else tools.get(message.name or "")
+        if facts.get(ENDED) or (tool is not None and tool.ends and facts.get("exit_code") == 0):
+            return message
+    return None
+
+
+def answer_of(message: Message) -> str:
+    """The answer that a call which ended the work gave."""
+    return as_text((message.data or {}).get("output"))
 
 
 def failed(call: ToolCall, why: str) -> Message:

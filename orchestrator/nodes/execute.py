@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, JsonValue, PositiveInt, model_validator
 
-from orchestrator.errors import AgentError, EffectFailed
+from orchestrator.errors import AgentError, EffectFailed, ToolFailed
 from orchestrator.graph.node import Node, Port
-from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.outcome import FAILED, Failing, Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.jsontypes import canonical
 from orchestrator.models.messages import Message, ToolCall
@@ -29,18 +29,24 @@ _MANY = ("calls", "results")
 
 
 class Execute(Node, kind="execute"):
-    """Call tools, and take `finished` if one that ends the work (`ends=True`) was called, else `done`.
+    """Call tools, and take `finished` if one that ends the work (`ends=True`) was called and did not fail, else `done`.
+
+    A tool that fails makes the step fail with `ToolFailed`, after its `retry` if it has one. Where an edge names the
+    outcome `failed`, that is taken instead: the results are written, and `ctx.error` is set for the node behind it.
+    With `on_failure="observe"` and no such edge a failed result is one like any other, which a model is to see.
 
     In its first form it calls the one tool that `tool` and `args` name, and writes the `ToolResult` to `result`, or
     adds a `Step` to `steps`, or both; what came of a `call` of a model is written to `message` too. With `calls` and
     `results` it makes all calls of a list at the same time and writes their results in the order of the calls, each
-    as a message of role `tool`. Calls that share an instance of a pool are made one after the other.
-
-    What a tool itself reports as wrong is a result like any other, with an exit code that is not 0.
+    as a message of role `tool`. Calls that share an instance of a pool are made one after the other. All calls of a
+    list are made and land, also where one of them ends the work, or fails; then a failure comes before an end.
 
     Raises:
         AgentError: there is no such tool or the arguments do not fit it, and `on_error` is `raise`.
+        ToolFailed: a tool was called and failed, and `on_failure` is `raise`; of several the first one in order.
     """
+
+    if_named = (FAILED,)
 
     class State(BaseModel):
         """The fields that the ports of the first form name by default."""
@@ -82,6 +88,8 @@ class Execute(Node, kind="execute"):
     """Field that gets a message for each of them; one with the reducer `append` or a plain one."""
     on_error: Literal["raise", "observe"] = "observe"
     """What becomes of a call that cannot be made: the step fails, or the call's result says so."""
+    on_failure: Literal["raise", "observe"] = "raise"
+    """What becomes of a call that was made and failed: the step fails, or the call's result says so."""
     most: PositiveInt = 16
     """How many calls may be under way at the same time; they begin in their order."""
 
@@ -115,7 +123,7 @@ class Execute(Node, kind="execute"):
             return await self._several(state, ctx, self.calls, self.results)
         name: str = getattr(state, self.tool)
         args: dict[str, Any] = getattr(state, self.args)
-        result = await self._call(ctx, name, args)
+        made, result = await self._call(ctx, name, args)
         update: dict[str, object] = {}
         if self.result is not None:
             update[self.result] = result
@@ -126,11 +134,12 @@ class Execute(Node, kind="execute"):
                 tool_args=args,
                 tool_exit_code=result.exit_code,
                 tool_output=output_of(result),
+                ended=result.ended,
             )
         if self.call is not None and self.message is not None:
             call = ToolCall.model_validate(getattr(state, self.call))
             update[self.message] = told(call, result, _edited(ctx, call, args), most=_most(ctx, call))
-        return Outcome(_outcome(ctx, [(name, result)]), update)
+        return self._outcome([(name, made, result)], update)
 
     async def _several(self, state: object, ctx: Context[Any], calls: str, results: str) -> Outcome[str]:
         wanted = [ToolCall.model_validate(call) for call in getattr(state, calls)]
@@ -139,30 +148,39 @@ class Execute(Node, kind="execute"):
             most=self.most,
             lanes=[_pool(ctx, call) for call in wanted],
         )
-        messages = [told(call, result, most=_most(ctx, call)) for call, result in zip(wanted, found, strict=True)]
-        called = [(call.name, result) for call, result in zip(wanted, found, strict=True)]
-        return Outcome(_outcome(ctx, called), {results: added(state, results, messages)})
+        messages = [told(call, result, most=_most(ctx, call)) for call, (_, result) in zip(wanted, found, strict=True)]
+        called = [(call.name, made, result) for call, (made, result) in zip(wanted, found, strict=True)]
+        return self._outcome(called, {results: added(state, results, messages)})
 
-    async def _call_of(self, ctx: Context[Any], call: ToolCall) -> ToolResult:
+    def _outcome(self, called: Sequence[tuple[str, bool, ToolResult]], update: Mapping[str, object]) -> Outcome[str]:
+        """The outcome after calls: of each the tool's name, whether it could be made, and its result."""
+        plain = "finished" if any(result.ended for _, _, result in called) else "done"
+        failed = [(name, made, result) for name, made, result in called if result.failed]
+        if not failed:
+            return Outcome(plain, update)
+        raised = [(name, result) for name, made, result in failed if made and self.on_failure == "raise"]
+        name, result = raised[0] if raised else (failed[0][0], failed[0][2])
+        return Failing(FAILED, update, error=ToolFailed(name, result), otherwise=None if raised else plain)
+
+    async def _call_of(self, ctx: Context[Any], call: ToolCall) -> tuple[bool, ToolResult]:
         if call.arguments is None:
             fault = f"the arguments of {call.name} are not a JSON object: {quoted(call.raw)}"
             if self.on_error == "raise":
                 raise AgentError(f"execute: {fault}")
-            return ToolResult(output=None, error=fault, exit_code=1)
+            return False, ToolResult(error=fault)
         return await self._call(ctx, call.name, call.arguments)
 
-    async def _call(self, ctx: Context[Any], name: str, args: Mapping[str, Any]) -> ToolResult:
+    async def _call(self, ctx: Context[Any], name: str, args: Mapping[str, Any]) -> tuple[bool, ToolResult]:
+        """Whether the call could be made, and its result."""
         try:
-            return await ctx.tool(name, **args)
+            result = await ctx.tool(name, args)
         except (AgentError, EffectFailed) as error:
             if self.on_error == "raise":
                 raise
-            return ToolResult(output=None, error=str(error), exit_code=1)
-
-
-def _outcome(ctx: Context[Any], called: Sequence[tuple[str, ToolResult]]) -> str:
-    ends = {tool.name for tool in ctx.tools if tool.ends}
-    return "finished" if any(name in ends and not result.failed for name, result in called) else "done"
+            return False, ToolResult(error=str(error))
+        tool = ctx.tools.get(name)
+        ended = tool is not None and tool.ends and not result.failed
+        return True, result if result.ended == ended else result.model_copy(update={"ended": ended})
 
 
 def _pool(ctx: Context[Any], call: ToolCall) -> object:

@@ -10,7 +10,7 @@ from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message
-from orchestrator.tools.result import as_text
+from orchestrator.nodes.conversation import answer_of, ended_by
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Observe(Node, kind="observe"):
     """Look at what came of the last round of calls. It is where their branches meet: give it `join="all"`.
 
-    It takes `finished` if a tool that ends the work (`ends=True`) was called and did not fail, and writes what that
-    one gave as the answer; else `more`, or, with `most`, `spent` after so many rounds.
+    It takes `finished` if a tool that ends the work (`ends=True`) was called in that round and did not fail, and
+    writes what that one gave as the answer (of several the last one in the order of the calls); else `more`, or, with
+    `most`, `spent` after so many rounds. The results say so themselves: it need not be given the tools.
     """
 
     class State(BaseModel):
@@ -60,11 +61,7 @@ class Observe(Node, kind="observe"):
         if self.rounds is not None:
             count += getattr(state, self.rounds)
             update[self.rounds] = count
-        for message in reversed(getattr(state, self.messages)):
-            if message.role != "tool":
-                break
-            facts = message.data or {}
-            tool = ctx.tools.get(message.name or "")
-            if tool is not None and tool.ends and facts.get("exit_code") == 0:
-                return Outcome("finished", {**update, self.answer: as_text(facts.get("output"))})
+        ended = ended_by(getattr(state, self.messages), ctx.tools)
+        if ended is not None:
+            return Outcome("finished", {**update, self.answer: answer_of(ended)})
         return Outcome("spent" if self.most is not None and count >= self.most else "more", update)

@@ -19,7 +19,7 @@ from orchestrator.models.messages import Message, Reply, ToolCall, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
 from orchestrator.models.text.thinking import parted, thoughts_in
-from orchestrator.nodes.conversation import distinct, failed, joined, trimmed
+from orchestrator.nodes.conversation import answer_of, distinct, ended_by, failed, joined, trimmed
 from orchestrator.nodes.deciding import quoted
 from orchestrator.nodes.labels import answer_in, thought_in
 from orchestrator.nodes.templates import fill, filled_by
@@ -38,6 +38,9 @@ UNREAD = "Nothing was called: {why}. Write the call again in the form that you w
 
 class Respond(Node, kind="respond"):
     """Ask the model to go on. It takes `answer` and writes what the model said, or takes `calls` and writes them.
+
+    When a call of the last round ended the work (`ends=True`), it takes `answer` with what that one gave, and the
+    model is not asked.
 
     The question is put to the conversation when it is the user's turn: at its start, and after an answer. The system
     message is part of each request and not of the conversation. A reply that cannot be used (a call in a form that
@@ -100,7 +103,10 @@ class Respond(Node, kind="respond"):
 
     async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
         talk: list[Message] = list(getattr(state, self.messages))
-        asked = self._question(state, talk)
+        ended = ended_by(talk)
+        asked = self._question(state, talk, anew=ended is not None)
+        if ended is not None and not asked:
+            return Outcome("answer", {self.calls: [], self.answer: answer_of(ended)})
         if not any(message.role != "system" for message in (*talk, *asked)):
             self._fail("there is nothing to answer: the question is empty, and so is the conversation")
         used = await self._usable(ctx, [*talk, *asked])
@@ -109,10 +115,17 @@ class Respond(Node, kind="respond"):
             return Outcome("calls", {**update, self.calls: list(used.calls)})
         return Outcome("answer", {**update, self.calls: [], self.answer: used.answer})
 
-    def _question(self, state: object, talk: Sequence[Message]) -> list[Message]:
-        """The question as a message, if it is the user's turn."""
+    def _question(self, state: object, talk: Sequence[Message], *, anew: bool = False) -> list[Message]:
+        """The question as a message, if it is the user's turn.
+
+        Args:
+            anew: the work on the last question has ended: another one is the user's turn.
+        """
         question = "" if self.question is None else str(getattr(state, self.question))
         theirs = not talk or talk[-1].role == "system" or (talk[-1].role == "assistant" and not talk[-1].tool_calls)
+        if anew:
+            last = next((message for message in reversed(talk) if message.role == "user"), None)
+            theirs = last is None or question not in (last.content, (last.data or {}).get("question"))
         if not question.strip() or not theirs:
             return []
         return [user(fill(self.prompt, question=question), data={"question": question})]

@@ -14,6 +14,7 @@ from orchestrator.nodes.deciding import decide
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.templates import fill, filled_by
+from orchestrator.tools.result import as_text
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
@@ -32,6 +33,9 @@ STOPPED = "There is no result: the work was stopped"
 
 class Solve(Node, kind="solve"):
     """Write the answer to a task, from the steps of a blueprint and their evidence, in one call of the model.
+
+    Where a step ended the work (`ends=True`), what that one gave is the answer, and the model is not asked; of several
+    the last one in the plan.
 
     Raises:
         AgentError: the model would not answer, had no room to say all of it, or said nothing.
@@ -66,6 +70,9 @@ class Solve(Node, kind="solve"):
         question = str(getattr(state, self.question))
         plan: Sequence[PlannedCall] = getattr(state, self.steps)
         evidence: Mapping[str, Step] = getattr(state, self.evidence)
+        ended = [evidence[call.id] for call in plan if call.id in evidence and evidence[call.id].ended]
+        if ended:
+            return {self.answer: as_text(ended[-1].tool_output)}
         answer = await decide(
             ctx,
             task="solve",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.tools.capping import SHOWN, cut
 from orchestrator.tools.result import ToolResult, as_text
+
+
+def _no(flag: bool) -> bool:
+    return not flag
 
 
 class Step(BaseModel):
@@ -20,6 +25,9 @@ class Step(BaseModel):
     tool_exit_code: int = 0
     """0: success; else `tool_output` says what went wrong."""
     tool_output: JsonValue = None
+    # Not part of the schema: a state that holds steps has the structure that it always had.
+    ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=_no)
+    """Whether the call ended the work (`ends=True`): `tool_output` is the answer."""
 
     @property
     def failed(self) -> bool:

@@ -14,6 +14,7 @@ from orchestrator.graph.reducers import append
 from orchestrator.nodes.deciding import decide, quoted
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.templates import fill, filled_by
+from orchestrator.tools.result import as_text
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
@@ -38,7 +39,8 @@ QUESTION = "Question"
 class Think(Node, kind="think"):
     """Write the final answer and take `answer`, or write the next question and take `question`.
 
-    Everything after the first colon of the reply counts, also further colons and lines.
+    Everything after the first colon of the reply counts, also further colons and lines. When the last step ended the
+    work (`ends=True`), what that one gave is the answer, and the model is not asked.
 
     Raises:
         AgentError: the reply has neither form, or nothing after the colon.
@@ -72,6 +74,8 @@ class Think(Node, kind="think"):
     async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["answer", "question"]]:
         question = str(getattr(state, self.question))
         steps: Sequence[Step] = getattr(state, self.steps)
+        if steps and steps[-1].ended and steps[-1].question in (question, getattr(state, self.current)):
+            return Outcome("answer", {self.answer: as_text(steps[-1].tool_output)})
         reply = await decide(
             ctx,
             task="think",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.tools.tool import Tool
 
 NONE_LEFT = "this call was not made: no calls are left"
+WORK_ENDED = "this call was not made: a call that it comes after ended the work"
 
 
 class Work(Node, kind="work"):
@@ -44,6 +45,9 @@ class Work(Node, kind="work"):
 
     With `max_calls` the calls that can begin first get what may be called, and the evidence of all others says that
     nothing is left. So what was called is always told: no limit ends the work between a call and its evidence.
+
+    Behind a step that ended the work (`ends=True`) nothing is called: the evidence of the steps that need it, directly
+    or through others, says so. Steps that do not need it are carried out all the same.
 
     Raises:
         AgentError: there is no such tool or the arguments do not fit it, and `on_error` is `raise`.
@@ -94,6 +98,8 @@ class Work(Node, kind="work"):
         if called := getattr(state, self.tool):
             return self._made(state, call.model_copy(update={"tool": called}))
         evidence: Mapping[str, Step] = getattr(state, self.evidence)
+        if any(step.ended for step in evidence.values()):
+            return self._done(call, {}, ToolFailure(error=WORK_ENDED))
         if not call.tool:
             return self._done(call, {}, ToolResult(output=evidence_in(call.input, evidence)))
         try:
@@ -138,6 +144,7 @@ class Work(Node, kind="work"):
             tool_args=args,
             tool_exit_code=result.exit_code or int(result.failed),
             tool_output=output_of(result),
+            ended=result.ended,
         )
         return Outcome("done", {self.evidence: {call.id: step}, **more})
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.executor.overlay import Overlay
-from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP, Topology
+from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP, Topology
 from orchestrator.render.drawing import NOTHING, ClusterMark, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.overlaid import Mark, RunLike, edge_mark, node_mark, overlay_of, status_mark
 from orchestrator.render.words import plain, told
@@ -94,7 +94,9 @@ class _Builder:
         forked = _forked(topology, graph.nodes)
         for index, edge in enumerate(graph.edges):
             if edge.source in keys and edge.target in keys:
-                self._edge(index, edge, path, keys, index in forked)
+                source = graph.nodes.get(edge.source)
+                optional = RESERVED if source is None else (*RESERVED, *source.if_named)
+                self._edge(index, edge, path, keys, index in forked, reserved=edge.outcome in optional)
         return keys
 
     def _node(self, name: str, node: Node, path: str, cluster: str | None, per_item: bool) -> str:
@@ -145,7 +147,7 @@ class _Builder:
         self.nodes.append(mark)
         return mark.key
 
-    def _edge(self, index: int, edge: Edge, path: str, keys: dict[str, str], forked: bool) -> None:
+    def _edge(self, index: int, edge: Edge, path: str, keys: dict[str, str], forked: bool, *, reserved: bool) -> None:
         source, target = plain(edge.source), plain(edge.target)
         outcome, each = plain(edge.outcome or ""), plain(edge.each or "")
         mark = EdgeMark(
@@ -160,7 +162,7 @@ class _Builder:
             outcome=outcome,
             mapped=bool(each),
             forked=forked,
-            reserved=outcome in RESERVED,
+            reserved=reserved,
             mark=NOTHING if self.run is None else edge_mark(self.run, path, index),
         )
         self.edges.append(mark)
@@ -213,7 +215,7 @@ def _forked(topology: Topology, names: Iterable[str]) -> frozenset[int]:
     """Numbers of the edges that open branches beside others."""
     found: set[int] = set()
     for name in (START, *names):
-        outcomes = (*topology.nodes[name].outcomes, *RESERVED) if name in topology.nodes else ("done",)
+        outcomes = (*topology.nodes[name].outcomes, *IF_NAMED) if name in topology.nodes else ("done",)
         for outcome in outcomes:
             routes = topology.routes(name, outcome)
             if len(routes) > 1:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypeAlias, cast, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.errors import SecretInState, message_of
 from orchestrator.graph.codec import Codec
@@ -33,8 +35,16 @@ def _none(parts: list[Part]) -> bool:
     return not parts
 
 
+def _no(flag: bool) -> bool:
+    return not flag
+
+
 class ToolResult(BaseModel):
-    """The end of a tool call, good or bad."""
+    """The end of a tool call, good or bad.
+
+    It failed if it has an error or an exit code that is not 0, and the two agree: an error gives the exit code 1
+    where none is said, or 0; an error without words, such as an empty stderr, is none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,11 +53,35 @@ class ToolResult(BaseModel):
     error: str | None = None
     """What went wrong; None if nothing did."""
     exit_code: int = 0
-    """0: it worked."""
+    """0: it worked. A call may fail without an error in words: then `output` says what went wrong."""
     metadata: dict[str, JsonValue] = {}
     """Whatever else the tool tells; not shown to a model."""
     content: list[Part] = Field(default=[], exclude_if=_none)
     """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
+    # Not part of the schema: a state that holds a result has the structure that it always had.
+    ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=_no)
+    """Whether the call ended the work: its tool has `ends=True`, and did not fail. `Execute` says it."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        return self._agreeing()
+
+    def _agreeing(self) -> Self:
+        """The exit code follows from the error."""
+        if self.error is not None and not self.error.strip():
+            self.__dict__["error"] = None
+        if not self.exit_code and self._must_fail():
+            self.__dict__["exit_code"] = 1
+            self.__pydantic_fields_set__.add("exit_code")
+        return self
+
+    def _must_fail(self) -> bool:
+        return self.error is not None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed, whose error and exit code agree, too."""
+        copied = super().model_copy(update=update, deep=deep)
+        return copied._agreeing() if update else copied
 
     @property
     def failed(self) -> bool:
@@ -74,9 +108,12 @@ class ToolResult(BaseModel):
 
 
 class ToolFailure(ToolResult):
-    """The result of a call that went wrong: `ToolFailure(error="...")`."""
+    """The result of a call that went wrong: `ToolFailure(error="...")`. Its exit code is never 0."""
 
     exit_code: int = 1
+
+    def _must_fail(self) -> bool:
+        return True
 
 
 def as_text(value: JsonValue) -> str:

@@ -101,7 +101,8 @@ async def test_every_call_of_a_transcript_has_exactly_one_result_also_after_erro
         {"id": "5", "name": "ok", "arguments": None, "raw": "{n: 1"}, {"id": "6", "name": "ok", "arguments": {"n": 6}},
     ]  # fmt: skip
     graph = Graph(
-        name="g", state=Execute.ListState, nodes={"x": Execute(calls="pending", results="observations")},
+        name="g", state=Execute.ListState,
+        nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
         edges="START -> x -> END", output="observations",
     )  # fmt: skip
     run = await graph.run({"pending": calls}, tools=Toolbox(ok, bad))

@@ -50,7 +50,8 @@ async def test_parallel_calls_run_at_the_same_time_and_keep_call_order() -> None
 
     calls = [ToolCall(id=str(n), name="wait", arguments={"seconds": s}) for n, s in enumerate((0.09, 0.01, 0.05))]
     graph = Graph(
-        name="g", state=Execute.ListState, nodes={"x": Execute(calls="pending", results="observations")},
+        name="g", state=Execute.ListState,
+        nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
         edges="START -> x -> END", output="observations",
     )  # fmt: skip
     run = await graph.run({"pending": calls}, tools=[wait])

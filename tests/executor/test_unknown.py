@@ -466,7 +466,8 @@ async def test_execute_with_several_calls_of_which_some_ended_and_some_did_not()
 
     calls = [{"id": str(n), "name": "pay" if n else "pay_all", "arguments": {"amount": n}} for n in range(3)]
     graph = Graph(
-        name="several", state=Execute.ListState, nodes={"execute": Execute(calls="pending", results="observations")},
+        name="several", state=Execute.ListState,
+        nodes={"execute": Execute(calls="pending", results="observations", on_failure="observe")},
         edges="START -> execute\nexecute -> END", output="observations",
     )  # fmt: skip
     world.fails_at = 0

@@ -123,7 +123,7 @@ def refuse(state: Chat) -> Update:
 
 
 def chat(limits: Limits | None = None, on_error: Literal["raise", "observe"] = "observe", **options: Any) -> Graph:
-    execute = Execute(calls="pending", results="messages", on_error=on_error)
+    execute = Execute(calls="pending", results="messages", on_error=on_error, on_failure="observe")
     return Graph(
         name="chat", state=Chat, output="messages", limits=limits,
         nodes={"think": think, "confirm": confirm, "refuse": refuse, "execute": execute.with_(**options)},

@@ -112,9 +112,17 @@ async def test_a_step_is_recorded(later: str) -> None:
 @pytest.mark.parametrize(
     ("why", "error"), [("no paper", "no paper"), ("bug", "Unexpected error executing tool fail: a bug")]
 )
-async def test_what_a_tool_reports_is_a_result_whatever_the_policy(why: str, error: str) -> None:
+async def test_what_a_tool_reports_is_a_result_where_failures_are_observed(why: str, error: str) -> None:
     for policy in ("observe", "raise"):
-        it = Execute(steps="past", question="main", tool="which", args="given", result="last", on_error=policy)
+        it = Execute(
+            steps="past",
+            question="main",
+            tool="which",
+            args="given",
+            result="last",
+            on_error=policy,
+            on_failure="observe",
+        )
         found = await run(it, Steps, {"which": "fail", "given": {"why": why}}, tools=TOOLS)
         last, (step,) = found.values["last"], found.values["past"]
         assert (found.status, last["error"], last["exit_code"]) == ("completed", error, 1)
@@ -138,15 +146,16 @@ async def test_a_call_that_cannot_be_made_is_a_result_or_an_error(given: dict[st
 
 
 async def test_a_tool_that_ends_the_work_takes_its_own_way_unless_it_fails() -> None:
-    assert (await outcome(Execute(), Execute.State, {"tool": "finish"}))[0] == "finished"
-    assert (await outcome(Execute(), Execute.State, {"tool": "finish", "args": {"code": 2}}))[0] == "done"
-    assert (await outcome(Execute(), Execute.State, {"tool": "finish", "args": {"code": "x"}}))[0] == "done"
-    assert (await outcome(Execute(), Execute.State, {"tool": "add", "args": {"a": 1, "b": 1}}))[0] == "done"
+    it = Execute(on_failure="observe")
+    assert (await outcome(it, Execute.State, {"tool": "finish"}))[0] == "finished"
+    assert (await outcome(it, Execute.State, {"tool": "finish", "args": {"code": 2}}))[0] == "done"
+    assert (await outcome(it, Execute.State, {"tool": "finish", "args": {"code": "x"}}))[0] == "done"
+    assert (await outcome(it, Execute.State, {"tool": "add", "args": {"a": 1, "b": 1}}))[0] == "done"
 
 
 # -- several calls -------------------------------------------------------------------------------------------------
 
-LIST = Execute(calls="pending", results="observations")
+LIST = Execute(calls="pending", results="observations", on_failure="observe")
 
 
 def call(identity: str, name: str, arguments: dict[str, Any] | None, raw: str = "") -> dict[str, Any]:

@@ -62,7 +62,7 @@ def graph(work: Work, *, denied: str = "confirm -> work : denied", reason: str |
             "begin": begin,
             "work": work,
             "confirm": Confirm(tool="tool", args="args", reason=reason),
-            "execute": Execute(),
+            "execute": Execute(on_failure="observe"),
             "end": end,
         },
         edges=f"""
@@ -209,10 +209,10 @@ async def test_a_branch_can_work_twice() -> None:
         nodes={
             "begin": begin,
             "first": Work(),
-            "call": Execute(),
+            "call": Execute(on_failure="observe"),
             "second": Work(evidence="checked", denial="denial"),
             "confirm": Confirm(tool="tool", args="args", reason="denial"),
-            "call_again": Execute(),
+            "call_again": Execute(on_failure="observe"),
             "end": end,
         },
         edges="""

@@ -29,7 +29,7 @@ def execute(**given: Any) -> Graph:
     """A graph that makes a list of calls."""
     return Graph(
         name="calls", state=Execute.ListState, edges="START -> x\nx -> END", output="observations",
-        nodes={"x": Execute(calls="pending", results="observations", **given)},
+        nodes={"x": Execute(calls="pending", results="observations", on_failure="observe", **given)},
     )  # fmt: skip
 
 

@@ -31,7 +31,8 @@ HOSTILE = {"escapes": ESCAPES, "markup": MARKUP, "forged": FORGED}
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]")
 
 graph = Graph(
-    name="hostile", state=Execute.ListState, nodes={"x": Execute(calls="pending", results="observations")},
+    name="hostile", state=Execute.ListState,
+    nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
     edges="START -> x -> END", output="observations",
 )  # fmt: skip
 
@@ -139,7 +140,8 @@ async def fetch(page: str, ctx: Context) -> str:
 class State(Execute.ListState):
     pending: list[ToolCall] = [ToolCall(id="c", name="fetch", arguments={{"page": p}}) for p in HOSTILE]
 
-hostile = Graph(name="hostile", state=State, nodes={{"x": Execute(calls="pending", results="observations")}},
+execute = Execute(calls="pending", results="observations", on_failure="observe")
+hostile = Graph(name="hostile", state=State, nodes={{"x": execute}},
                 edges="START -> x -> END", output="observations")
 """
 

@@ -37,7 +37,8 @@ DOT = Image.of(PNG)
 SOUND = Blob.of(b"\x00\xff\x01", "audio/wav", name="a.wav")
 
 graph = Graph(
-    name="pictures", state=Execute.ListState, nodes={"x": Execute(calls="pending", results="observations")},
+    name="pictures", state=Execute.ListState,
+    nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
     edges="START -> x -> END", output="observations",
 )  # fmt: skip
 

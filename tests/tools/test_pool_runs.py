@@ -164,7 +164,7 @@ async def test_a_paused_run_gives_way_and_the_model_is_told_that_it_began_anew()
         pending: list[ToolCall] = [call]
         seen: Annotated[list[Any], append] = []
 
-    again = Execute(calls="pending", results="seen")
+    again = Execute(calls="pending", results="seen", on_failure="observe")
     graph = Graph(
         name="g", state=State, nodes={"before": again, "ask": Confirm(prompt="?"), "after": again}, output="seen",
         edges="START -> before -> ask\nask -> after : approved\nask -> END : denied\nafter -> END",
@@ -220,7 +220,8 @@ async def test_calls_of_one_list_that_share_an_instance_are_made_in_their_order(
     shells = Shells(2)
     calls = [ToolCall(id=str(n), name="shell", arguments={"command": str(n)}) for n in range(8)]
     graph = Graph(
-        name="g", state=Execute.ListState, nodes={"x": Execute(calls="pending", results="observations")},
+        name="g", state=Execute.ListState,
+        nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
         edges="START -> x -> END", output="observations",
     )  # fmt: skip
     for _ in range(3):

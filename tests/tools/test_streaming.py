@@ -20,7 +20,8 @@ from tests.contract.sample import Out
 pytestmark = pytest.mark.anyio
 
 graph = Graph(
-    name="streams", state=Execute.ListState, nodes={"x": Execute(calls="pending", results="observations")},
+    name="streams", state=Execute.ListState,
+    nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
     edges="START -> x -> END", output="observations",
 )  # fmt: skip
 

@@ -62,7 +62,7 @@ def _label_problems(graph: Graph, edge: Edge) -> Iterator[Problem]:
             yield _problem(edge, f"edge {edge}: START has no outcomes: remove {edge.outcome!r}")
     elif edge.source in graph.nodes and edge.outcome is not None and edge.outcome not in RESERVED:
         declared = graph.nodes[edge.source].outcomes
-        if edge.outcome not in declared:
+        if edge.outcome not in (*declared, *graph.nodes[edge.source].if_named):
             mend = mend_name(edge.outcome, declared, "declare it, or remove the edge")
             yield _problem(
                 edge,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.graph.checks.words import listed
 from orchestrator.graph.nodedata import is_shipped
 from orchestrator.graph.report import Proof
-from orchestrator.graph.topology import DONE, RESERVED, START
+from orchestrator.graph.topology import DONE, IF_NAMED, START
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -49,7 +49,7 @@ def _ways(graph: Graph, *, past_approval: bool = True) -> nx.DiGraph[str]:
     ways.add_edges_from((START, route.target) for route in graph.topology.routes(START, DONE))
     emergency = graph.topology.exhausted_target
     for name, node in graph.nodes.items():
-        for outcome in (*node.outcomes, *RESERVED):
+        for outcome in (*node.outcomes, *IF_NAMED):
             if past_approval or node.kind != CONFIRM or outcome != APPROVED:
                 ways.add_edges_from((name, route.target) for route in graph.topology.routes(name, outcome))
         if emergency is not None:
