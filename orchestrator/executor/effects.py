@@ -136,7 +136,7 @@ class Ledger:
     async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
         """How the effect ended, if that is known; else its ticket, the intent being durable: do it, then `end` it."""
         context = self._context
-        context.go_on()
+        await context.may_go_on()
         wanted = digest({"kind": effect.kind, "name": effect.name, "request": effect.request})
         occurrence = self._counts.get((effect.name, wanted), 0)
         self._counts[effect.name, wanted] = occurrence + 1

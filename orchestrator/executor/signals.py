@@ -33,7 +33,11 @@ class Lost(BaseException):
         super().__init__(str(error))
 
 
-Signal: TypeAlias = Suspend | Refused | Lost
+class TimedOut(BaseException):
+    """Raised out of a node that goes on after its time has run out, and wants to touch something outside."""
+
+
+Signal: TypeAlias = Suspend | Refused | Lost | TimedOut
 
 E = TypeVar("E", bound=BaseException)
 

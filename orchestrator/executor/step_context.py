@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
@@ -16,7 +17,7 @@ from orchestrator.executor.asking import answer_to, make_question, passed_on
 from orchestrator.executor.effect import plain
 from orchestrator.executor.effects import Ledger, innermost
 from orchestrator.executor.failing import failure_of
-from orchestrator.executor.signals import Lost, Signal, at_home
+from orchestrator.executor.signals import Lost, Signal, TimedOut, at_home
 from orchestrator.graph.codec import shown
 from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.kernel.records import EffectClass, Failure
@@ -179,7 +180,7 @@ class StepContext(Context[Any]):
         schema: Mapping[str, object] | None = None,
         deadline: float | None = None,
     ) -> Any:
-        self.go_on()
+        await self.may_go_on()
         shown_with: dict[str, object] = plain("the payload of a question", dict(payload or {}))
         prompt = storable(prompt)
         if not all(isinstance(choice, str) for choice in choices):
@@ -205,7 +206,7 @@ class StepContext(Context[Any]):
         Args:
             faults: why the answers that it had before did not fit.
         """
-        self.go_on()
+        await self.may_go_on()
         own = passed_on(self, question, faults)
         if self._ledger is not None and own.id not in self.activation.answers:
             await self._ledger.settle_down()
@@ -219,19 +220,31 @@ class StepContext(Context[Any]):
         return occurrence
 
     def signalled(self, signal: Signal) -> Signal:
-        """Note that the attempt does not end now, and give what is to be raised out of its node for that."""
+        """Note why the attempt ends without an outcome, and give what is to be raised out of its node for that."""
         if self.signal is None:
-            self.signal = signal
+            self.signal = TimedOut() if self.timed_out else signal
         return self.signal
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether the attempt's time has run out, also where the node has not noticed, or does not care."""
+        scope = self.scope
+        return scope is not None and (scope.cancel_called or anyio.current_time() >= scope.deadline)
+
     def go_on(self) -> None:
-        """Let a node that caught a signal touch nothing outside any more.
+        """Refuse a node that caught a signal, or whose time has run out, whatever it wants outside.
 
         Raises:
-            Suspend, Refused, Lost: it did.
+            Suspend, Refused, Lost, TimedOut: the signal.
         """
-        if self.signal is not None:
-            raise self.signal
+        if self.signal is not None or self.timed_out:
+            raise self.signal or self.signalled(TimedOut())
+
+    async def may_go_on(self) -> None:
+        """As `go_on`. A node that catches what this raises, and tries again for ever, holds up nothing but itself."""
+        if self.signal is not None or self.timed_out:
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+            self.go_on()
 
     async def ensure_held(self) -> None:
         """Ask the store whether the run is still ours, before something outside is done.
@@ -284,7 +297,7 @@ class StepContext(Context[Any]):
         """Why the run itself stopped this attempt; None if all that stops is this process."""
         if self.activation.key not in self.live.machine.running:
             return "Cancelled", "cancelled while it was under way"
-        if self.scope is not None and self.scope.cancel_called:
+        if self.timed_out:
             return "StepTimeout", f"{self.node} took longer than {self.spec.timeout} s"
         return None
 

@@ -10,7 +10,7 @@ import anyio
 from orchestrator.errors import GraphUnknown, InvalidOutcome, ModelError, ReplayMismatch, StepTimeout
 from orchestrator.executor.failing import ended_badly, taken_somewhere
 from orchestrator.executor.nesting import faulted, subgraph_step
-from orchestrator.executor.signals import Lost, Refused, Suspend, found_in, leaves
+from orchestrator.executor.signals import Lost, Refused, Suspend, TimedOut, found_in, leaves
 from orchestrator.executor.step_context import StepContext
 from orchestrator.executor.working import encoded, work
 from orchestrator.graph.outcome import Failing
@@ -60,8 +60,8 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
             with anyio.move_on_after(spec.timeout) as scope:
                 context.scope = scope
                 result = await work(context, state)
-            if scope.cancelled_caught:
-                raise StepTimeout(f"{activation.node} took longer than {spec.timeout} s")
+            if context.timed_out:  # whatever the node made of it: its result comes too late
+                raise _too_late(context)
         if context.signal is not None:
             raise context.signal
         outcome, values, ops = encoded(context, result)
@@ -99,13 +99,19 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
     )
 
 
+def _too_late(context: StepContext) -> StepTimeout:
+    return StepTimeout(f"{context.node} took longer than {context.spec.timeout} s")
+
+
 def _not_done(context: StepContext, error: BaseException, started: float) -> Record | None:
     """The record for an attempt that did not end with an outcome; raises what is no fault of the step."""
     live, activation = context.live, context.activation
     live.check()
-    signal: BaseException | None = found_in(error, (Suspend, Refused, Lost))
+    signal: BaseException | None = found_in(error, (Suspend, Refused, Lost, TimedOut))
     if signal is None and isinstance(error, Exception | GeneratorExit):
         signal = context.signal  # the node made something else of it
+        if signal is None and context.timed_out:
+            signal = TimedOut()
     if isinstance(signal, Suspend):
         return Asked(
             seq=live.machine.head + 1,
@@ -117,11 +123,13 @@ def _not_done(context: StepContext, error: BaseException, started: float) -> Rec
         )
     if isinstance(signal, Lost):
         raise signal.error
-    if signal is not None:
+    if isinstance(signal, Refused):
         return None
     wrong = found_in(error, (ReplayMismatch, GraphUnknown))
     if wrong is not None:
         raise wrong
+    if isinstance(signal, TimedOut):
+        error = _too_late(context)
     if not isinstance(error, Exception):
         raise error
     causes = [one for one in leaves(error) if isinstance(one, ModelError) and one.resumable]
