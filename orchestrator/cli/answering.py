@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,6 +133,8 @@ def _answer(
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import warn
     from orchestrator.cli.reading import load, one_run
+    from orchestrator.cli.report import GoOn, question_text
+    from orchestrator.cli.shown import was_shown
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.taking import manner_of, take
 
@@ -141,13 +144,19 @@ def _answer(
     seen = load(url, run_id)
     asked = _asked(seen, question, url)
     said = given(asked)
+    go_on = GoOn(store)
+    if question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
+        raise UsageError(
+            f"run {run_id!r} asks something else than what you looked at last; look at it, and name it:\n"
+            f"{question_text(asked)}\n  {go_on.answer(run_id, asked)}"
+        )
 
     async def tell(executor: Executor, *, resume: bool) -> Run:
         return await executor.answer(run_id, asked.id, said, by=who, digest=asked.digest, resume=resume)
 
     if no_resume:
         told = one_run(url, run_id, partial(tell, resume=False), writes=True)
-        manner = manner_of(told, url, store, json=json)
+        manner = replace(manner_of(told, url, store, json=json), shows=False)
         if told.status == "interrupted" and not json:
             warn(f"{run_id} is answered; go on with:\n  {manner.go_on.resume(run_id)}")
         else:
@@ -164,7 +173,13 @@ def _answer(
 
         return await Drive(executor, run_id, manner.sink(), seen=seen.seq).go(first, partial(executor.resume, run_id))
 
-    return drive(url, taken.code, run_id, begin, taken.manner)
+    return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False))
+
+
+def _risky(question: Question) -> bool:
+    """Whether a yes allows more than reading, or may."""
+    risk = question.payload.get("risk")
+    return question.kind in ("approval", "unknown_outcome") and risk not in ("none", "read")
 
 
 def _asked(run: Run, name: str | None, url: str) -> Question:
@@ -177,6 +192,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
     """
     from orchestrator.cli.reading import one_run
     from orchestrator.cli.report import question_text
+    from orchestrator.cli.shown import note
     from orchestrator.errors import StaleAnswer
 
     if name is not None:
@@ -189,6 +205,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         hint = f"; `resume {run.run_id}` goes on" if run.waiting else ""
         raise StaleAnswer(f"run {run.run_id!r} ({run.status}) waits for no answer{hint}")
     if len(found) > 1:
+        note(run, url)
         listed = "\n".join(f"--question {question.id}\n  {question_text(question)}" for question in found)
         raise UsageError(f"run {run.run_id!r} waits for several answers; say which:\n{listed}")
     return found[0]

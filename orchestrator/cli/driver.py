@@ -18,6 +18,8 @@ from orchestrator.cli.launch import Code
 from orchestrator.cli.output import nobody_reads, out_line, warn
 from orchestrator.cli.reading import load
 from orchestrator.cli.redaction import redacted
+from orchestrator.cli.shown import note
+from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import InvalidAnswer, ModelError, RunUnknown, StaleAnswer
 from orchestrator.kernel.records import FINAL
@@ -33,6 +35,8 @@ class Manner:
     go_on: report.GoOn
     json: bool = False
     events: bool = False
+    shows: bool = True
+    """Whether what it prints counts as looked at: not where a command answers, which may be repeated unread."""
 
     def sink(self) -> progress.Sink:
         """Where events go meanwhile."""
@@ -139,6 +143,8 @@ def drive(
 
 def conclude(run: Run, manner: Manner) -> None:
     """Tell a run's result, as the manner wants it."""
+    if manner.shows or not run.waiting:
+        note(run, store_url(manner.go_on.store))
     if manner.events:
         out_line(report.document(run))
         report.tell_status(run, manner.go_on)

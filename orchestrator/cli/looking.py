@@ -108,6 +108,7 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
     from orchestrator.cli.reading import loaded, one_run
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.report import document
+    from orchestrator.cli.shown import note
     from orchestrator.cli.storage import store_url
     from orchestrator.render.why import reasons
 
@@ -116,7 +117,10 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
         points = await executor.history(run, at=found.seq)
         return found, points, reasons(found), await approvals(executor, found)
 
-    found, points, why, approved = one_run(store_url(store), run, look)
+    url = store_url(store)
+    found, points, why, approved = one_run(url, run, look)
+    if at is None:
+        note(found, url)
     if not json:
         out(_told(found, points, why, approved, store))
         return COMPLETED
@@ -210,6 +214,7 @@ def events(
     from orchestrator.cli.progress import JsonLines, Plain, Tree
     from orchestrator.cli.reading import one_run
     from orchestrator.cli.report import document
+    from orchestrator.cli.shown import note
     from orchestrator.cli.storage import store_url
 
     as_text = sys.stdout.isatty() and not json
@@ -228,5 +233,6 @@ def events(
     if as_text:
         out(f"{run}  {found.graph}  {found.status}")
     else:
+        note(found, store_url(store))
         out_line(document(found, output=False))
     return COMPLETED

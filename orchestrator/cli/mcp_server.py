@@ -168,9 +168,8 @@ class GraphServer:
         )
 
     def _waiting(self, run: Run) -> list[dict[str, object]]:
-        named = len(run.waiting) > 1
         return [
-            {"kind": one.kind, "prompt": one.prompt, "command": self._go_on.answer(run.run_id, one, named=named)}
+            {"kind": one.kind, "prompt": one.prompt, "command": self._go_on.answer(run.run_id, one)}
             for one in run.waiting
         ]
 

@@ -79,7 +79,11 @@ Approve = Annotated[
 ]
 Question = Annotated[
     str | None,
-    typer.Option("--question", metavar="ID", help="Which question. Needed when several are open."),
+    typer.Option(
+        "--question",
+        metavar="ID",
+        help="Which question. Needed when several are open, or it was not looked at.",
+    ),
 ]
 By = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Who says so; kept in the journal. Default: your user name.")

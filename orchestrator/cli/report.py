@@ -30,10 +30,9 @@ class GoOn:
         """The command that takes a run up again."""
         return words.command("resume", run_id, *self.code, *self._where())
 
-    def answer(self, run_id: str, question: Question, *, named: bool) -> str:
-        """The command that answers a question; `named` if it is not the only one."""
-        which = ("--question", question.id) if named else ()
-        tail = (*which, *self.code, *self._where())
+    def answer(self, run_id: str, question: Question) -> str:
+        """The command that answers a question, and no other one."""
+        tail = ("--question", question.id, *self.code, *self._where())
         if question.kind == "approval":
             return words.command("approve", run_id, *tail)
         if question.kind == "pause":
@@ -94,7 +93,7 @@ def waiting_text(run_id: str, questions: Sequence[Question], go_on: GoOn) -> str
     lines = [f"{run_id} is paused and waits for:"]
     for question in questions:
         lines += [f"  {line}" for line in question_text(question).splitlines()]
-        lines.append(f"    {go_on.answer(run_id, question, named=len(questions) > 1)}")
+        lines.append(f"    {go_on.answer(run_id, question)}")
     return "\n".join(lines)
 
 

@@ -10,6 +10,8 @@ import anyio
 from orchestrator.cli import asking
 from orchestrator.cli.output import out, warn
 from orchestrator.cli.progress import JsonLines, Sink, Tree
+from orchestrator.cli.shown import note
+from orchestrator.cli.storage import store_url
 from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.executor.ownership import is_held
 from orchestrator.kernel.records import FINAL
@@ -82,6 +84,7 @@ class Watch:
         if said != self._left and run.status in ("paused", "interrupted"):
             self._left = said
             self._sink.hold()
+            note(run, store_url(self._store))
             report.tell_status(run, report.GoOn(self._store))
 
     # -- asking --------------------------------------------------------------------------------------------------

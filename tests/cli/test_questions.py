@@ -56,3 +56,34 @@ def test_what_is_approved_can_be_changed_first(shell: Shell) -> None:
     done = shell("approve", "sum", "--args", '{"a": 30, "b": 4}')
     assert done.code == 0
     assert "add(a=30, b=4) = 34" in done.err
+
+
+def test_the_same_command_again_does_not_approve_the_next_call_unread(shell: Shell) -> None:
+    run = ("run", "trial:noted_twice", "--tools", "trial:note", "--run-id", "n")
+    assert shell(*run).code == 3
+    first = shell("approve", "n")
+    assert (first.code, "And again?" in first.err, "--question" in first.command) == (3, True, True)
+    again = shell("approve", "n")
+    assert (again.code, shell.read("notes.txt")) == (2, ["hello"])
+    assert "asks something else than what you looked at last" in again.err
+    assert "And again?" in again.err
+    assert shell("deny", "n", "--question", "nosuch").code == 4
+    done = shell.go_on(again)
+    assert (done.code, shell.read("notes.txt")) == (0, ["hello", "hello"])
+
+
+def test_a_question_that_was_printed_as_json_was_looked_at(shell: Shell) -> None:
+    run = ("run", "trial:noted_twice", "--tools", "trial:note", "--run-id", "n", "--json")
+    assert shell(*run).code == 3
+    assert shell("approve", "n").code == 3
+    assert shell("show", "n", "--json").code == 0
+    assert shell("approve", "n").code == 0
+    assert len(list((shell.place / "home/.local/state/orchestrator/shown").iterdir())) == 1
+
+
+def test_a_question_that_only_someone_else_saw_is_named(shell: Shell) -> None:
+    assert (
+        shell("run", "trial:noted", "--tools", "trial:note", "--run-id", "n", env={"HOME": str(shell.place)}).code == 3
+    )
+    refused = shell("approve", "n", "--no-resume")
+    assert (refused.code, 'args  {"text": "hello"}' in refused.err) == (2, True)

@@ -152,6 +152,21 @@ noted = Graph(
     edges="START -> confirm\n confirm -> writes : approved\n confirm -> END : denied\n writes -> END",
     output="said",
 )
+noted_twice = Graph(
+    name="noted_twice",
+    state=Words,
+    nodes={**noted.nodes, "again": Confirm(tool="tool", args="args", prompt="And again?"), "more": writes},
+    edges="""
+        START   -> confirm
+        confirm -> writes : approved
+        confirm -> END    : denied
+        writes  -> again
+        again   -> more   : approved
+        again   -> END    : denied
+        more    -> END
+    """,
+    output="said",
+)
 asked_first = Graph(
     name="asked_first",
     state=Words,
