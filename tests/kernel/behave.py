@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from orchestrator.graph.reducers import replace
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.plan import Plan
 
@@ -108,6 +109,8 @@ class Seeded:
     fails: float = 0.0
     silent: float = 0.1
     """How likely a step writes nothing."""
+    replaces: float = 0.0
+    """How likely a step replaces the value of a field with a reducer."""
 
     def __call__(self, plan: Plan, sight: Sight) -> Act:
         # The trail holds keys that only one of two implementations knows.
@@ -125,6 +128,8 @@ class Seeded:
             for name in ("f", "g"):
                 if dice.random() < self.writes:
                     update[name] = f"{sight.label}{dice.randrange(3)}"
+            if self.replaces and dice.random() < self.replaces:
+                update["total"] = replace(dice.randrange(5))
         elif sight.visits >= self.visits or len(outcomes) > 1:
             update = {"log": sight.label}  # a loop must leave a trace, or it never ends
         asks = int(dice.random() < self.asks) + int(dice.random() < self.asks)

@@ -1,8 +1,9 @@
 """A second implementation of the rules, read word by word, slow and simple: every question is answered by a walk.
 
 It shares nothing with the kernel but the state's reducers. An update is an *event* that knows all events in its
-past; a state is the fold of a set of events, causes first, then the lowest branch (R6). Nothing is counted or
-kept: whether a token can reach a join is found by walking the graph each time (R4).
+past; a state is the fold of a set of events, causes first, then the lowest branch (R6). A branch stands at a place, its
+path as a tuple of numbers, and has a list of such places, one for each closing join on its way: that is all of R6.
+Nothing is counted or kept: whether a token can reach a join is found by walking the graph each time (R4).
 """
 
 from __future__ import annotations
@@ -18,12 +19,10 @@ from orchestrator.jsontypes import canonical
 from orchestrator.kernel.plan import Plan
 
 from .behave import Behaviour, Sight
+from .harness import TooLongError
 
 Path = tuple[int, ...]
-
-
-class TieError(Exception):
-    """Two updates that know nothing of each other have one place: the rules do not say which comes first."""
+Places = tuple[Path, ...]
 
 
 class Shape:
@@ -125,10 +124,7 @@ class Shape:
             if not any(o in self.reach([mapped], [fork, j]) for o in joins if o != j)
             or all(j in self.reach(self.after[o], [fork]) for o in joins if o != j)
         ]
-        fit.sort(key=lambda j: distance[j])
-        if len(fit) > 1 and distance[fit[0]] == distance[fit[1]]:
-            raise TieError
-        return fit[0] if fit else None
+        return min(fit, key=lambda j: (distance[j], self.joins.index(j)), default=None)
 
 
 @dataclass(frozen=True)
@@ -137,9 +133,15 @@ class Event:
 
     node: str
     path: Path
+    joined: Places
     past: frozenset[int]
     update: Mapping[str, Any]
     ops: Mapping[str, str]
+
+    @property
+    def order(self) -> tuple[Path, Places]:
+        """Which comes first of two that know nothing of each other: the place, then the list, oldest first."""
+        return self.path, self.joined
 
 
 @dataclass(eq=False)
@@ -148,6 +150,7 @@ class Fork:
 
     name: str
     path: Path
+    joined: Places
     past: frozenset[int]
     own: Mapping[str, Any]
 
@@ -174,6 +177,8 @@ class Token:
     node: str
     phase: str
     path: Path
+    joined: Places
+    """The places of the lowest branch that each closing join on its way merged."""
     past: frozenset[int]
     own: Mapping[str, Any]
     """Values of the fields that are a branch's own."""
@@ -182,6 +187,11 @@ class Token:
     cells: tuple[Item, ...] = ()
     fault: bool = False
     error: str | None = None
+
+    @property
+    def order(self) -> tuple[Path, Places]:
+        """See `Event.order`."""
+        return self.path, self.joined
 
 
 @dataclass
@@ -218,15 +228,13 @@ class Reference:
         waiting, done = set(past), set()
         while waiting:
             ready = [e for e in waiting if not (self.events[e].past & past) - done]
-            lowest = min(self.events[e].path for e in ready)
-            chosen = [e for e in ready if self.events[e].path == lowest]
-            if len(chosen) > 1:
-                raise TieError
-            event = self.events[chosen[0]]
+            lowest = min(ready, key=lambda e: self.events[e].order)
+            assert sum(self.events[e].order == self.events[lowest].order for e in ready) == 1, "R6 is not total"
+            event = self.events[lowest]
             update = {name: value for name, value in event.update.items() if name not in self.own}
             values = self.plan.schema.apply(values, update, event.ops)
-            waiting.discard(chosen[0])
-            done.add(chosen[0])
+            waiting.discard(lowest)
+            done.add(lowest)
         return {**values, **own}
 
     def conflicting(self, past: frozenset[int]) -> bool:
@@ -234,7 +242,8 @@ class Reference:
         for i, one in wrote:
             for k, other in wrote:
                 apart = i < k and i not in other.past and k not in one.past
-                if apart and self.plain & one.update.keys() & other.update.keys():
+                alone = self.plain | {name for e in (one, other) for name in e.ops if e.ops[name] == "replace"}
+                if apart and alone & one.update.keys() & other.update.keys() - self.own:
                     return True
         return False
 
@@ -242,7 +251,7 @@ class Reference:
 
     def run(self, dice: random.Random) -> Told:
         own = {name: self.first[name] for name in self.own}
-        self.send(Token("START", "run", (), frozenset(), own), "done")
+        self.send(Token("START", "run", (), (), frozenset(), own), "done")
         self.settle()
         steps = 0
         while self.told is None:
@@ -251,7 +260,7 @@ class Reference:
             self.step(dice.choice(ready))
             steps += 1
             if steps > self.most:
-                raise TieError
+                raise TooLongError(self.plan.name)
         return self.told
 
     def step(self, token: Token) -> None:
@@ -281,7 +290,7 @@ class Reference:
         given = {**act.update, **({"trail": str(len(self.events))} if act.update else {})}
         update, ops = self.plan.schema.encode_update(given)
         if update:
-            event = Event(token.node, token.path, token.past, update, ops)
+            event = Event(token.node, token.path, token.joined, token.past, update, ops)
             self.events.append(event)
             past = token.past | {len(self.events) - 1}
             own = self.plan.schema.apply(self.state(token.past, token.own), update, ops)
@@ -306,7 +315,7 @@ class Reference:
     def opened(self, token: Token, vertex: str, path: Path) -> tuple[Fork, ...]:
         if vertex not in self.shape.fans or any(fork.name == vertex for fork in token.forks):
             return token.forks
-        return (*token.forks, Fork(vertex, path, token.past, token.own))
+        return (*token.forks, Fork(vertex, path, token.joined, token.past, token.own))
 
     def send(self, token: Token, outcome: str) -> None:
         edges = self.shape.edges(token.node, outcome)
@@ -394,11 +403,11 @@ class Reference:
                 self.finish("completed", self.state(past, own))
 
     def fire_one(self) -> bool:
-        for token in self.live:
-            if token.phase != "wait":
-                continue
-            join = token.node
-            entry = next(fork for fork in token.forks if fork.name == self.shape.match[join])
+        """Of several joins that can fire the one declared first, of several forks of it the lowest."""
+        waiting = [token for token in self.live if token.phase == "wait"]
+        forks = [next(f for f in token.forks if f.name == self.shape.match[token.node]) for token in waiting]
+        found = {(token.node, fork) for token, fork in zip(waiting, forks, strict=True)}
+        for join, entry in sorted(found, key=lambda f: (self.shape.joins.index(f[0]), f[1].path, f[1].joined)):
             there = [t for t in self.live if t.phase == "wait" and t.node == join and entry in t.forks]
             wanted = self.plan.nodes[join].join
             if isinstance(wanted, int) and len(there) >= wanted:
@@ -413,8 +422,8 @@ class Reference:
         return False
 
     def fire(self, entry: Fork, join: str, arrived: list[Token]) -> None:
-        first = min(arrived, key=lambda token: token.path)
-        assert sum(token.path == first.path for token in arrived) == 1
+        first = min(arrived, key=lambda token: token.order)
+        assert sum(token.order == first.order for token in arrived) == 1, "R6 is not total"
         at = first.forks.index(entry)
         closes = self.shape.closes(join)
         outer = first.forks[:at]
@@ -427,6 +436,7 @@ class Reference:
             join,
             "run",
             entry.path if closes else first.path,
+            (*first.joined, first.path) if closes else first.joined,
             first.past if fault else past,
             entry.own,
             outer if closes else (*outer, entry),
