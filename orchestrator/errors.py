@@ -16,16 +16,18 @@
     │   ├── RunConflict           somebody else moved, or holds, the run
     │   ├── QuestionUnknown
     │   ├── StaleAnswer
-    │   ├── InvalidAnswer
+    │   ├── InvalidAnswer         (also an `InvalidValue`)
     │   ├── ReplayMismatch        changed code would leave a settled irreversible effect behind
     │   └── RunFailed             a run whose completion was demanded did not complete
+    ├── InvalidValue              a value cannot be stored and read back: it is refused (also a `ValueError`)
     ├── StepError                 a step failed
-    │   ├── InvalidInput
-    │   ├── InvalidUpdate
+    │   ├── InvalidInput          (also an `InvalidValue`)
+    │   ├── InvalidUpdate         (also an `InvalidValue`)
     │   ├── InvalidOutcome
     │   ├── ConflictingUpdate
     │   ├── StepTimeout
     │   ├── AgentError            a model's reply cannot be used
+    │   │   └── InvalidArguments  (also an `InvalidValue`)
     │   ├── UserDenied
     │   ├── EffectFailed          a recorded effect ended in an error
     │   ├── ToolFailed            a call of a tool failed where that is an error; it holds the `ToolResult`
@@ -78,6 +80,17 @@ class OrchestratorError(Exception):
 
 def _restored(kind: type[OrchestratorError], args: tuple[object, ...]) -> OrchestratorError:
     return kind.__new__(kind, *args)
+
+
+class InvalidValue(OrchestratorError, ValueError):
+    """Raised when a value cannot be stored and read back, before anything is stored; `where` names its place.
+
+    Too many levels, too many bytes, NaN, half a surrogate pair, bytes that are no text, no JSON form at all.
+    """
+
+    def __init__(self, message: str, *, where: str = "") -> None:
+        self.where = where
+        super().__init__(message)
 
 
 class GraphError(OrchestratorError):
@@ -183,7 +196,7 @@ class StaleAnswer(RunError):
     """Raised when an answer comes for a question that is closed or has changed; nothing is changed by it."""
 
 
-class InvalidAnswer(RunError):
+class InvalidAnswer(RunError, InvalidValue):
     """Raised when an answer does not fit its question; nothing is changed by it."""
 
 
@@ -211,11 +224,11 @@ class StepError(OrchestratorError):
     """Raised when a step fails."""
 
 
-class InvalidInput(StepError):
+class InvalidInput(StepError, InvalidValue):
     """Raised when the input of a graph does not fit its state."""
 
 
-class InvalidUpdate(StepError):
+class InvalidUpdate(StepError, InvalidValue):
     """Raised when an update names an unknown field or carries a value of the wrong type."""
 
 
@@ -233,6 +246,10 @@ class StepTimeout(StepError):
 
 class AgentError(StepError):
     """Raised when a model's reply cannot be used: unknown tool, arguments that do not fit, wrong form."""
+
+
+class InvalidArguments(AgentError, InvalidValue):
+    """Raised when arguments of a tool cannot be stored and read back; the tool is not called."""
 
 
 class UserDenied(StepError):

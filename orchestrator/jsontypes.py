@@ -31,6 +31,11 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def paired(text: str) -> str:
+    """A text in which halves of surrogate pairs that stand side by side are one character; others stay halves."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
 def cleaned(value: object) -> object:
     """The value with `storable` texts, also in its mappings and lists; whatever is no JSON stays as it is."""
     if isinstance(value, str):
@@ -60,17 +65,20 @@ def _cleaned(value: object) -> object:
 
 def deeper_than(value: object, levels: int) -> bool:
     """Whether mappings and lists stand more than so many levels inside of each other."""
-    level = [value]
-    for _ in range(levels + 1):
+    level = [value] if isinstance(value, Mapping | list | tuple) else []
+    for _ in range(levels):
+        if not level:
+            return False
         level = [
             inner
             for outer in level
-            if isinstance(outer, Mapping | list | tuple)
             for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+            if type(inner) not in _SCALARS and isinstance(inner, Mapping | list | tuple)
         ]
-        if not level:
-            return False
-    return True
+    return bool(level)
+
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def digest(value: object) -> str:

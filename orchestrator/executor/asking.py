@@ -6,14 +6,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.errors import AgentError, InvalidAnswer, QuestionUnknown, StaleAnswer
+from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
 from orchestrator.executor.signals import Suspend
 from orchestrator.graph.codec import Codec, Unfit
-from orchestrator.jsontypes import digest, storable
+from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Approve, Deny, Question, QuestionKind, Value
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.kernel.token import mix
 from orchestrator.tools.validation import faults
+from orchestrator.values import check_text
 
 if TYPE_CHECKING:
     from orchestrator.executor.step_context import StepContext
@@ -118,16 +119,17 @@ def as_answer(given: object) -> Answer:
         InvalidAnswer: JSON cannot say it.
         SecretInState: it holds a secret.
     """
-    if isinstance(given, Deny):
-        return Deny(reason=storable(given.reason))
     try:
+        if isinstance(given, Deny):
+            check_text(given.reason, "the reason")
+            return given
         if isinstance(given, Approve):
             return (
                 given if given.args is None else Approve(args=cast("dict[str, object]", _anything.encode(given.args)))
             )
         return Value(value=_anything.encode(given.value if isinstance(given, Value) else given))
-    except Unfit as error:
-        raise InvalidAnswer(f"an answer is plain JSON: {error}") from None
+    except (Unfit, InvalidValue) as error:
+        raise InvalidAnswer(f"an answer is plain JSON: {error}", where="answer") from None
 
 
 def check_answer(

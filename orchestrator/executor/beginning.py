@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import RunConflict, RunExists
+from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.control import check_risk, resume, wait_for
+from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.graph import Graph
-from orchestrator.jsontypes import storable
 from orchestrator.kernel.records import RunStarted
+from orchestrator.values import check_labels
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
@@ -43,10 +44,10 @@ async def begin(
             graph,
             values,
             name,
-            labels=_labels(labels or {}),
+            labels=check_labels(labels or {}),
             approve=approve,
             limits=limits,
-            refs=_refs(host.given, graph) if refs is None else refs,
+            refs=as_json(_refs(host.given, graph) if refs is None else dict(refs), "refs", inside=1),
         )
     except RunExists:
         (first,) = await host.store.read(name, limit=1)
@@ -69,13 +70,6 @@ async def join(host: Host, run_id: str) -> Run:
             continue
 
 
-def _labels(labels: Mapping[str, str]) -> dict[str, str]:
-    for name, value in labels.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise ValueError(f"label {name!r}: {value!r}: labels are texts with names")
-    return {storable(name): storable(value) for name, value in labels.items()}
-
-
 def _refs(given: Given, graph: Graph) -> dict[str, object]:
     return {
         "graph": graph.name,
@@ -88,8 +82,11 @@ def check_run_id(run_id: str) -> str:
     """The id, if it is one that a run can have.
 
     Raises:
-        ValueError: it is none.
+        InvalidValue: it is none.
     """
     if not 0 < len(run_id) <= 200 or not run_id.isprintable() or any(sign in " @/\\" for sign in run_id):
-        raise ValueError(f"run id {run_id!r}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'")
+        raise InvalidValue(
+            f"run id {shown(run_id)}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'",
+            where="run_id",
+        )
     return run_id

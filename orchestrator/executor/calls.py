@@ -13,13 +13,13 @@ import anyio
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
 from orchestrator.executor.call_guard import ask_first
-from orchestrator.executor.effect import Effect, own_tools, plain, said_around
+from orchestrator.executor.effect import Effect, own_tools, said_around
 from orchestrator.executor.effects import innermost
 from orchestrator.executor.unknown import uncertain
 from orchestrator.fence import current_fence, waits_at_fence
-from orchestrator.graph.codec import Codec, Unfit
+from orchestrator.graph.codec import Codec, Unfit, as_json
 from orchestrator.tools.capping import kept
-from orchestrator.tools.result import ToolFailure, ToolResult, worded
+from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
 from orchestrator.tools.running import run_function
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
@@ -136,7 +136,7 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
                 done = await tool.perform(args, key=key, ctx=context)
                 if done.metadata.get("new_instance") and await _began_anew(context, tool, key):
                     done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
-                return _told(kept(done, tool.max_kept)), False
+                return _told(storable(kept(done, tool.max_kept))), False
             except passing:
                 raise
             except Exception as error:
@@ -144,7 +144,7 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
                 retry, unsure = tool.retry, uncertain(error) and (fence is None or fence.entered is not False)
                 again = retry is not None and attempt < retry.attempts and retry.matches(error)
                 if retry is None or not again or (unsure and tool.effect == "irreversible"):
-                    return _told(kept(tool.failure(error), tool.max_kept)), unsure
+                    return _told(storable(kept(tool.failure(error), tool.max_kept))), unsure
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
             if not context.live.hold.fresh:
@@ -219,7 +219,7 @@ def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool]
         found = await run_function(partial(reconcile, key))
         if found is None:
             return None
-        return (found if isinstance(found, ToolResult) else ToolResult(output=found)), False
+        return storable(found if isinstance(found, ToolResult) else ToolResult(output=found)), False
 
     return ask
 
@@ -260,7 +260,7 @@ async def call_function(
             kind="effect",
             name=name,
             effect=effect,
-            request={"args": plain(f"the arguments of effect {name!r}", list(args))},
+            request={"args": as_json(list(args), f"the arguments of effect {name!r}", inside=1)},
             run=run,
             encode=lambda value: value,
             decode=lambda value: value,

@@ -14,8 +14,8 @@ from orchestrator.executor.asking import RISKS, check_answer, stale_or_unknown
 from orchestrator.executor.inbox import answer_run, cancel_run, look, pause_run
 from orchestrator.executor.ownership import is_held
 from orchestrator.executor.reading import load
-from orchestrator.jsontypes import storable
 from orchestrator.kernel.records import FINAL, Answered
+from orchestrator.values import check_text
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
@@ -132,7 +132,7 @@ async def answer(
     host: Host, run_id: str, question: str, given: Answer, *, by: str, digest: str | None, resume: bool
 ) -> Run:
     """See `Executor.answer`."""
-    by = storable(by)
+    by = check_text(by, "by")
     while True:
         live = host.live.get(run_id)
         if live is not None and not live.closing:
@@ -223,7 +223,7 @@ async def cancel(host: Host, run_id: str, *, by: str, reason: str) -> Run:
 
 
 async def _command(host: Host, run_id: str, kind: str, by: str, reason: str, act: Callable[..., bool]) -> Run:
-    by, reason = storable(by), storable(reason)
+    by, reason = check_text(by, "by"), check_text(reason, "reason")
     while True:
         live = host.live.get(run_id)
         if live is not None and not live.closing:

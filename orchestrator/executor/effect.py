@@ -7,13 +7,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from orchestrator import errors
-from orchestrator.errors import EffectFailed, InvalidUpdate, ModelError, ModelUnavailable
-from orchestrator.jsontypes import cleaned
+from orchestrator.errors import EffectFailed, InvalidValue, ModelError, ModelUnavailable
 from orchestrator.kernel.ledger import LASTING
 from orchestrator.kernel.records import EffectSettled
+from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 if TYPE_CHECKING:
     from orchestrator.executor.step_context import StepContext
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from orchestrator.tools.tool import Tool
 
 T = TypeVar("T")
+
+INSIDE = 10
+"""Levels of lists and objects that requests and results are themselves, around the values in them."""
 
 SUSPENDED = "Suspended"
 """Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
@@ -162,13 +165,16 @@ def own_tools(activation: Activation) -> dict[str, Tool]:
     return found
 
 
-def plain(what: str, value: Any) -> Any:
-    """A value as JSON.
+def written(where: str, value: Any) -> Any:
+    """What is nearly plain JSON, such as a request to a model, as plain JSON.
 
     Raises:
-        InvalidUpdate: it has no JSON form.
+        InvalidValue: it has no JSON form, or could not be read back.
     """
     try:
-        return cleaned(to_jsonable_python(cleaned(value)))
-    except (PydanticSerializationError, UnicodeEncodeError) as error:
-        raise InvalidUpdate(f"{what} have no JSON form, and are journaled: {error}") from None
+        found = to_jsonable_python(value)
+    except (ValueError, TypeError, RecursionError) as error:  # also of bytes, surrogates and values too deep
+        why = fault_in(value, MAX_DEPTH + INSIDE) or f"it has no JSON form: {error}"
+        raise InvalidValue(f"{where}: {why}", where=where) from None
+    checked(found, where, depth=MAX_DEPTH + INSIDE, size=MAX_REQUEST_BYTES)
+    return found

@@ -32,6 +32,7 @@ import anyio.lowlevel
 from orchestrator.errors import ModelError, ReplayMismatch, message_of
 from orchestrator.executor.asking import answer_to
 from orchestrator.executor.effect import (
+    INSIDE,
     NOT_MADE,
     SUSPENDED,
     Effect,
@@ -46,9 +47,10 @@ from orchestrator.executor.failing import wait_before
 from orchestrator.executor.signals import Lost, Refused, Suspend, at_home
 from orchestrator.executor.unknown import uncertain, unknown_question, verdict
 from orchestrator.fence import current_fence
-from orchestrator.jsontypes import cleaned, digest
+from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
 from orchestrator.kernel.token import mix
+from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
 if TYPE_CHECKING:
     from orchestrator.executor.step_context import StepContext
@@ -208,10 +210,7 @@ class Ledger:
         """Journal the result of an effect, and give it as a replay will."""
         unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
         usage = None if effect.usage is None else effect.usage(value)
-        result = effect.encode(value)
-        clean = cleaned(result)
-        if clean != result:
-            result, value = clean, effect.decode(clean)
+        result = _encoded(effect, value)
         self._land(ticket, result=result, usage=usage, unknown=unknown)
         return value
 
@@ -520,7 +519,7 @@ class Ledger:
             try:
                 found = effect.reconcile(key)
                 value = cast("T | None", await found if inspect.isawaitable(found) else found)
-                result = None if value is None else effect.encode(value)
+                result = None if value is None else _encoded(effect, value)
             except Exception as error:
                 doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
                 question = unknown_question(context, entry, 0, doubts)
@@ -547,6 +546,17 @@ class Ledger:
                 return self._settle(key, time.time(), result=result)
             asked += 1
             question = unknown_question(context, entry, asked, doubts)
+
+
+def _encoded(effect: Effect[T], value: T) -> object:
+    """The result of an effect as the journal keeps it.
+
+    Raises:
+        InvalidValue: it could not be read back.
+    """
+    result = effect.encode(value)
+    checked(result, f"the result of {effect.name!r}", depth=MAX_DEPTH + INSIDE, size=MAX_REQUEST_BYTES)
+    return result
 
 
 def _mismatch(context: StepContext, entry: EffectEntry, why: str) -> ReplayMismatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import random
 import time
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
         message=message_of(error),
         node=activation.node,
         path=activation.path,
-        retry_after=asked if isinstance(asked, int | float) else None,
+        retry_after=asked if isinstance(asked, int | float) and math.isfinite(asked) else None,
     )
 
 
@@ -42,6 +43,8 @@ def wait_before(retry: Retry, tries: int, error: BaseException, random: float) -
     A server that asks for more than `PATIENCE` gets no other try now.
     """
     asked = getattr(error, "retry_after", None) or 0.0
+    if math.isnan(asked):
+        asked = 0.0
     if tries >= retry.attempts or not _mends(retry, error) or asked > PATIENCE:
         return None
     return max(retry.delay(tries, random), asked)

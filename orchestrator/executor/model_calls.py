@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, 
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ModelError
-from orchestrator.executor.effect import Effect, plain, said_around, witness
+from orchestrator.executor.effect import Effect, said_around, witness, written
 from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
 from orchestrator.models.base import (
@@ -21,6 +21,7 @@ from orchestrator.models.base import (
     closing,
 )
 from orchestrator.models.messages import Message, Reply
+from orchestrator.models.received import received
 
 if TYPE_CHECKING:
     from orchestrator.executor.step_context import StepContext
@@ -127,7 +128,7 @@ class LedgeredModel:
                             reply = event.reply
                 if reply is None:
                     raise self._no_reply()
-                reply = ledger.end(ticket, effect, bare(reply))
+                reply = ledger.end(ticket, effect, received(bare(reply)))
             except GeneratorExit:
                 ledger.put_down(ticket)
                 raise
@@ -148,14 +149,14 @@ class LedgeredModel:
 
     def _effect(self, request: ModelRequest) -> Effect[Reply]:
         machine = self._context.live.machine
-        asked = plain(f"the request to model {self.name!r}", request.data())
+        asked = written(f"the request to model {self.name!r}", request.data())
 
         async def run(key: str) -> Reply:
             self._called(key)
             try:
                 # Who watches a run wants to see a reply come, whether or not the node does.
                 watched = self._context.live.watchers and getattr(self._model, "streams", False)
-                return bare(await (self._watched(request) if watched else self._whole(request)))
+                return received(bare(await (self._watched(request) if watched else self._whole(request))))
             finally:
                 calling_key.set(None)
 

@@ -11,6 +11,7 @@ from orchestrator.executor.ownership import is_held
 from orchestrator.executor.run import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import Page, RunInfo
+from orchestrator.values import check_labels, check_text
 
 if TYPE_CHECKING:
     from orchestrator.executor.hosting import Host
@@ -41,6 +42,10 @@ async def runs(
     limit: int,
 ) -> Page:
     """See `Executor.runs`."""
+    labels = check_labels(labels or {})
+    for what in (graph, after, *((status,) if isinstance(status, str) else status or ())):
+        if what is not None:
+            check_text(what, "a filter of the list of runs")
     wanted = {status} if isinstance(status, str) else None if status is None else set(status)
     asked = wanted
     if wanted is not None and "interrupted" in wanted:

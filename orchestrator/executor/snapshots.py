@@ -97,10 +97,13 @@ class Keeper:
 
     def take(self, machine: Machine) -> bytes | None:
         """A snapshot of where the machine stands, if it pays."""
-        data = to_json(machine.dump())
+        try:
+            data = to_json(machine.dump())
+        except ValueError:  # values of earlier versions may be nested deeper than is written now
+            data = b""
         saved = machine.head - self.kept
         self._next = machine.head + EVERY
-        if len(data) > BYTES * saved:
+        if not data or len(data) > BYTES * saved:
             self._next = machine.head + saved  # each look costs as much as the last one: look half as often
             return None
         self.kept = machine.head

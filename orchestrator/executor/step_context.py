@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,15 +14,16 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
+from orchestrator.errors import InvalidValue
 from orchestrator.executor.asking import answer_to, make_question, passed_on
-from orchestrator.executor.effect import plain
 from orchestrator.executor.effects import Ledger, innermost
 from orchestrator.executor.failing import failure_of
 from orchestrator.executor.signals import Lost, Signal, TimedOut, at_home
-from orchestrator.graph.codec import shown
+from orchestrator.graph.codec import as_json, shown
 from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.kernel.records import EffectClass, Failure
 from orchestrator.tools.capping import cut
+from orchestrator.values import check_text, checked, fault_in
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
@@ -153,7 +155,12 @@ class StepContext(Context[Any]):
 
     async def emit(self, name: str, data: object = None) -> None:
         if self.live.watchers:
-            data = to_jsonable_python(cleaned(data), fallback=shown, serialize_unknown=True)
+            where = f"the data of event {shown(name)}"
+            try:
+                data = to_jsonable_python(cleaned(data), fallback=shown, serialize_unknown=True)
+            except (ValueError, RecursionError) as error:
+                raise InvalidValue(f"{where}: {fault_in(data) or error}", where=where) from None
+            checked(data, where)
             self.tell("emitted", name=storable(name), data=data)
 
     async def progress(
@@ -181,12 +188,14 @@ class StepContext(Context[Any]):
         deadline: float | None = None,
     ) -> Any:
         await self.may_go_on()
-        shown_with: dict[str, object] = plain("the payload of a question", dict(payload or {}))
-        prompt = storable(prompt)
+        shown_with: dict[str, object] = as_json(dict(payload or {}), "the payload of a question", inside=1)
+        prompt = check_text(prompt, "the prompt of a question")
         if not all(isinstance(choice, str) for choice in choices):
             raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices are texts")
-        choices = [storable(choice) for choice in choices]
-        schema = None if schema is None else plain("the schema of an answer", dict(schema))
+        choices = [check_text(choice, "a choice of a question") for choice in choices]
+        schema = None if schema is None else as_json(dict(schema), "the schema of an answer")
+        if deadline is not None and not math.isfinite(deadline):
+            raise InvalidValue(f"the deadline of a question is {deadline} seconds: leave it out for none")
         tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
         # In the node's own task the order of questions says which is which, whatever the prompts are by now. Tasks
         # that it starts run in any order, so that only what is asked tells their questions apart.

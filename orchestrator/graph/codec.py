@@ -11,25 +11,28 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
-from orchestrator.errors import SecretInState
+from orchestrator.errors import InvalidValue, SecretInState
 from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_native, members_of, parts_of, secret_in
 from orchestrator.graph.isolation import isolated, isolation_of
-from orchestrator.jsontypes import canonical
+from orchestrator.jsontypes import canonical, deeper_than
+from orchestrator.values import MAX_BYTES, MAX_DEPTH, Unfit, check, too_deep
 
-__all__ = ["Codec", "JsonCodec", "Unfit", "explain", "ordered", "refuse_secrets", "secret_in", "shown"]
+__all__ = ["Codec", "JsonCodec", "Unfit", "as_json", "explain", "ordered", "refuse_secrets", "secret_in", "shown"]
 
 _NONE = type(None)
-
-
-class Unfit(ValueError):
-    """Raised when a value does not fit its field; the message is for people and names no field."""
+_READABLE = 254
+"""Levels that pydantic writes: what was stored before there was a lower bound is shown, and goes on."""
+_ANY_SIZE = 1 << 62
+_LONG = 1 << 20
+"""Characters from which on a text's bytes are counted."""
+_SMALL = 1 << 63
 
 
 class Codec:
@@ -39,14 +42,25 @@ class Codec:
         annotation: the type.
         config: what a state class's configuration says of single values.
         validators: extras of the annotation that check what comes in. What is read back has passed them already.
+        depth: how many levels of lists and objects a value may have.
+        size: how many UTF-8 bytes its JSON may have.
     """
 
-    __slots__ = ("_checks", "_exact", "_looked_at", "_native", "_opaque", "_stored", "_unordered", "isolate")
+    __slots__ = ("_checks", "_depth", "_exact", "_native", "_opaque", "_size", "_stored", "_unordered", "isolate")
 
     isolate: Callable[[Any], Any] | None
     """Makes a copy that shares nothing mutable; None where values can be shared."""
 
-    def __init__(self, annotation: Any, config: ConfigDict | None = None, validators: Sequence[object] = ()) -> None:
+    def __init__(
+        self,
+        annotation: Any,
+        config: ConfigDict | None = None,
+        validators: Sequence[object] = (),
+        *,
+        depth: int = MAX_DEPTH,
+        size: int = MAX_BYTES,
+    ) -> None:
+        self._depth, self._size = depth, size
         parts = frozenset(parts_of(annotation))
         bare = members_of(annotation)
         plain = not config and not validators
@@ -55,8 +69,7 @@ class Codec:
         )
         self._native = not config and is_native(annotation)
         self._opaque = any(holds_anything(part) for part in parts)
-        self._unordered = not parts.isdisjoint((set, frozenset)) or self._opaque
-        self._looked_at = not parts.isdisjoint((float, Decimal, str)) or self._opaque or not self._native
+        self._unordered = self._opaque or not parts.isdisjoint((set, frozenset)) or (dict in parts and not self._native)
         self._stored: TypeAdapter[Any] = _adapter(annotation, config)
         self._checks = _adapter(Annotated[(annotation, *validators)], config) if validators else self._stored
         self.isolate = isolation_of(annotation)
@@ -92,7 +105,7 @@ class Codec:
             return _sayable(value)
         if self._opaque:
             refuse_secrets(value, finite=True)  # where the type is open, pydantic would write NaN as null
-        found = self.dump(value)
+        found = self._dumped(value, self._depth, self._size)
         if not self._native or self._checks is not self._stored:
             self._come_back(found)
         return found
@@ -101,14 +114,22 @@ class Codec:
         """A value of this type as JSON, the same for equal values."""
         if type(value) in self._exact:
             return value
+        return self._dumped(value, _READABLE, _ANY_SIZE)
+
+    def _dumped(self, value: Any, depth: int, size: int) -> object:
         try:
             found = self._stored.dump_python(value, mode="json", warnings=False)
             if self._unordered:
                 found = ordered(value, found)
-            if self._looked_at:  # for numbers that JSON cannot say, and half surrogate pairs
-                json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+            if isinstance(error, Unfit):
+                raise
+            if _too_deep_to_write(value, error):
+                raise Unfit(too_deep(depth)) from None
+            if isinstance(error, UnicodeEncodeError):
+                raise Unfit("the text holds half a surrogate pair, which cannot be stored") from None
             raise Unfit(f"it cannot be written as JSON ({error}){_mend(value)}") from None
+        check(found, depth=depth, size=size)
         return found
 
     def load(self, value: object) -> Any:
@@ -153,9 +174,12 @@ class JsonCodec:
     def write(self, value: Any) -> object:
         """The same."""
         try:
+            check(value)
             return json.loads(canonical(value))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             refuse_secrets(value)
+            if isinstance(error, Unfit):
+                raise
             raise Unfit(f"it cannot be written as JSON ({error})") from None
 
     def dump(self, value: Any) -> object:
@@ -197,11 +221,12 @@ def shown(value: object) -> str:
 
 def _sayable(value: Any) -> Any:
     """A plain value, if JSON can say it."""
-    if type(value) is float:
-        if not math.isfinite(value):
-            raise Unfit(f"{value!r} is no number that JSON can say")
-    elif type(value) is str and not value.isascii():
-        _refuse_surrogates(value)
+    kind = type(value)
+    if kind is str:
+        if len(value) > _LONG or not value.isascii():
+            check(value)
+    elif (kind is float and not math.isfinite(value)) or (kind is int and not -_SMALL < value < _SMALL):
+        check(value)
     return value
 
 
@@ -220,11 +245,31 @@ def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
 
 
-def _refuse_surrogates(text: str) -> None:
+def _too_deep_to_write(value: object, error: Exception) -> bool:
+    return isinstance(error, RecursionError) or "depth exceeded" in str(error) or deeper_than(value, _READABLE)
+
+
+def as_json(value: object, where: str, *, inside: int = 0, size: int = MAX_BYTES) -> Any:
+    """Any value as plain JSON that shares nothing mutable with it, by the rules of a state field of type `Any`.
+
+    Args:
+        where: what the value is, for messages.
+        inside: levels of lists and objects around what counts as a value, such as 1 for a list of arguments.
+        size: how many UTF-8 bytes its JSON may have.
+
+    Raises:
+        InvalidValue: it has no JSON form, or could not be read back.
+        SecretInState: it holds a secret.
+    """
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Unfit("the text holds half a surrogate pair, which cannot be stored") from None
+        return _any(MAX_DEPTH + inside, size).encode(value)
+    except Unfit as error:
+        raise InvalidValue(f"{where}: {error}", where=where) from None
+
+
+@cache
+def _any(depth: int, size: int) -> Codec:
+    return Codec(Any, depth=depth, size=size)
 
 
 def refuse_secrets(value: Any, *, finite: bool = False) -> None:
@@ -262,7 +307,9 @@ def ordered(value: Any, dumped: Any) -> Any:
     if isinstance(value, set | frozenset) and isinstance(dumped, list):
         items = [ordered(item, form) for item, form in zip(value, dumped, strict=True)]
         return sorted(items, key=canonical)
-    if isinstance(value, dict) and isinstance(dumped, dict) and len(value) == len(dumped):
+    if isinstance(value, dict) and isinstance(dumped, dict):
+        if len(value) != len(dumped):
+            raise Unfit("two of its keys are one as JSON, which knows texts only; make them different texts")
         pairs = zip(value.values(), dumped.items(), strict=True)
         return {key: ordered(item, form) for item, (key, form) in pairs}
     if isinstance(value, list | tuple) and isinstance(dumped, list) and len(value) == len(dumped):

@@ -18,6 +18,7 @@ from orchestrator.graph.annotations import secret_in
 from orchestrator.graph.codec import Codec, JsonCodec, Unfit
 from orchestrator.graph.isolation import isolated
 from orchestrator.graph.reducers import Local, Reducer, ReducerFunction, is_reducer, reducer_name, takes_two
+from orchestrator.values import MAX_DEPTH
 
 _VALIDATORS: Mapping[str, Callable[[Any], object]] = {
     "before": BeforeValidator,
@@ -85,7 +86,8 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     validators = _validators(cls, name)
     codec = Codec(_annotated(bare, extras), config, validators)
     reducer = reducers[0] if reducers else None
-    taken = codec if reducer is None else Codec(_taken(place, reducer, bare), config)
+    inside = 1 if isinstance(reducer, Reducer) and reducer.name == "append" else 0  # an item is a level of the list
+    taken = codec if reducer is None else Codec(_taken(place, reducer, bare), config, depth=MAX_DEPTH - inside)
     return Field(
         name=name,
         codec=codec,

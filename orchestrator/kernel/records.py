@@ -7,9 +7,10 @@ and is read back by `decode`, which refuses what it does not know.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel.question import Answer, Question
@@ -426,7 +427,22 @@ def decode(data: bytes | str) -> Record:
     Raises:
         ValueError: it is not a record that this version knows (pydantic's `ValidationError` is one).
     """
-    record = _adapter.validate_json(data)
+    try:
+        record = _adapter.validate_json(data)
+    except ValidationError as error:
+        if not _is_too_deep(error):
+            raise
+        # Earlier versions wrote values that are nested deeper than pydantic reads; Python's own reader takes them.
+        try:
+            fields = json.loads(data)
+        except (ValueError, RecursionError):
+            raise error from None
+        record = _adapter.validate_python(fields)
     if record.v > RECORD_VERSION:
         raise ValueError(f"record version {record.v} is newer than {RECORD_VERSION}; update the library")
     return record
+
+
+def _is_too_deep(error: ValidationError) -> bool:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return first["type"] == "json_invalid" and "recursion limit" in first["msg"]

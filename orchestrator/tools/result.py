@@ -9,10 +9,12 @@ from typing import Any, Literal, Self, TypeAlias, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from orchestrator.errors import SecretInState, message_of
+from orchestrator.errors import SecretInState, ToolError, message_of
 from orchestrator.graph.codec import Codec
+from orchestrator.jsontypes import cleaned, deeper_than
 from orchestrator.models.messages import Image
 from orchestrator.tools.content import Blob, Part, part_of, told_of
+from orchestrator.values import FOREIGN_DEPTH, Unfit, check, too_deep
 
 Risk: TypeAlias = Literal["none", "read", "write", "dangerous"]
 """What a call can do to the world, the least first."""
@@ -107,6 +109,9 @@ class ToolResult(BaseModel):
         return self.text
 
 
+_FIELDS = set(ToolResult.model_fields)
+
+
 class ToolFailure(ToolResult):
     """The result of a call that went wrong: `ToolFailure(error="...")`. Its exit code is never 0."""
 
@@ -152,6 +157,43 @@ def result_of(value: Any) -> ToolResult:
     return ToolResult(output=_json(value))
 
 
+def storable(result: ToolResult) -> ToolResult:
+    """The result of a call that was made, as the journal can keep it; a failed one if it cannot keep what was given.
+
+    Halves of surrogate pairs become U+FFFD, which `metadata` tells.
+    """
+    data = result.model_dump(mode="json", include=_FIELDS, exclude_defaults=True)
+    try:
+        check(data, depth=FOREIGN_DEPTH)
+    except Unfit:
+        pass
+    else:
+        return result
+    changes: dict[str, Any] = {}
+    try:
+        clean = cast("dict[str, Any]", cleaned({name: data[name] for name in ("output", "error") if name in data}))
+        for part in clean.values():
+            check(part, depth=FOREIGN_DEPTH)
+    except (Unfit, RecursionError) as error:
+        why = too_deep(FOREIGN_DEPTH) if isinstance(error, RecursionError) else str(error)
+        clean, changes = {}, {"output": None, "error": _not_kept(why), "exit_code": 1}
+    metadata: dict[str, Any] = result.metadata
+    try:
+        metadata = cast("dict[str, Any]", cleaned(metadata))
+        check(metadata, depth=FOREIGN_DEPTH)
+    except (Unfit, RecursionError) as error:
+        metadata = {"left_out": f"metadata: {error}"}
+    changed = clean | changes | {"metadata": metadata}
+    if any(clean[name] != data[name] for name in clean) or ("left_out" not in metadata and metadata != result.metadata):
+        metadata["replaced"] = "halves of surrogate pairs"
+    parts = [part.model_copy(update=cleaned(part.model_dump())) for part in result.content]  # type: ignore[arg-type]
+    return result.model_copy(update={**changed, "content": parts})
+
+
+def _not_kept(why: str) -> str:
+    return f"the call was made, but its result cannot be kept: {why}"
+
+
 def _parts(value: Any) -> ToolResult | None:
     """A result with content, if the value is, or is a list that holds, something for it."""
     if isinstance(value, Image | Blob | bytes):
@@ -172,7 +214,7 @@ def _sayable(result: ToolResult) -> ToolResult:
     changes: dict[str, Any] = {}
     if not (isinstance(result.output, str) or _is_json(result.output)):
         changes["output"] = _json(result.output)
-    if not _is_json(result.metadata):
+    if not (_is_json(result.metadata) or deeper_than(result.metadata, FOREIGN_DEPTH)):
         changes["metadata"] = {_text(name): _json(item) for name, item in result.metadata.items()}
     if abs(result.exit_code) >= 2**63:
         changes["exit_code"] = 1
@@ -201,10 +243,14 @@ def _json(value: Any) -> JsonValue:
         if type(value) is str and value.isascii():
             return value
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        text.encode()
-        return cast(JsonValue, json.loads(text))
+        found = cast(JsonValue, json.loads(text))  # halves of surrogate pairs are seen to where it is stored
     except (TypeError, ValueError, RecursionError):
         pass
+    else:
+        if text.count("[") + text.count("{") <= FOREIGN_DEPTH or not deeper_than(found, FOREIGN_DEPTH):
+            return found
+    if deeper_than(value, FOREIGN_DEPTH):
+        raise ToolError(_not_kept(too_deep(FOREIGN_DEPTH)))
     try:
         return cast(JsonValue, _anything.encode(value))
     except SecretInState:

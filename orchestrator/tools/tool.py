@@ -23,7 +23,7 @@ import anyio
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.errors import AgentError, SecretInState, ToolError, message_of
+from orchestrator.errors import AgentError, InvalidArguments, SecretInState, ToolError, message_of
 from orchestrator.fence import waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
@@ -242,6 +242,7 @@ class Tool:
 
         Raises:
             AgentError: names every argument that is missing, unknown or of the wrong type.
+            InvalidArguments: they cannot be stored; an `AgentError` and an `InvalidValue`.
             SecretInState: an argument holds a secret.
         """
         schema = self.parameters
@@ -253,7 +254,9 @@ class Tool:
                 "let the tool take it from ctx.deps, or from an 'env:NAME' reference"
             ) from None
         except Unfit as error:
-            raise AgentError(f"tool {self.name!r}: the arguments are not JSON: {error}") from None
+            raise InvalidArguments(
+                f"tool {self.name!r}: the arguments are not JSON: {error}", where="arguments"
+            ) from None
         given = cast("dict[str, Any]", plain)
         properties: Mapping[str, Any] = cast("Mapping[str, Any]", schema.get("properties") or {})
         others = schema.get("additionalProperties", False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,8 +30,8 @@ from orchestrator import (
     node,
     tool,
 )
-from orchestrator.errors import GraphError, InvalidAnswer, ModelError, ToolError
-from orchestrator.nodes import Ask, Confirm
+from orchestrator.errors import GraphError, InvalidAnswer, InvalidValue, ModelError, ToolError
+from orchestrator.nodes import Confirm
 from orchestrator.testing import ScriptedModel
 from tests.begun import Piped
 
@@ -73,11 +75,11 @@ REPLIES: dict[str, Reply] = {
 
 
 @pytest.mark.parametrize("what", REPLIES)
-async def test_a_reply_with_half_a_surrogate_pair_is_cleaned_and_not_lost(what: str, url: str) -> None:
+async def test_a_reply_with_half_a_surrogate_pair_is_altered_visibly_and_not_lost(what: str, url: str) -> None:
     @node
     async def work(ctx: Context) -> dict[str, Any]:
         reply = await ctx.model.complete("?")
-        again = await ctx.model.complete([Message(role="user", content=HALF), reply.message])
+        again = await ctx.model.complete([Message(role="user", content="?"), reply.message])
         return {"out": [reply.data(), again.text]}
 
     with ScriptedModel([REPLIES[what], "ok"]) as model:
@@ -85,6 +87,10 @@ async def test_a_reply_with_half_a_surrogate_pair_is_cleaned_and_not_lost(what: 
     assert run.status == "completed", run.error
     reply, _ = (await loaded(url, run)).output
     assert reply["text"] == ("😀" if "pair" in what else CLEAN)
+    json.dumps(reply, ensure_ascii=False).encode()
+    told = reply.get("details", {}).get("altered", [])
+    assert len(told) == {"a pair in two halves": 0, "calls": 2}.get(what, 1)
+    assert all("was replaced" in one for one in told)
 
 
 def says(text: Any) -> Any:
@@ -129,33 +135,63 @@ async def test_whatever_a_tool_gives_or_raises_is_a_result(what: str, url: str) 
     assert ((await loaded(url, run)).output["output"], run.output["error"]) == (output, error)
 
 
-async def test_texts_of_people_and_nodes_are_cleaned(url: str) -> None:
+async def test_live_events_are_cleaned_and_texts_of_people_that_cannot_be_stored_are_refused(url: str) -> None:
     @node
     async def work(state: State, ctx: Context) -> dict[str, Any]:
         await ctx.emit(HALF, {"a": HALF, "o": object()})
-        answer = await ctx.ask("input", prompt=HALF, payload={HALF: [HALF]}, choices=["a", HALF])
+        answer = await ctx.ask("input", prompt="?")
         return {"out": answer.type}
 
     graph = single(work, "START -> work -> sure\nsure -> END", sure=Confirm(prompt="?", reason="text"))
     async with Executor(url, graphs=[graph]) as ex:
-        async with ex.stream(graph, labels={HALF: HALF}) as live:
+        for labels in ({HALF: "x"}, {"x": HALF}):
+            with pytest.raises(InvalidValue, match="label"):
+                await ex.start(graph, labels=labels)
+            with pytest.raises(InvalidValue, match="label"):
+                await ex.runs(labels=labels)
+        with pytest.raises(InvalidValue, match="refs"):
+            await ex.start(graph, refs={"graph": HALF})
+        assert (await ex.runs()).runs == ()
+        async with ex.stream(graph) as live:
             events = [event async for event in live]
         (emitted,) = [event for event in events if event.type == "emitted"]
         assert (emitted.data["name"], emitted.data["data"]["a"]) == (CLEAN, CLEAN)  # type: ignore[index]
         run = live.run
-        assert run.labels == {CLEAN: CLEAN}
         (question,) = run.waiting
-        assert (question.prompt, question.payload, question.choices) == (CLEAN, {CLEAN: [CLEAN]}, ("a", CLEAN))
-        with pytest.raises(InvalidAnswer, match="plain JSON"):
-            await ex.answer(run.run_id, question.id, HALF)
-        with pytest.raises(InvalidAnswer, match="plain JSON"):
-            await ex.answer(run.run_id, question.id, Approve(args={"a": object()}))
-        run = await ex.answer(run.run_id, question.id, CLEAN, by=HALF)
-        run = await ex.answer(run.run_id, run.waiting[0].id, Deny(reason=HALF))
+        head = run.seq
+        for answer in (HALF, Approve(args={"a": object()}), Deny(reason=HALF)):
+            with pytest.raises(InvalidAnswer, match="plain JSON"):
+                await ex.answer(run.run_id, question.id, answer)
+        with pytest.raises(InvalidValue, match="by"):
+            await ex.answer(run.run_id, question.id, "x", by=HALF)
+        for command in (ex.pause, ex.cancel):
+            with pytest.raises(InvalidValue, match="reason"):
+                await command(run.run_id, reason=HALF)
+        assert (await ex.load(run.run_id)).seq == head
+        run = await ex.answer(run.run_id, question.id, CLEAN)
+        run = await ex.answer(run.run_id, run.waiting[0].id, Deny(reason=CLEAN))
         assert (run.status, run.values["text"]) == ("completed", CLEAN)
-        paused = await ex.start(single(Ask(prompt="?", answer="text")))
-        await ex.pause(paused.run_id, by=HALF, reason=HALF)
-        assert (await ex.cancel(paused.run_id, by=HALF, reason=HALF)).status == "cancelled"
+    await loaded(url, run)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"prompt": HALF},
+        {"payload": {HALF: 1}},
+        {"payload": {"a": [HALF]}},
+        {"choices": ["a", HALF]},
+        {"deadline": math.inf},
+        {"payload": {"a": math.nan}},
+    ],
+)
+async def test_a_question_that_cannot_be_stored_fails_its_step(asked: dict[str, Any], url: str) -> None:
+    @node
+    async def work(ctx: Context) -> None:
+        await ctx.ask("input", **asked)
+
+    run = await single(work).run(store=url)
+    assert (run.status, run.error.type, run.waiting) == ("failed", "InvalidValue", ())
     await loaded(url, run)
 
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator.jsontypes import storable
+from orchestrator.jsontypes import paired, storable
 from orchestrator.models.chat.reply import OWN, text_of
 
 _REASONING = ("reasoning_content", "reasoning")
@@ -72,7 +72,7 @@ class _Call:
             return False
 
     def data(self) -> dict[str, Any]:
-        arguments: object = self.object if self.object is not None else storable("".join(self.arguments))
+        arguments: object = self.object if self.object is not None else paired("".join(self.arguments))
         extras = {key: _last(values) for key, values in self.extras.items()}
         return {**extras, "id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
@@ -157,9 +157,9 @@ class Assembly:
     def answer(self) -> dict[str, Any]:
         """The answer, as the server would have given it in one."""
         extras = {key: _joined(parts) for key, parts in self._extras.items()}
-        message: dict[str, Any] = {**extras, "role": "assistant", "content": storable("".join(self._text))}
+        message: dict[str, Any] = {**extras, "role": "assistant", "content": paired("".join(self._text))}
         if self._refusal:
-            message["refusal"] = storable("".join(self._refusal))
+            message["refusal"] = paired("".join(self._refusal))
         if self._calls:
             message["tool_calls"] = [call.data() for call in self._calls]
         return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self.finish}]}
@@ -168,7 +168,7 @@ class Assembly:
 def _joined(parts: Sequence[Any]) -> Any:
     """The pieces of a provider's own field, as one."""
     if all(isinstance(part, str) for part in parts):
-        return storable("".join(parts))
+        return paired("".join(parts))
     if all(isinstance(part, list) for part in parts):
         return [item for part in parts for item in part]
     if all(isinstance(part, dict) for part in parts):

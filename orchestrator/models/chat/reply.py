@@ -13,11 +13,13 @@ from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import deeper_than
 from orchestrator.models.faults import quoted, refusal, status_of
 from orchestrator.models.messages import Reply, ToolCall
+from orchestrator.models.received import received
+from orchestrator.values import FOREIGN_DEPTH
 
 OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
 """Fields of an assistant's message that are not a provider's own."""
 UNREADABLE = object()
-_DEEPEST = 100
+_DEEPEST = FOREIGN_DEPTH
 """Levels of JSON that are kept: what stands deeper can be stored by few."""
 _MOST = 10**12
 """Tokens that a reply can have."""
@@ -62,14 +64,16 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
     finish = choice.get("finish_reason") or ("tool_calls" if calls else "unknown")
     if not content and isinstance(refused, str) and refused:
         content, finish = refused, "refusal"
-    return Reply(
-        text=content,
-        tool_calls=calls,
-        usage=_usage(answer.get("usage")),
-        finish=str(finish),
-        extras=_kept(message, OWN),
-        details=_kept(answer, ("choices", "object")),
-        model=str(answer.get("model") or model),
+    return received(
+        Reply(
+            text=content,
+            tool_calls=calls,
+            usage=_usage(answer.get("usage")),
+            finish=str(finish),
+            extras=_kept(message, OWN),
+            details=_kept(answer, ("choices", "object")),
+            model=str(answer.get("model") or model),
+        )
     )
 
 

@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 from orchestrator.jsontypes import deeper_than
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.forms import Offer, Unread, offered, short
+from orchestrator.values import FOREIGN_DEPTH
 
-DEEPEST = 100
+DEEPEST = FOREIGN_DEPTH
 """Levels of lists and objects in a call. A bound of our own: Python's depends on who calls."""
 _NAMES = ("name", "tool")
 _ARGUMENTS = ("arguments", "parameters", "args")

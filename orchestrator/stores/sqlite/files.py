@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.errors import StoreError, StoreUnavailable
+from orchestrator.errors import InvalidValue, StoreError, StoreUnavailable
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_tables, check_version, migrate
 
 __all__ = [
@@ -217,6 +217,8 @@ def store_error(error: Exception, url: str) -> Exception:
         if code in _BROKEN:
             return StoreError(f"store {url}: {_BROKEN[code]} ({error})")
         return StoreError(f"store {url}: {error}")
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidValue("a run id, label or other text holds half a surrogate pair, which no store can hold")
     if isinstance(error, UnicodeDecodeError):  # what SQLite says of a damaged schema quotes it
         return StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_CORRUPT]} ({error})")
     if isinstance(error, OSError):

@@ -57,7 +57,7 @@ class Readers:
                     return action(connection)
                 finally:
                     connection.execute("ROLLBACK")
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        except (sqlite3.Error, OSError, UnicodeError) as error:
             raise store_error(error, self._url) from error
 
     def changes(self) -> tuple[object, ...] | None:

@@ -1,0 +1,186 @@
+"""The door through which values enter a run: how deep, how large, and what in them JSON can say.
+
+Whatever is journaled has passed `check` or `checked`: input, updates, arguments and results of effects, replies of
+models, answers, questions, labels, references. So whatever was accepted can be read back equal, and what cannot be
+is refused before anything is written. A record nests its values; the bounds here leave room for that:
+
+    MAX_DEPTH       levels of lists and objects in a value of the user's program
+    FOREIGN_DEPTH   levels in what a tool or a model gives: it is stored inside of values of the state
+    MAX_BYTES       UTF-8 bytes of a value's JSON
+    MAX_DIGITS      digits of an integer, as many as Python reads
+
+NaN, infinities and halves of surrogate pairs are no JSON and are refused anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pydantic_core import to_json
+
+from orchestrator.errors import InvalidValue
+from orchestrator.jsontypes import deeper_than
+
+__all__ = [
+    "FOREIGN_DEPTH",
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "MAX_DIGITS",
+    "Unfit",
+    "check",
+    "check_labels",
+    "check_text",
+    "checked",
+    "fault_in",
+]
+
+MAX_DEPTH = 160
+"""Levels of lists and objects in a value. pydantic's JSON reader takes 200, and a record is up to 20 levels itself."""
+
+FOREIGN_DEPTH = 100
+"""The same for results of tools and replies of models, which the state holds inside of lists and objects of its own."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""UTF-8 bytes of one value's JSON."""
+
+MAX_REQUEST_BYTES = 8 * MAX_BYTES
+"""The same for a whole record of many values, such as a conversation. SQLite takes a billion."""
+
+MAX_DIGITS = 4300
+"""Digits of an integer: Python reads no longer ones from text unless it is told to."""
+
+_LARGEST = 10**MAX_DIGITS
+_SMALL = 1 << 63
+
+
+class Unfit(ValueError):
+    """Raised when a value does not fit its field; the message is for people and names no field."""
+
+
+def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> None:
+    """Refuse plain JSON that could not be read back from a record.
+
+    Args:
+        value: made of mappings with text keys, lists, texts, numbers, booleans and None.
+        depth: how many levels of lists and objects it may have.
+        size: how many UTF-8 bytes its JSON may have.
+
+    Raises:
+        Unfit: it could not; the message says where and why.
+    """
+    try:
+        data = to_json(value)
+    except (ValueError, TypeError, RecursionError, UnicodeError) as error:
+        raise Unfit(fault_in(value, depth) or f"it cannot be written as JSON ({error})") from None
+    length = len(data)
+    if length > size:
+        raise Unfit(
+            f"its JSON has {length:,} bytes, and {size:,} are the most; store it elsewhere and keep its address"
+        )
+    if (
+        # each of these says at little cost that all is well; what is left is rare and looked at closely
+        (length > depth and data.count(b"[") + data.count(b"{") > depth and deeper_than(value, depth))
+        or ((b"NaN" in data or b"Infinity" in data) and fault_in(value, depth))
+        or (length > MAX_DIGITS and _long_number(data) and fault_in(value, depth))
+    ):
+        raise Unfit(fault_in(value, depth) or too_deep(depth))
+
+
+def checked(value: object, where: str, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> None:
+    """`check`, for a value that has a name.
+
+    Raises:
+        InvalidValue: it could not be read back.
+    """
+    try:
+        check(value, depth=depth, size=size)
+    except Unfit as error:
+        raise InvalidValue(f"{where}: {error}", where=where) from None
+
+
+def check_text(text: object, where: str) -> str:
+    """A text that people or programs gave, if it is one that can be stored.
+
+    Raises:
+        InvalidValue: it is no text, or holds half a surrogate pair, or is too long.
+    """
+    if not isinstance(text, str):
+        raise InvalidValue(f"{where}: it is a {type(text).__name__}, not a text; give a str", where=where)
+    if len(text) > MAX_BYTES or not text.isascii():
+        checked(text, where)
+    return text
+
+
+def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels that a run can have, or be looked for by.
+
+    Raises:
+        InvalidValue: a name or a value is no text, or cannot be stored.
+    """
+    for name, value in labels.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidValue(f"label {_short(name)}: {_short(value)}: labels are texts with names", where="labels")
+        check_text(name, f"the name of label {_short(name)}")
+        check_text(value, f"label {_short(name)}")
+    return dict(labels)
+
+
+_DIGITS = bytes(ord("0") if chr(code).isascii() and chr(code).isdigit() else ord(" ") for code in range(256))
+_RUN = b"0" * (MAX_DIGITS + 1)
+
+
+def _long_number(data: bytes) -> bool:
+    """Whether somewhere in it more digits follow each other than a number may have."""
+    return _RUN in data.translate(_DIGITS)
+
+
+def too_deep(depth: int) -> str:
+    """What is wrong with a value that is nested too deeply."""
+    return f"it is nested too deeply, or holds itself: {depth} levels are the most; store it flatter, or as text"
+
+
+def fault_in(value: object, depth: int = MAX_DEPTH) -> str:
+    """What keeps a value from being stored as JSON, with its place in the value; empty if nothing does."""
+    todo: list[tuple[object, str, int]] = [(value, "", 0)]
+    while todo:
+        one, place, level = todo.pop()
+        fault = _fault(one)
+        if fault:
+            return f"at {place}: {fault}" if place else fault
+        nested = isinstance(one, Mapping | list | tuple)
+        if nested and level >= depth:
+            return too_deep(depth)
+        if isinstance(one, Mapping):
+            for key, item in one.items():
+                if not isinstance(key, str):
+                    return f"{f'at {place}: ' if place else ''}the key {_short(key)} is no text"
+                if fault := _fault(key):
+                    return f"{f'at {place}: ' if place else ''}the key {_short(key)}: {fault}"
+                todo.append((item, f"{place}[{_short(key)}]" if level < 4 else place, level + 1))
+        elif isinstance(one, list | tuple):
+            todo += [(item, f"{place}[{at}]" if level < 4 else place, level + 1) for at, item in enumerate(one)]
+    return ""
+
+
+def _fault(value: object) -> str:
+    """What is wrong with a value, but for its items."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return "the text holds half a surrogate pair, which cannot be stored"
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            return f"{value!r} is no number that JSON can say"
+    elif isinstance(value, int):
+        if not -_SMALL <= value < _SMALL and abs(value) >= _LARGEST:
+            return f"an integer of more than {MAX_DIGITS:,} digits cannot be read back; store it as text"
+    elif value is not None and not isinstance(value, Mapping | list | tuple):
+        return f"a value of type {type(value).__name__} has no JSON form"
+    return ""
+
+
+def _short(key: object) -> str:
+    text = ascii(key) if isinstance(key, str) else f"of type {type(key).__name__}"
+    return text if len(text) <= 40 else text[:37] + "..."
