@@ -234,12 +234,15 @@ async def test_a_file_that_is_removed_or_replaced_under_the_run(tmp_path: Path) 
 
         work.before[5] = away
         async with Executor(f"sqlite:///{path}", graphs=[work.graph]) as executor:
-            with pytest.raises((StoreError, RunUnknown)) as caught:
-                await executor.start(work.graph, run_id="r")
-            assert "'r'" in str(caught.value)
-            assert work.done == [0, 1, 2, 3, 4]
-            with pytest.raises(RunUnknown):
-                await executor.resume("r")
+            for action in (
+                lambda graph=work.graph: executor.start(graph, run_id="r"),
+                lambda graph=work.graph: executor.start(graph, run_id="r"), lambda: executor.resume("r"),
+                lambda: executor.load("r"), lambda: executor.wait("r"), executor.runs,
+            ):  # fmt: skip
+                with pytest.raises(StoreUnavailable, match=r"runs\.db"):
+                    await action()
+                assert work.done == [0, 1, 2, 3, 4]
+            assert sorted(path.parent.iterdir()) == ([path] if replaced else [])
         for file in path.parent.iterdir():
             file.unlink()
         for file in tmp_path.iterdir():

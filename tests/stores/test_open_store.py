@@ -140,20 +140,43 @@ async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_file_that_is_removed_is_not_written_to_unseen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["removed", "renamed", "directory removed", "replaced", "replaced by a store"])
+async def test_a_file_that_is_gone_is_named_and_none_is_made_in_its_place(how: str, tmp_path: Path) -> None:
     path = tmp_path / "dir" / "runs.db"
     store = open_store(f"sqlite:///{path}")
     await add_run(store, "old")
     assert len(await store.read("old")) == 1
     for file in path.parent.iterdir():
-        file.unlink()
-    path.parent.rmdir()
-    with pytest.raises(RunUnknown):
+        file.rename(tmp_path / file.name) if how != "removed" else file.unlink()
+    if how == "directory removed":
+        path.parent.rmdir()
+    elif how == "replaced":
+        path.write_bytes(b"")
+    elif how == "replaced by a store":
+        other = open_store(f"sqlite:///{path}")
+        await add_run(other, "other")
+        await other.close()
+    left = sorted(path.parent.iterdir()) if path.parent.exists() else None
+    words = "is another file than the one that was opened" if "replaced" in how else "was removed or renamed"
+    for action in (
+        lambda: store.append("old", events(2), after=1), lambda: add_run(store, "old"), lambda: add_run(store, "new"),
+        lambda: store.read("old"), lambda: store.info("old"), store.runs, lambda: store.inbox(["old"]),
+        lambda: store.lease("old"), lambda: store.post("old", {}), lambda: store.delete("old"),
+    ):  # fmt: skip
+        with pytest.raises(StoreUnavailable, match=f"runs.db.*{words}"):
+            await action()
+    assert (sorted(path.parent.iterdir()) if path.parent.exists() else None) == left
+    if how == "renamed":
+        for file in tmp_path.glob("runs.db*"):
+            file.rename(path.parent / file.name)
+        assert len(await store.read("old")) == 1
         await store.append("old", events(2), after=1)
-    await add_run(store, "new")
-    assert [info.run_id for info in (await store.runs()).runs] == ["new"]
     await store.close()
-    assert len(open_store(f"sqlite:///{path}").read_now("new")) == 1
+    anew = open_store(f"sqlite:///{path}")
+    known = {"renamed": ["old"], "replaced by a store": ["other"]}.get(how, [])
+    assert [info.run_id for info in (await anew.runs()).runs] == known
+    await add_run(anew, "new")
+    await anew.close()
 
 
 @pytest.mark.anyio

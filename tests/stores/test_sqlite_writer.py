@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from orchestrator.errors import RunConflict, StoreError
+from orchestrator.errors import RunConflict, StoreError, StoreUnavailable
 from orchestrator.stores import wake
 from orchestrator.stores.sqlite import SQLiteStore, writer, writes
 from orchestrator.stores.sqlite.writer import MOST_HERE, Write, Writer
@@ -143,11 +143,26 @@ async def test_a_file_that_is_replaced_is_noticed_by_the_next_commit(tmp_path: P
     await warm(store)
     for path in tmp_path.iterdir():
         path.unlink()
-    await add_run(store, "new")
-    await store.append("new", events(2, 1), after=1)
     again = SQLiteStore(tmp_path / "runs.db")
-    assert len(await again.read("new")) == 2
+    await add_run(again, "new")
+    with pytest.raises(StoreUnavailable, match="another file than the one that was opened"):
+        await add_run(store, "new")
+    await store.close()
+    await again.append("new", events(2, 1), after=1)
     await again.close()
+    assert len(await SQLiteStore(tmp_path / "runs.db").read("new")) == 2
+
+
+async def test_a_file_that_is_removed_in_the_middle_of_a_commit_has_not_made_it_durable(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "runs.db")
+    await warm(store)
+
+    def removed(connection: sqlite3.Connection) -> None:
+        writes.put_graph(connection, digest="x", data="{}")
+        (tmp_path / "runs.db").unlink()
+
+    with pytest.raises(StoreUnavailable, match="was removed or renamed"):
+        await store._writer.write(removed)
     await store.close()
 
 

@@ -15,6 +15,7 @@ from orchestrator.stores.sqlite.schema import MIGRATIONS, check_tables, check_ve
 
 __all__ = [
     "BUSY_SECONDS",
+    "StoreFile",
     "busy_error",
     "file_identity",
     "open_to_read",
@@ -150,6 +151,45 @@ def file_identity(path: str | Path) -> tuple[int, int] | None:
     return stat.st_dev, stat.st_ino
 
 
+class StoreFile:
+    """The file of a store, which has to stay the one that was opened: nothing is begun anew in its place.
+
+    Known from the first time that it was there. While a connection is open no other file can have its identity.
+    """
+
+    __slots__ = ("_known", "_url", "name")
+
+    def __init__(self, path: Path, url: str) -> None:
+        self.name = str(path)
+        self._url = url
+        self._known: tuple[int, int] | None = None
+
+    def identity(self) -> tuple[int, int] | None:
+        """Which file the path names; None if there is none yet.
+
+        Raises:
+            StoreUnavailable: it is not the one that was opened. Costs a microsecond or two.
+        """
+        found = file_identity(self.name)
+        if found == self._known:
+            return found
+        if self._known is not None:
+            raise StoreUnavailable(f"store {self._url}: {self._gone(found)}")
+        self._known = found
+        return found
+
+    def _gone(self, found: object) -> str:
+        if found is None:
+            return (
+                f"the file {self.name} was removed or renamed while it was open; put it back to go on, "
+                "or open the store anew to begin an empty one"
+            )
+        return (
+            f"{self.name} is another file than the one that was opened; put that one back to go on, "
+            "or open the store anew to use this one"
+        )
+
+
 def patiently(action: Callable[[], T], seconds: float = BUSY_SECONDS) -> T:
     """Do something that another process's lock may stand in the way of; try for `seconds`.
 
@@ -205,7 +245,7 @@ def _code(error: BaseException) -> int:
 
 def whole_file(error: BaseException) -> bool:
     """True when an error is about the file, so that every other write would meet it too."""
-    return isinstance(error, OSError | UnicodeDecodeError) or _code(error) in _WHOLE_FILE
+    return isinstance(error, OSError | UnicodeDecodeError | StoreUnavailable) or _code(error) in _WHOLE_FILE
 
 
 def store_error(error: Exception, url: str) -> Exception:

@@ -16,7 +16,8 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from orchestrator.stores.sqlite.files import file_identity, open_to_read, store_error
+from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.sqlite.files import StoreFile, open_to_read, store_error
 
 __all__ = ["Readers"]
 
@@ -31,8 +32,9 @@ _limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.sqlite.readers")
 class Readers:
     """A small pool of connections to one file."""
 
-    def __init__(self, path: Path, url: str) -> None:
+    def __init__(self, path: Path, url: str, file: StoreFile) -> None:
         self._path = path
+        self._file = file
         self._url = url
         self._lock = threading.Lock()
         self._idle: list[tuple[sqlite3.Connection, tuple[int, int] | None]] = []
@@ -44,7 +46,7 @@ class Readers:
         """Run a reading function in a worker thread.
 
         Raises:
-            StoreUnavailable, StoreError, StoreTooNew: the file cannot be read.
+            StoreUnavailable, StoreError, StoreTooNew: the file cannot be read, or is not the one that was opened.
         """
         return await to_thread.run_sync(self.read_now, action, limiter=_threads())
 
@@ -65,7 +67,10 @@ class Readers:
 
         Costs a few microseconds and no thread.
         """
-        identity = file_identity(self._path)
+        try:
+            identity = self._file.identity()
+        except StoreUnavailable:
+            return None  # who reads is told
         if identity is None:
             return ("no file",)
         with self._lock:
@@ -118,7 +123,7 @@ class Readers:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        identity = file_identity(self._path)
+        identity = self._file.identity()
         connection = self._kept(identity)
         lasting = connection is not None
         if connection is None:

@@ -14,6 +14,7 @@ from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import Lease, Message, Page, RunInfo, Store
 from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run
 from orchestrator.stores.sqlite import listing, reads, writes
+from orchestrator.stores.sqlite.files import StoreFile
 from orchestrator.stores.sqlite.forks import watch
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
@@ -28,7 +29,8 @@ class SQLiteStore:
     """A store in the SQLite file at `path`; see `Store` for what each method promises.
 
     Safe to use from several threads, event loops and processes. The file is opened at once if it is there, and
-    made (readable by this user only) by the first write if not. A file that cannot be written can be read.
+    made (readable by this user only) by the first write if not. A file that cannot be written can be read. One that
+    is removed, renamed or replaced while the store is open is `StoreUnavailable` until it is back: no other is made.
 
     Raises:
         StoreError: the file is not a store.
@@ -39,8 +41,9 @@ class SQLiteStore:
     def __init__(self, path: str | Path, *, url: str | None = None) -> None:
         self.path = Path(path).absolute()  # a later change of directory must not lead to another file
         self._url = url if url is not None else f"sqlite:///{path}"
-        self._readers = Readers(self.path, self._url)
-        self._writer = Writer(self.path, self._url)
+        file = StoreFile(self.path, self._url)
+        self._readers = Readers(self.path, self._url, file)
+        self._writer = Writer(self.path, self._url, file)
         self._numbers: dict[str, int] = {}  # of the writer's thread
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
         self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None

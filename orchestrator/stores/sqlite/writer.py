@@ -28,8 +28,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from orchestrator.errors import OrchestratorError, StoreError
+from orchestrator.errors import OrchestratorError, StoreError, StoreUnavailable
 from orchestrator.stores.sqlite.files import (
+    StoreFile,
     busy_error,
     file_identity,
     open_to_write,
@@ -97,10 +98,10 @@ class _Job(Ticket[T]):
 class Writer:
     """Makes changes to a file, durably and in the order in which they are asked for. `close` ends it."""
 
-    def __init__(self, path: Path, url: str) -> None:
+    def __init__(self, path: Path, url: str, file: StoreFile | None = None) -> None:
         self._path = path
-        self._name = str(path)
         self._url = url
+        self._file = StoreFile(path, url) if file is None else file
         self._jobs: deque[_Job[Any]] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
         """Rung for the thread: whether there is more to come."""
@@ -207,8 +208,8 @@ class Writer:
             # by index: other threads put more behind them meanwhile
             if sum(self._jobs[i].size for i in range(min(len(self._jobs), MOST_HERE))) > BYTES_HERE:
                 return False
-            if file_identity(self._name) != self._identity:
-                return False  # to open another file may take long
+            if file_identity(self._file.name) != self._identity:
+                return False  # it is the thread that tells it
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.Error:
@@ -276,6 +277,7 @@ class Writer:
                 job.error = refusal
         started = time.perf_counter()
         connection.execute("COMMIT")
+        self._file.identity()  # what was written to a file that is gone is not durable, and is not told to be
         self._refused += refused
         return time.perf_counter() - started
 
@@ -297,12 +299,10 @@ class Writer:
         tell(batch)
 
     def _connected(self) -> sqlite3.Connection:
-        identity = file_identity(self._name)
-        if self._connection is not None and identity != self._identity:
-            self._disconnect()  # the file was removed or replaced: what we would write, nobody would see
+        self._file.identity()
         if self._connection is None:
             self._connection = open_to_write(self._path, self._url)
-            self._identity = file_identity(self._name)
+            self._identity = self._file.identity()
         return self._connection
 
     def _abandon(self, error: BaseException | None) -> None:
@@ -315,8 +315,9 @@ class Writer:
         except sqlite3.Error:
             self._disconnect()
         else:
-            if error is not None and whole_file(error):
-                self._disconnect()  # start anew when the cause is gone
+            # Start anew when the cause is gone; but of a file that was removed the connection keeps its identity taken.
+            if error is not None and whole_file(error) and not isinstance(error, StoreUnavailable):
+                self._disconnect()
 
     def _checkpoint(self) -> None:
         # an error leaves the log as it is, to be read by whoever opens the file next
