@@ -24,13 +24,13 @@ def read(file: str) -> Any:
 
     Raises:
         GraphUnknown: there is no such file.
-        GraphError: it is neither YAML nor JSON.
+        GraphError: it is neither YAML nor JSON, or is too large.
     """
-    from orchestrator.graph import files
+    from orchestrator.graph.source import read_source
 
     if not Path(file).is_file():
         raise GraphUnknown(f"there is no file {file!r}")
-    return files.read(Path(file))
+    return read_source(Path(file))
 
 
 def trust_of(modules: Sequence[str]) -> Trust:

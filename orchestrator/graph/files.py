@@ -19,6 +19,7 @@ from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data, tools_data
 from orchestrator.graph.refs import find
+from orchestrator.graph.source import read_source
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.trust import Trust, Trusted, refuse_impossible
 from orchestrator.jsontypes import JsonObject
@@ -118,23 +119,9 @@ def _node(name: str, spec: object, trust: Trust | None) -> Node:
 
 def load(path: Path, trusted: Trusted = None) -> Graph:
     """See `Graph.load`."""
-    data, trust = read(path), Trust.of(trusted)
+    data, trust = read_source(path), Trust.of(trusted)
     refuse_untrusted(data, trust)
     return graph_from_data(data, trust)
-
-
-def read(path: Path) -> Any:
-    """The data of a graph file.
-
-    Raises:
-        GraphError: the file is neither YAML nor JSON.
-        OSError: it cannot be read.
-    """
-    text = path.read_text(encoding="utf-8")
-    try:
-        return _read_json(text) if path.suffix == ".json" else _read_yaml(text)
-    except ValueError as error:
-        raise GraphError(f"{path}: {error}") from None
 
 
 def refuse_untrusted(data: object, trust: Trust) -> None:
@@ -151,38 +138,6 @@ def refuse_untrusted(data: object, trust: Trust) -> None:
     refused = [one.ref for one in found if trust.refuses(one.ref, one.role)]
     if refused:
         raise UntrustedCode(refused)
-
-
-def _read_json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_once)
-
-
-def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A mapping whose keys are all different: what is written twice would be lost once without a word."""
-    found: dict[Any, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"{key!r} is there twice: keep one")
-        found[key] = value
-    return found
-
-
-def _read_yaml(text: str) -> Any:
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-        loader.flatten_mapping(node)
-        read = loader.construct_object
-        return _once([(read(key, deep=True), read(value, deep=True)) for key, value in node.value])
-
-    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
-    try:
-        return yaml.load(text, Loader)  # a safe loader
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
 
 
 # -- writing ----------------------------------------------------------------------------------------------------

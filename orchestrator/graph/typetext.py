@@ -11,6 +11,8 @@ _SIMPLE: dict[str, Any] = {
     "str": str, "int": int, "float": float, "bool": bool, "any": Any, "None": None, "null": None,
 }  # fmt: skip
 _GENERIC: dict[str, tuple[Any, int]] = {"list": (list, 1), "set": (set, 1), "dict": (dict, 2)}
+_LONGEST = 1_000
+"""Characters of a type. It bounds how deep it can be nested, too: each level takes five."""
 _TOKEN = re.compile(r"\s*(?:([A-Za-z_]+)|([\[\],|]))")
 
 
@@ -20,6 +22,8 @@ def parse_type(text: str) -> Any:
     Raises:
         GraphError: it names none; the language is `str int float bool any None list[T] set[T] dict[str, T] T | T`.
     """
+    if len(text) > _LONGEST:
+        raise GraphError(f"{text[:40]!r}... has {len(text):,} characters, and a type at most {_LONGEST:,}: use a class")
     return _Parser(text).parse()
 
 

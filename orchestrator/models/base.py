@@ -110,7 +110,7 @@ class ModelRequest:
         if self.output_type is None:
             try:
                 return reply.model_copy(update={"parsed": json.loads(text)})
-            except ValueError:
+            except (ValueError, RecursionError):
                 return reply
         try:
             parsed = TypeAdapter(self.output_type).validate_json(text)

@@ -20,6 +20,8 @@ _JOINERS = "\u200c\u200d"  # invisible, and needed to write Persian, Hindi and m
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MARKS_IN_A_ROW = 4
 _LONGEST = 100_000
+BEHIND = 2_000
+"""Characters behind a cut that are looked at, too: half a secret no longer looks like one."""
 
 
 def plain(text: str, limit: int | None = None) -> str:
@@ -38,7 +40,8 @@ def lines(text: str, limit: int | None = None) -> str:
 
 def told(text: str, limit: int | None = None) -> str:
     """`plain` for what a run, a model or a tool said: secrets are blanked before the cut can halve them."""
-    return cut(redact(plain(text)), limit)
+    found = plain(text)
+    return cut(redact(found if limit is None else found[: limit + BEHIND]), limit)
 
 
 def cut(text: str, limit: int | None) -> str:

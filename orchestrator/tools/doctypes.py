@@ -17,11 +17,15 @@ _SYNONYMS = {
     "object": "dict",
     "array": "list",
 }
+_LONGEST = 500
+"""Characters of a type that is read; a longer one says nothing that a schema could say."""
 _WORDS = re.compile(r"[A-Za-z_][\w.]*")
 
 
 def written_type(text: str) -> Any:
     """The type that a docstring names, None if it is not one of the plain ones."""
+    if len(text) > _LONGEST:
+        return None
     text = re.sub(r",?\s*\boptional\b(?!\[)|,?\s*\bdefaults?\b.*$", "", text, flags=re.IGNORECASE).strip().strip("`")
     optional = re.fullmatch(r"(?:typing\.)?Optional\[(.*)\]", text)
     if optional:

@@ -2,6 +2,9 @@
 
 This is the part of JSON Schema (2020-12) that the parameters of tools use: types, enums, objects, lists, unions,
 references within the schema and the usual bounds. Keywords that are not known here accept everything.
+
+Schemas may come from servers, and values from models. So each check has a budget of steps, which grows with the value
+and not with the ways in which the schema could fit it, and patterns are tried by an engine that takes linear time.
 """
 
 from __future__ import annotations
@@ -10,15 +13,21 @@ import ast
 import json
 import math
 import operator
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from orchestrator.jsontypes import canonical
+from orchestrator.tools.patterns import linear
 
 _LONGEST = 10_000
 """Characters of a text that are looked at for a value of another type."""
 _DEEPEST = 50
+_STEPS = 50_000
+"""Schemas that are looked at to check any value."""
+_STEPS_EACH = 25
+"""How many more for each part of a large value."""
+_MATCHED = 100_000
+"""Characters of the longest text on which a pattern is tried; a longer one passes."""
 _BOUNDS: tuple[tuple[str, Callable[[float, float], bool], str], ...] = (
     ("minimum", operator.ge, "at least"),
     ("maximum", operator.le, "at most"),
@@ -27,46 +36,96 @@ _BOUNDS: tuple[tuple[str, Callable[[float, float], bool], str], ...] = (
 )
 
 
+class _Exhausted(Exception):
+    """The budget of a check is spent."""
+
+
+class _Budget:
+    """The schema that references lead into, and the steps that are left to check a value."""
+
+    def __init__(self, root: Mapping[str, Any], value: Any) -> None:
+        self.root = root
+        self._value = value
+        self._left = _STEPS
+        self._extended = False
+
+    def spend(self, steps: int = 1) -> None:
+        """
+        Raises:
+            _Exhausted: there are fewer left.
+        """
+        self._left -= steps
+        if self._left < 0 and not self._extended:  # most values are small, and never counted
+            self._extended = True
+            self._left += _STEPS_EACH * _size(self._value)
+        if self._left < 0:
+            raise _Exhausted
+
+
+def _size(value: Any) -> int:
+    """How many parts a value has."""
+    count, level = 0, [value]
+    while level:
+        count += len(level)
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return count
+
+
 def faults(value: Any, schema: Any, root: Mapping[str, Any], place: str = "") -> list[str]:
-    """Everything that is wrong with a value, each fault beginning with its place."""
-    return list(_faults(value, schema, root, place, 0))
+    """Everything that is wrong with a value, each fault beginning with its place.
+
+    A value that cannot be checked within the budget has one fault that says so.
+    """
+    try:
+        return list(_faults(value, schema, _Budget(root, value), place, 0))
+    except _Exhausted:
+        why = "takes too many steps to check: its schema has too many ways to fit, so give a smaller or simpler value"
+        return [f"{place or 'the value'} {why}"]
 
 
-def _faults(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+def _faults(value: Any, schema: Any, budget: _Budget, place: str, depth: int) -> Iterator[str]:
+    budget.spend()
     if schema is False:
         yield f"{place} must not be there"
         return
     if schema is True or not schema or depth > _DEEPEST:
         return
     if "$ref" in schema:
-        yield from _faults(value, referred(schema["$ref"], root), root, place, depth + 1)
+        yield from _faults(value, referred(schema["$ref"], budget.root), budget, place, depth + 1)
     kinds = _kinds(schema)
     if kinds and not any(_is(value, kind) for kind in kinds):
         yield f"{place} must be {_words(kinds)}, not {shown(value)}"
         return
+    if "enum" in schema:
+        budget.spend(len(schema["enum"]) // 8)
     if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
         yield f"{place} must be one of {', '.join(map(_json, schema['enum']))}, not {shown(value)}"
     if "const" in schema and not _same(value, schema["const"]):
         yield f"{place} must be {_json(schema['const'])}, not {shown(value)}"
-    yield from _unions(value, schema, root, place, depth)
+    yield from _unions(value, schema, budget, place, depth)
     if isinstance(value, str):
         yield from _text(value, schema, place)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _number(value, schema, place)
     elif isinstance(value, list):
-        yield from _list(value, schema, root, place, depth)
+        yield from _list(value, schema, budget, place, depth)
     elif isinstance(value, dict):
-        yield from _object(value, schema, root, place, depth)
+        yield from _object(value, schema, budget, place, depth)
 
 
-def _unions(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+def _unions(value: Any, schema: Any, budget: _Budget, place: str, depth: int) -> Iterator[str]:
     for part in schema.get("allOf", ()):
-        yield from _faults(value, part, root, place, depth + 1)
+        yield from _faults(value, part, budget, place, depth + 1)
     for keyword in ("anyOf", "oneOf"):
         members = schema.get(keyword)
         if not members:
             continue
-        tried = [list(_faults(value, member, root, place, depth + 1)) for member in members]
+        tried = [list(_faults(value, member, budget, place, depth + 1)) for member in members]
         fits = sum(not found for found in tried)
         if not fits:
             yield (
@@ -85,11 +144,8 @@ def _text(value: str, schema: Any, place: str) -> Iterator[str]:
         yield f"{place} must have at most {schema['maxLength']} characters, not {len(value)}"
     pattern = schema.get("pattern")
     if isinstance(pattern, str):
-        try:
-            fits = re.search(pattern, value) is not None
-        except re.error:
-            return  # a pattern of another dialect
-        if not fits:
+        fits = linear(pattern) if len(value) <= _MATCHED else None
+        if fits is not None and not fits(value):
             yield f"{place} must match {pattern!r}, not {shown(value)}"
 
 
@@ -103,7 +159,7 @@ def _number(value: float, schema: Any, place: str) -> Iterator[str]:
         yield f"{place} must be a multiple of {step}, not {value}"
 
 
-def _list(value: list[Any], schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+def _list(value: list[Any], schema: Any, budget: _Budget, place: str, depth: int) -> Iterator[str]:
     if len(value) < schema.get("minItems", 0):
         yield f"{place} must have at least {schema['minItems']} items, not {len(value)}"
     if len(value) > schema.get("maxItems", math.inf):
@@ -113,22 +169,23 @@ def _list(value: list[Any], schema: Any, root: Mapping[str, Any], place: str, de
     first = schema.get("prefixItems", [])
     for number, item in enumerate(value):
         inner = first[number] if number < len(first) else schema.get("items", True)
-        yield from _faults(item, inner, root, f"{place}[{number}]", depth + 1)
+        yield from _faults(item, inner, budget, f"{place}[{number}]", depth + 1)
 
 
-def _object(value: dict[str, Any], schema: Any, root: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+def _object(value: dict[str, Any], schema: Any, budget: _Budget, place: str, depth: int) -> Iterator[str]:
     properties = schema.get("properties", {})
+    budget.spend(len(schema.get("required", ())) // 8)
     for name in schema.get("required", ()):
         if name not in value:
             yield f"{_at(place, name)} is missing"
     others = schema.get("additionalProperties", True)
     for name, item in value.items():
         if name in properties:
-            yield from _faults(item, properties[name], root, _at(place, name), depth + 1)
+            yield from _faults(item, properties[name], budget, _at(place, name), depth + 1)
         elif others is False:
             yield f"{_at(place, name)} is unknown"
         else:
-            yield from _faults(item, others, root, _at(place, name), depth + 1)
+            yield from _faults(item, others, budget, _at(place, name), depth + 1)
 
 
 def _at(place: str, name: str) -> str:
@@ -142,15 +199,19 @@ def coerced(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
     """The value, with texts read as the type that the schema wants where it wants none: `"60"` as 60.
 
     A text is read as JSON or as a Python literal; it is never evaluated. Where the schema takes a text, and where
-    a text cannot be read, it stays as it is. Whole numbers such as 3.0 become 3 where an integer is wanted.
+    a text cannot be read, it stays as it is. Whole numbers such as 3.0 become 3 where an integer is wanted. So does
+    a value for which the schema has too many ways to be read.
     """
-    return _coerced(value, schema, root, 0)
+    try:
+        return _coerced(value, schema, _Budget(root, value), 0)
+    except _Exhausted:
+        return value
 
 
-def _coerced(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any:
+def _coerced(value: Any, schema: Any, budget: _Budget, depth: int) -> Any:
     if depth > _DEEPEST or not isinstance(schema, dict):
         return value
-    members = list(_members(schema, root))
+    members = list(_members(schema, budget))
     if isinstance(value, str):
         if any(_takes_text(member) for member in members):
             return value
@@ -161,32 +222,33 @@ def _coerced(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> An
         typed = [member for member in members if _kinds(member)]
         if typed and not any(_is(_whole(found, member), kind) for member in typed for kind in _kinds(member)):
             return value
-        return _coerced(found, schema, root, depth + 1)
+        return _coerced(found, schema, budget, depth + 1)
     if isinstance(value, float) and not any("number" in _kinds(m) or not _kinds(m) for m in members):
         return next((whole for m in members if (whole := _whole(value, m)) is not value), value)
     if isinstance(value, list):
         inner = next((m for m in members if "array" in _kinds(m)), {})
         first = inner.get("prefixItems", [])
         return [
-            _coerced(item, first[n] if n < len(first) else inner.get("items", True), root, depth + 1)
+            _coerced(item, first[n] if n < len(first) else inner.get("items", True), budget, depth + 1)
             for n, item in enumerate(value)
         ]
     if isinstance(value, dict):
         fitting = [m for m in members if "properties" in m or isinstance(m.get("additionalProperties"), dict)]
         inner = next((m for m in fitting if set(m.get("required", ())) <= set(value)), {})
         properties, others = inner.get("properties", {}), inner.get("additionalProperties", True)
-        return {key: _coerced(item, properties.get(key, others), root, depth + 1) for key, item in value.items()}
+        return {key: _coerced(item, properties.get(key, others), budget, depth + 1) for key, item in value.items()}
     return value
 
 
-def _members(schema: dict[str, Any], root: Mapping[str, Any], depth: int = 0) -> Iterator[dict[str, Any]]:
+def _members(schema: dict[str, Any], budget: _Budget, depth: int = 0) -> Iterator[dict[str, Any]]:
     """The schema, or the members of its union, with references followed."""
+    budget.spend()
     if depth > _DEEPEST:
         return
     if "$ref" in schema:
-        target = referred(schema["$ref"], root)
+        target = referred(schema["$ref"], budget.root)
         if isinstance(target, dict):
-            yield from _members(target, root, depth + 1)
+            yield from _members(target, budget, depth + 1)
         return
     parts = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
     if not parts or "type" in schema:
@@ -194,7 +256,7 @@ def _members(schema: dict[str, Any], root: Mapping[str, Any], depth: int = 0) ->
         return
     for part in parts:
         if isinstance(part, dict):
-            yield from _members(part, root, depth + 1)
+            yield from _members(part, budget, depth + 1)
 
 
 def _takes_text(member: dict[str, Any]) -> bool:

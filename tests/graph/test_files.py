@@ -240,3 +240,68 @@ def test_limits_of_a_file_are_checked(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"graph 'essay': limits.steps: input should be greater than 0"):
         Graph.load(path)
     assert Limits(steps=None).steps is None
+
+
+# -- files that are too much -------------------------------------------------------------------------------------
+
+
+def bomb(levels: int, wide: int = 9) -> str:
+    lines = ["a0: &a0 [x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * wide)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        (
+            "g.yaml",
+            bomb(9),
+            r"line \d: up to here the file has more than 100,000 values, with those that aliases stand",
+        ),
+        ("g.yaml", f"a: &a [{'x, ' * 5_000}]\nb:\n" + "- *a\n" * 50, "line 21: up to here"),
+        ("g.yaml", "a: &a [*a]", "line 1: the alias stands inside of what it stands for"),
+        ("g.yaml", "a:\n  " + "- " * 20_000, "line 2 is nested more than 100 levels deep"),
+        ("g.yaml", "a: " + "[" * 20_000, "line 1 is nested more than 100 levels deep"),
+        ("g.yaml", "? [a]\n: b", "line 1: a key is a list or a mapping"),
+        ("g.yaml", "a: " + "1" * 5_000, "line 1: a number of more than 400 characters"),
+        ("g.yaml", "a: " + ":".join(["1"] * 5_000), "line 1: a number of more than 400 characters"),
+        ("g.yaml", "# " + "x" * 1_000_000, "more than 1,000,000 bytes"),
+        ("g.json", "[\n" * 200_000, "line 101 is nested more than 100 levels deep"),
+        ("g.json", '{"a": ' * 100_000, "line 1 is nested more than 100 levels deep"),
+        ("g.json", '{"a": 1,\n}', "line 2"),
+        ("g.json", '"' + "[" * 900_000, "Unterminated string"),
+        ("g.json", "1" * 5_000, "digits"),
+        ("g.json", " " * 1_000_001, "more than 1,000,000 bytes"),
+    ],
+)
+def test_a_file_that_stands_for_too_much_is_refused_with_its_name(
+    name: str, text: str, fault: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(GraphError, match=fault) as raised:
+        Graph.load(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("name", ["g.yaml", "g.json"])
+def test_a_file_that_is_no_utf_8_is_refused_with_its_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"name: a\nversion: \xff\n")
+    with pytest.raises(GraphError, match="line 2 is not UTF-8"):
+        Graph.load(path)
+
+
+def test_brackets_in_texts_of_json_are_no_levels(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    path.write_text(json.dumps({"name": "[" * 500 + '"' + "{" * 500}))
+    with pytest.raises(GraphError, match="needs 'state'"):
+        Graph.load(path)
+
+
+def test_anchors_and_merges_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "essay.yaml"
+    text = "state: &s tests.graph.sample:Essay"
+    path.write_text(YAML.replace("state: tests.graph.sample:Essay", text).replace("\n", "\r\n"), newline="")
+    assert Graph.load(path).name == "essay"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.render import lines, plain, redact, told
 
@@ -75,3 +77,31 @@ def test_a_secret_is_blanked_before_the_text_is_cut() -> None:
 
 def test_redacting_a_long_text_is_quick() -> None:
     assert redact("a-" * 50_000) == "a-" * 50_000
+
+
+_PIECES = st.sampled_from(
+    [
+        "sk-" + "a" * 20, "Bearer ", "bearer", "password=", 'token="', "'", '"', "eyJaaaaaaaaaa", ".bbbbbbbbbb", ".",
+        "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "postgres://u:", "@host", " ", "\n", "x/", "-", "]",
+        "[", "[redacted]", "env:", "none", "AKIAABCDABCDABCDABCD", "ghp_" + "b" * 30, "abcd", ":", "=", "secret",
+        "api_key",
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(_PIECES, max_size=12).map("".join))
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+
+
+def test_a_value_that_holds_a_blanked_part_is_blanked_as_one() -> None:
+    assert redact("password=x/" + "sk-" + "a" * 20) == "password=[redacted]"
+    assert redact(redact("token: Bearer abcdefghijklmnop")) == "token: [redacted] [redacted]"
+    assert redact(f'{{"api_key": "{KEY}"}}') == '{"api_key": [redacted]}'
+
+
+def test_a_web_token_is_found_wherever_its_word_begins() -> None:
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"
+    for before in ("", "x-", "a-b-", "-", "eyJ-", "("):
+        assert "c2ln" not in redact(before + token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from orchestrator import Tool, tool
 from orchestrator.errors import AgentError, SecretInState
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults
 
 
 @tool
@@ -348,3 +349,69 @@ def test_not_all_of_very_many_faults_are_told() -> None:
         take_list.validate({"a": ["x"] * 5000})
     assert "'a'[19] must be" in str(caught.value)
     assert str(caught.value).endswith("; and 4980 faults more; it takes a")
+
+
+# -- schemas that take long --------------------------------------------------------------------------------------
+
+_ITSELF = {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/x"}}] * 2 + [{"type": "integer"}]}
+_WAYS = {"$defs": {"x": _ITSELF}}
+_CIRCLE = {"$defs": {"x": {"anyOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/x"}]}}}
+
+
+def nested(levels: int, inside: object) -> object:
+    for _ in range(levels):
+        inside = [inside]
+    return inside
+
+
+@pytest.mark.parametrize("root", [_WAYS, _CIRCLE])
+def test_a_schema_with_endless_ways_to_fit_is_given_up(root: dict[str, Any]) -> None:
+    start = time.thread_time()
+    (fault,) = faults(nested(40, "x"), root["$defs"]["x"], root, "'a'")
+    assert fault.startswith("'a' takes too many steps to check: its schema has too many ways to fit")
+    coerced(nested(40, "1"), root["$defs"]["x"], root)
+    assert time.thread_time() - start < 5
+
+
+def test_a_large_value_has_a_budget_of_its_size() -> None:
+    schema = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "integer"}]}}
+    assert faults([1] * 20_000, schema, {}) == []
+    assert faults([*[1] * 20_000, 1.5], schema, {})[0].startswith("[20000] fits none of its types")
+
+
+def test_many_values_of_a_long_enumeration_are_given_up() -> None:
+    schema = {"type": "array", "items": {"enum": [str(n) for n in range(10_000)]}}
+    start = time.thread_time()
+    assert "takes too many steps to check" in faults(["9999"] * 100_000, schema, {})[0]
+    assert time.thread_time() - start < 20
+    assert faults(["9999"] * 10, schema, {}) == []
+
+
+@pytest.mark.parametrize("pattern", ["^(a?){26}a{26}$", "^(a+)+$", "^(a|a)*$", "(x+x+)+y"])
+def test_a_pattern_is_tried_in_linear_time(pattern: str) -> None:
+    start = time.thread_time()
+    assert faults("a" * 90_000 + "!", {"type": "string", "pattern": pattern}, {})[0].startswith(" must match")
+    assert time.thread_time() - start < 2
+
+
+def test_a_pattern_that_no_linear_engine_tries_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    schema = {"type": "string", "pattern": r"^(?=left out)(a+)+$\1"}
+    assert faults("b", schema, {}) == [] == faults("c", schema, {})
+    (record,) = caplog.records
+    assert "(?=left out)" in record.getMessage()
+    assert "is not checked" in record.getMessage()
+
+
+class Raw(Tool):
+    name = "raw"
+    description = "Takes what a server's schema takes."
+    parameters = {"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, **_WAYS}  # noqa: RUF012
+
+    async def call(self, **given: Any) -> str:
+        return "called"
+
+
+def test_a_tool_with_such_a_schema_refuses_the_call() -> None:
+    with pytest.raises(AgentError, match="takes too many steps to check"):
+        Raw().validate({"a": nested(40, "x")})
+    assert Raw().validate({"a": [[1, 2]]}) == {"a": [[1, 2]]}

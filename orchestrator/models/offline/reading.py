@@ -20,6 +20,8 @@ def _words(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+_LONGEST_QUESTION = 20_000
+"""Characters of the longest question that is read."""
 _LONGEST = 400
 """Tokens of the longest expression that is read."""
 _DEEPEST = 60
@@ -89,6 +91,8 @@ def read(question: str) -> Term:
     Raises:
         NoArithmetic: there is none, or it is not clear what is meant.
     """
+    if len(question) > _LONGEST_QUESTION:
+        raise NoArithmetic(_unclear(question[:1_000], f"it has more than {_LONGEST_QUESTION:,} characters"))
     tokens = _tokens(question)
     words = {token.text.lower() for token in tokens if token.kind == "word"}
     runs = [run for run in map(_trimmed, _runs(tokens)) if any(token.kind == "number" for token in run)]
@@ -221,6 +225,8 @@ def _runs(tokens: list[_Token]) -> list[list[_Token]]:
 
 def _trimmed(run: list[_Token]) -> list[_Token]:
     """Without the words for signs at its ends (`repeat it 3 times`) and the parentheses of the sentence around."""
+    if len(run) > _LONGEST:
+        return run  # no expression that is read
     while run and run[0].said and run[0].text != "-":
         run = run[1:]
     while run and run[-1].said:

@@ -25,10 +25,10 @@ _BOLD = r"(?:\*\*|__)"
 _LEAD = rf"(?:(?P<level>\#+)\s+ | >\s* | [-*+•]\s+)? (?P<bold>{_BOLD})?"
 
 _end = re.compile(
-    r"<\s*/?\s*end[ _-]?of[ _-]?plan\s*/?\s*>|^[^\w\n]*END_OF_PLAN[^\w\n]*$", re.IGNORECASE | re.MULTILINE
+    r"<\s*+/?\s*+end[ _-]?of[ _-]?plan\s*+/?\s*+>|^[^\w\n]*+END_OF_PLAN[^\w\n]*+$", re.IGNORECASE | re.MULTILINE
 )
-_thought = re.compile(r"\A\s*<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_title = re.compile(rf"\s*(?:\#+\s+plan\b\s*:? | {_BOLD}?plan{_BOLD}?\s*:){_BOLD}?", re.IGNORECASE | re.VERBOSE)
+_thought = re.compile(r"\A\s*+<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_title = re.compile(rf"\s*+(?:\#++\s++plan\b\s*:? | {_BOLD}?plan{_BOLD}?\s*:){_BOLD}?", re.IGNORECASE | re.VERBOSE)
 _heading = re.compile(r"(#+)\s")
 _fence = re.compile(r"\s*(?:```|~~~)")
 _rule = re.compile(r"\s*[-*_=]{3,}\s*\Z")

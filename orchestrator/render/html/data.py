@@ -15,7 +15,7 @@ from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
 from orchestrator.render.overlaid import Mark, node_mark, status_mark
 from orchestrator.render.timeline import Asking, Call, Row, Timeline, timeline
 from orchestrator.render.why import Telling
-from orchestrator.render.words import told
+from orchestrator.render.words import BEHIND, told
 
 if TYPE_CHECKING:
     from orchestrator.executor.run import Run
@@ -272,8 +272,11 @@ def clean_patch(patch: Mapping[str, list[object]]) -> dict[str, Any]:
 def _text(text: str) -> str:
     if text.startswith("data:") and len(text) > 1000:
         return f"[{told(text[:40].partition(',')[0], 40)}, {len(text):,} characters]"
-    text = redact(text)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST:,} characters more]"
+    if len(text) <= LONGEST:
+        return redact(text)
+    # Cut first, with what a secret at the cut needs to be known as one.
+    start = redact(text[: LONGEST + BEHIND])[:LONGEST]
+    return f"{start}… [{len(text) - LONGEST:,} characters more]"
 
 
 def _plain(value: Any) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.tools.patterns import linear
 from orchestrator.tools.validation import referred
 
 _BYTES = 100_000
@@ -21,14 +21,13 @@ _INNER = ("items", "additionalProperties", "not", "if", "then", "else", "contain
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _NUMBERS = ("minLength", "maxLength", "minItems", "maxItems")
 _KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
-_UNBOUNDED = re.compile(r"(?<!\\)(?:\\\\)*[*+]|\{\d*,\d*\}")
 _PATTERN = 500
 
 
 def checked_schema(schema: object) -> dict[str, Any]:
     """The schema of an object, without what is of no use to a model.
 
-    A pattern that could take long to try stays in the description of its value only: the server checks it itself.
+    A pattern that cannot be tried in linear time stays in the description of its value only: the server checks it.
 
     Raises:
         ValueError: it is no schema, too big, too deep, or one by which checking could go on for ever.
@@ -73,7 +72,7 @@ def _cleaned(schema: Any, depth: int) -> Any:
             found["prefixItems"] = [_cleaned(one, depth + 1) for one in value]
         elif keyword in _INNER:
             found[keyword] = _cleaned(value, depth + 1)
-        elif keyword == "pattern" and not _quick(value):
+        elif keyword == "pattern" and not (isinstance(value, str) and linear(value)):
             found["description"] = f"{schema.get('description', '')} (pattern: {str(value)[:_PATTERN]})".strip()
         elif keyword != "description" or "description" not in found:
             found[keyword] = value
@@ -102,13 +101,6 @@ def _is(kind: type, keyword: str, value: Any) -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"its schema has a {keyword!r} that is no {'list' if kind is list else 'object'}")
     return value
-
-
-def _quick(pattern: object) -> bool:
-    """Whether a pattern is tried in little time: at most one part of it can repeat without end."""
-    if not isinstance(pattern, str) or len(pattern) > _PATTERN or len(_UNBOUNDED.findall(pattern)) > 1:
-        return False
-    return re.search(r"\\[1-9]|\(\?P=", pattern) is None
 
 
 # -- how long checking can take ------------------------------------------------------------------------------------

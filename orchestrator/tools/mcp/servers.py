@@ -21,7 +21,9 @@ from orchestrator.redacting import BLANK, redact, redacted
 PREFIX = "mcp:"
 """What a reference to a server begins with."""
 
-_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_LONGEST = 10_000
+"""Characters of a reference."""
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]{0,200})(?::-([^}]{0,2000}+))?\}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp")
 
@@ -127,8 +129,14 @@ def is_file(text: str) -> bool:
 def refuse_secrets(text: str) -> None:
     """
     Raises:
-        GraphUnknown: the text of a reference holds what looks like a secret, and references are stored.
+        GraphUnknown: the text of a reference holds what looks like a secret, and references are stored; or it is
+            too long.
     """
+    if len(text) > _LONGEST:
+        raise GraphUnknown(
+            f"tools {PREFIX}{redact(text[:80])}...: it has {len(text):,} characters, and a reference at most "
+            f"{_LONGEST:,}: use a .mcp.json file"
+        )
     named = _VARIABLE.sub(r"env:\1", text)  # how references to secrets look elsewhere, which are no secrets
     if redact(named) != named:
         raise GraphUnknown(

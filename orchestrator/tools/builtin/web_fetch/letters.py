@@ -7,8 +7,8 @@ import codecs
 import re
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_META = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:-]{1,40})""", re.IGNORECASE)
-_DECLARED = re.compile(rb"""^<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_:-]{1,40})""")
+_META = re.compile(rb"""<meta[^>]{0,200}?charset\s*+=\s*+["']?\s*+([A-Za-z0-9_:-]{1,40})""", re.IGNORECASE)
+_DECLARED = re.compile(rb"""^<\?xml[^>]{0,200}?encoding\s*+=\s*+["']([A-Za-z0-9_:-]{1,40})""")
 _KNOWN = re.compile(
     r"utf-?8|utf-?16(le|be)?|(us-)?ascii|iso-?8859-\d{1,2}|latin-?1|(windows-|cp)125\d|koi8-[ru]|gb2312|gbk|gb18030|"
     r"big5(-hkscs)?|euc-(jp|kr)|shift[_-]jis|iso-2022-jp|macintosh"

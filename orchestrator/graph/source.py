@@ -1,0 +1,145 @@
+"""The text of a graph file as plain data: YAML or JSON of bounded size, depth and number of values.
+
+Such files come from others, too. An alias of YAML stands for all that its anchor holds, so a few lines can stand for
+billions of values: what they stand for is counted before any of it is made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import GraphError
+
+if TYPE_CHECKING:
+    import yaml
+
+LONGEST = 1_000_000
+"""Bytes of a graph file."""
+DEEPEST = 100
+"""Levels of lists and mappings in it."""
+MOST = 100_000
+"""Values in it, with those that aliases stand for."""
+_DIGITS = 400
+"""Characters of a number or a date."""
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?P<open>[\[{])|(?P<close>[\]}])', re.DOTALL)
+
+
+def read_source(path: Path) -> Any:
+    """The data of a file, JSON if its name ends in `.json`, else YAML.
+
+    Raises:
+        OSError: it cannot be read.
+        GraphError: it is not of that form, or is too large; names the file and, where there is one, the line.
+    """
+    with path.open("rb") as file:
+        data = file.read(LONGEST + 1)
+    try:
+        if len(data) > LONGEST:
+            raise ValueError(f"it has more than {LONGEST:,} bytes, and a graph file at most that: split the graph")
+        text = _decoded(data)
+        return read_json(text) if path.suffix == ".json" else read_yaml(text)
+    except ValueError as error:
+        raise GraphError(f"{path}: {error}") from None
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line} is not UTF-8 ({error.reason}): save the file as UTF-8") from None
+
+
+def read_json(text: str) -> Any:
+    """
+    Raises:
+        ValueError: it is no JSON, has a key twice, or is nested too deeply.
+    """
+    depth = 0
+    for bracket in _BRACKET.finditer(text):
+        depth += bool(bracket["open"]) - bool(bracket["close"])
+        if depth > DEEPEST:
+            raise ValueError(_too_deep(text.count("\n", 0, bracket.start()) + 1))
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _too_deep(line: int) -> str:
+    return f"line {line} is nested more than {DEEPEST} levels deep: flatten it"
+
+
+def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A mapping whose keys are all different: what is written twice would be lost once without a word."""
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} is there twice: keep one")
+        found[key] = value
+    return found
+
+
+def read_yaml(text: str) -> Any:
+    """
+    Raises:
+        ValueError: it is no YAML, has a key twice, or stands for too much.
+    """
+    import yaml
+
+    try:
+        return yaml.load(text, _loader())  # a safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _loader() -> type[yaml.SafeLoader]:
+    """A safe loader that counts what it composes, made when it is needed: `yaml` takes a while to load."""
+    import yaml
+
+    numbers = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp")}
+
+    class Loader(yaml.SafeLoader):
+        def __init__(self, stream: str) -> None:
+            super().__init__(stream)
+            self._depth = self._count = 0
+            self._sizes: dict[int, int] = {}
+            """What each composed node stands for, by its id; the document keeps the nodes alive."""
+
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            line = event.start_mark.line + 1
+            alias = isinstance(event, yaml.AliasEvent)
+            before = self._count
+            self._depth += 1
+            if self._depth > DEEPEST:
+                raise ValueError(_too_deep(line))
+            node = super().compose_node(parent, index)
+            self._depth -= 1
+            if alias and id(node) not in self._sizes:
+                raise ValueError(f"line {line}: the alias stands inside of what it stands for: write it out")
+            self._count += self._sizes[id(node)] if alias else 1
+            if self._count > MOST:
+                raise ValueError(
+                    f"line {line}: up to here the file has more than {MOST:,} values, with those that aliases stand "
+                    "for: use fewer aliases, or split the graph"
+                )
+            if not alias:
+                self._sizes[id(node)] = self._count - before
+                if isinstance(node, yaml.ScalarNode) and node.tag in numbers and len(node.value) > _DIGITS:
+                    raise ValueError(f"line {line}: a number of more than {_DIGITS} characters: quote it if it is text")
+            return node
+
+    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+        loader.flatten_mapping(node)
+        read = loader.construct_object
+        pairs = [(read(key, deep=True), read(value, deep=True)) for key, value in node.value]
+        for number, (key, _) in enumerate(pairs):
+            if not isinstance(key, Hashable):
+                line = node.value[number][0].start_mark.line + 1
+                raise ValueError(f"line {line}: a key is a list or a mapping: write a text")
+        return _once(pairs)
+
+    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    return Loader

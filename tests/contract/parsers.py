@@ -1,0 +1,407 @@
+"""Every parser, pattern and check that sees text of others: models, tools, servers, files, pages.
+
+A row says what reads, which patterns of the code belong to it, and what its grammar is made of beside what its patterns
+show. `test_parsers.py` feeds each of them texts of many sizes. A pattern that has no row fails a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from orchestrator.cli.live import brief
+from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
+from orchestrator.graph.arrows import parse_edges
+from orchestrator.graph.source import read_json, read_yaml
+from orchestrator.graph.typetext import parse_type
+from orchestrator.models.base import unfenced
+from orchestrator.models.chat import Assembly, Events, parsed, reply_of
+from orchestrator.models.chat.reply import read_arguments
+from orchestrator.models.faults import quoted
+from orchestrator.models.messages import Image, user
+from orchestrator.models.offline.fitting import _words
+from orchestrator.models.offline.model import OfflineModel
+from orchestrator.models.offline.reading import NoArithmetic, number_in, read
+from orchestrator.models.profile import profile_of
+from orchestrator.models.text.forms import Form, Offer
+from orchestrator.models.text.protocol import FORMS
+from orchestrator.models.text.screen import Screen
+from orchestrator.models.text.thinking import Aside, parted, thoughts_in
+from orchestrator.nodes.extract import find_answer
+from orchestrator.nodes.labels import answer_in, thought_in
+from orchestrator.nodes.plans import PlanFault
+from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_references, read_blueprint
+from orchestrator.nodes.plans.inputs import arguments_of
+from orchestrator.nodes.plans.steps import read_steps
+from orchestrator.redacting import redact, redacted
+from orchestrator.render import words
+from orchestrator.render.html.data import clean
+from orchestrator.render.html.page import embedded
+from orchestrator.tools.builtin.files.names import parts_of
+from orchestrator.tools.builtin.files.text import Text, numbered
+from orchestrator.tools.builtin.terminal.kept import Kept
+from orchestrator.tools.builtin.web_fetch import guard
+from orchestrator.tools.builtin.web_fetch.letters import text_of
+from orchestrator.tools.builtin.web_fetch.readable import readable
+from orchestrator.tools.builtin.web_search import Hit, _clean
+from orchestrator.tools.content import Blob, told_of
+from orchestrator.tools.docs import read_docstring
+from orchestrator.tools.doctypes import written_type
+from orchestrator.tools.mcp import tail
+from orchestrator.tools.mcp.lines import Lines, id_of
+from orchestrator.tools.mcp.listing import names_of
+from orchestrator.tools.mcp.schemas import checked_schema
+from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
+from orchestrator.tools.tool import checked
+from orchestrator.tools.validation import coerced, faults
+
+Reader: TypeAlias = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """One way in for text of others."""
+
+    read: Reader
+    patterns: tuple[str, ...] = ()
+    """`module:name` of what belongs to it; `module:*` is all of a module, `module:function()` what a function makes."""
+    tokens: tuple[str, ...] = ()
+    """What its grammar is made of, beside what the patterns show."""
+    errors: tuple[type[Exception], ...] = ()
+    """What it refuses text with."""
+
+    def __call__(self, text: str) -> None:
+        """Let it read."""
+        with suppress(*self.errors):
+            self.read(text)
+
+
+_OFFERS = [
+    Offer("search", "", {"properties": {"query": {"type": "string"}}, "required": ["query"]}),
+    Offer("add", "", {"properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}),
+]
+_OBJECT = {
+    "type": "object",
+    "properties": {
+        "a": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "object"}, {"type": "integer"}]},
+        "b": {"type": "string", "pattern": "^(a+)+$", "enum": ["x"]},
+    },
+    "required": ["a", "b"],
+}
+_JSON = ('{"a":', "[", "{", '"', "\\", '"a":1,', "1,", "1e", "]", "}", "\\u00", "null,", "[[]],")
+_MARKS = ("|", "{", "}", "<", ">", "&", '"', "'", "`", "\\", "#", "*", "_", "~", "$", "%")
+
+
+def _form(name: str) -> Reader:
+    form: Form = FORMS[name]
+
+    def everything(text: str) -> None:
+        form.parse(text, _OFFERS)
+        form.parse(text, _OFFERS, ended=False)
+        form.defused(text, _OFFERS)
+        form.edge(text, 0)
+        screen = Aside(Screen(form))
+        for start in range(0, len(text), 512):
+            screen.feed(text[start : start + 512])
+
+    return everything
+
+
+def _answers(text: str) -> None:
+    for form in ("text", "number", "choice", "yes_no"):
+        find_answer(text, form)
+        find_answer(text, form, announced=True)
+
+
+def _inputs(text: str) -> None:
+    for offer in _OFFERS:
+        arguments_of(PlannedCall(id="E1", tool=offer.name, input=text), {}, dict(offer.parameters))
+    needs_of(text)
+    quoted_references(text)
+
+
+def _labels(text: str) -> None:
+    thought_in(text)
+    answer_in(text)
+    answer_in(text, finish="Finish")
+
+
+def _events(text: str) -> None:
+    data = text.encode()
+    for source in (data, b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"):
+        events = Events()
+        for start in range(0, len(source), 4096):
+            for one in events.feed(source[start : start + 4096]):
+                parsed(one)
+        for one in events.rest():
+            parsed(one)
+
+
+def _deltas(text: str) -> None:
+    assembly = Assembly()
+    for start in range(0, len(text), 64):
+        piece = text[start : start + 64]
+        call = {"index": 0, "id": f"c{start}", "function": {"arguments": piece}}
+        assembly.add({"choices": [{"delta": {"content": piece, "tool_calls": [call]}}]})
+    assembly.answer()
+
+
+def _answer_of_a_server(text: str) -> None:
+    message = {"content": text, "tool_calls": [{"function": {"name": "a", "arguments": text}}]}
+    reply_of(json.dumps({"choices": [{"message": message}]}), "m")
+    read_arguments(text)
+    quoted(text)
+    reply_of(text, "m")
+
+
+def _letters(text: str) -> None:
+    for start in ("", "<meta ", "<?xml "):
+        text_of((start + text).encode(), "", markup=True)
+
+
+def _shown(text: str) -> None:
+    words.plain(text)
+    words.lines(text)
+    words.told(text)
+    words.told(text, 80)
+    clean({"text": text, "password": text})
+    embedded(text)
+    brief.text(text)
+    brief.tail(text, 80)
+
+
+def _redaction(text: str) -> None:
+    redact(text)
+    redacted({"text": text, "password": text, text[:40]: text[:40]})
+
+
+def _server_lines(text: str) -> None:
+    data = text.encode()
+    lines = Lines(1 << 20)
+    for start in range(0, len(data), 4096):
+        for _ in lines.feed(data[start : start + 4096]):
+            pass
+    id_of(data[:400], data[-400:])
+    tail.plain(text)
+    kept = tail.Tail(("secret",))
+    kept.add(data)
+    assert len(kept.text) < 10_000
+
+
+def _schema(text: str) -> None:
+    for schema in (
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": text, "description": text}}},
+        {"type": "object", "properties": {text: {"enum": [text]}}, "required": [text]},
+    ):
+        with suppress(ValueError):
+            checked_schema(schema)
+    names_of([text, text + "a"])
+
+
+def _validation(text: str) -> None:
+    for value in ({"a": text, "b": text}, {text: text}):
+        found = coerced(value, _OBJECT, _OBJECT)
+        faults(found, _OBJECT, _OBJECT)
+
+
+def _files(text: str) -> None:
+    file = Text.of(text.encode())
+    with suppress(ToolError):
+        file.replaced(text[:20], "new")
+    with suppress(ToolError):
+        file.replaced(text[:20].replace(" ", "\n ") + " no", "new")
+    with suppress(ToolError):
+        file.inserted(1, text[:100])
+    numbered(file.lines(), 1, 10_000)
+
+
+def _address(text: str) -> None:
+    guard.told(text)
+    guard.Guard().url(f"http://a/{text}")
+
+
+def _content(text: str) -> None:
+    with suppress(ValueError):
+        told_of(Image(url="data:" + text))
+    with suppress(ValueError):
+        Blob(data=base64.b64encode(text.encode()).decode(), media_type=text)
+
+
+def _offline(text: str) -> None:
+    number_in(text)
+    _words(text)
+    asyncio.run(OfflineModel().complete([user(text)]))
+
+
+def _terminal(text: str) -> None:
+    kept = Kept(10_000)
+    data = text.encode()
+    for start in range(0, len(data), 512):
+        kept.add(data[start : start + 512])
+    kept.text()
+
+
+def _search_results(text: str) -> None:
+    _clean(Hit(text, text, text))
+
+
+PARSERS: Mapping[str, Parser] = {
+    "redaction": Parser(
+        _redaction,
+        ("orchestrator.redacting:*",),
+        ("-eyJaaaaaaaa", "eyJaaaaaaaa.", "a://b:", "password=", 'token="', "Bearer ", "-----BEGIN PRIVATE KEY-----"),
+    ),
+    "shown text": Parser(
+        _shown,
+        ("orchestrator.render.words:*", "orchestrator.render.html.page:_UNSAFE", "orchestrator.cli.live.brief:*"),
+        ("\x1b[", "\x1b]0;", "\u0301", "\u202e", "\U000e0041", "a" * 50 + " "),
+    ),
+    "plan of steps": Parser(
+        read_steps,
+        ("orchestrator.nodes.plans.steps:*",),
+        ("<" + " " * 50, "1. a\n", "1. ", "- ", "Step 1: ", "```\n", "a\n\n", "# a\n", "1. a. 2. b. "),
+        (PlanFault,),
+    ),
+    "plan of calls": Parser(
+        read_blueprint,
+        ("orchestrator.nodes.plans.blueprint:*",),
+        ("#E1 = a[", "#E1 = a[b]\n", "Plan: a\n", '#E1 = a["', "#E1", "a[b] and "),
+        (PlanFault,),
+    ),
+    "inputs of planned calls": Parser(
+        _inputs, ("orchestrator.nodes.plans.inputs:*",), (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"), (AgentError,)
+    ),
+    "answers": Parser(
+        _answers,
+        ("orchestrator.nodes.extract:*",),
+        ("The answer is ", "So the answer is 1. ", "1,000", "- ", "Mr. ", "yes ", '"'),
+    ),
+    "labels": Parser(_labels, ("orchestrator.nodes.labels:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
+    "bracket form": Parser(
+        _form("bracket"),
+        ("orchestrator.models.text.bracket:*", "orchestrator.models.text.defuse:*"),
+        ("Action: search[", "Action: search", "Action Input: ", "[", "]", "'", "Observation: ", "Action: add[1, "),
+    ),
+    "plugin form": Parser(
+        _form("plugin"),
+        ("orchestrator.models.text.plugin:*",),
+        ("<|action_start|>", '<|action_start|><|plugin|>{"name":"search"}<|action_end|>', "<|", *_JSON),
+    ),
+    "separator form": Parser(
+        _form("separator"), ("orchestrator.models.text.separator:*",), ("<|tool_calls|>", "<|tool_calls|>[", *_JSON)
+    ),
+    "JSON form": Parser(
+        _form("json"),
+        ("orchestrator.models.text.json_form:*", "orchestrator.models.base:_fence"),
+        ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
+    ),
+    "fences and thoughts": Parser(
+        lambda text: (unfenced(text), parted(text), thoughts_in(text)),
+        ("orchestrator.models.text.thinking:*",),
+        ("<think>", "</think>", "```a\n"),
+    ),
+    "offline model": Parser(
+        _offline,
+        (
+            "orchestrator.models.offline.reading:*",
+            "orchestrator.models.offline.model:*",
+            "orchestrator.models.offline.fitting:*",
+        ),
+        ("1+", "(", "1,000,", "-", "add 1 to ", "2(", "1e", "1.1.", "to the power of "),
+    ),
+    "arithmetic": Parser(read, (), ("1+", "(", "**", "-", "1,000"), (NoArithmetic,)),
+    "server-sent events": Parser(_events, (), ("data: ", "\n\n", "\r", "data: {}\n\n", ":", "\ufeff", *_JSON)),
+    "pieces of a stream": Parser(_deltas, (), _JSON),
+    "answers of model servers": Parser(_answer_of_a_server, (), ("<html>", *_JSON), (ModelError,)),
+    "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
+    "lines of MCP servers": Parser(
+        _server_lines,
+        ("orchestrator.tools.mcp.lines:*", "orchestrator.tools.mcp.tail:*"),
+        ('{"jsonrpc":"2.0","id":1,', "\x1b[", "\n", "secret"),
+    ),
+    "schemas": Parser(
+        _schema,
+        ("orchestrator.tools.mcp.listing:*",),
+        ("(a+)+", "a{1,9}", "\\1", "(?=", "[", "(", "|", "\\"),
+    ),
+    "values and their schemas": Parser(_validation, (), (*_JSON, "(", "-", "'a',", "aaaa", "a!", "not ", "~")),
+    "references of MCP servers": Parser(
+        lambda text: (refuse_secrets(text), servers_of("NAME=${NAME} " + text)),
+        ("orchestrator.tools.mcp.servers:*",),
+        ("${A:-", "${env:", "A=", "'", '"', "\\", "mcp:", "--api-key ", "#"),
+        (GraphError,),
+    ),
+    "docstrings": Parser(
+        read_docstring,
+        ("orchestrator.tools.docs:*",),
+        ("Args:\n", "    a: b\n", ":param a: b\n", "a\n---\n", "Args:\n    a (int): b\n", "Parameters\n----------\n"),
+    ),
+    "types in docstrings": Parser(
+        written_type,
+        ("orchestrator.tools.doctypes:*",),
+        ("list of ", "Optional[", "Literal['a'", "{'a'", "a or ", ", optional", "(", "-", "list["),
+    ),
+    "types of states": Parser(
+        parse_type, ("orchestrator.graph.typetext:*",), ("list[", "int | ", "dict[str, ", "]", "|"), (GraphError,)
+    ),
+    "arrows": Parser(
+        parse_edges,
+        ("orchestrator.graph.arrows:*",),
+        ("a -> ", "a -> b\n", "a, ", "a -> b : c\n", "->", "-", "#", "a->b->", "START -> "),
+        (GraphError, ValueError),
+    ),
+    "graph files in YAML": Parser(
+        read_yaml,
+        (),
+        ("a: ", "- ", "[", "{", "&a [*a]", "? ", "!!a ", "a: &a {<<: *a}\n", "'", '"', "|\n ", "a: b\n", "*a ", "- - "),
+        (ValueError,),
+    ),
+    "graph files in JSON": Parser(read_json, ("orchestrator.graph.source:*",), _JSON, (ValueError,)),
+    "pages": Parser(
+        lambda text: readable(text, "http://a/"),
+        ("orchestrator.tools.builtin.web_fetch.readable:*", "orchestrator.tools.builtin.web_fetch.quotes:*"),
+        ("<a ", '<a href="', "<a href='b'>", "<!--", "<title>", "<svg>", "</", "<p>", "&#", "<", "<pre>", "<textarea>"),
+    ),
+    "letters of pages": Parser(
+        _letters, ("orchestrator.tools.builtin.web_fetch.letters:*",), ("<meta ", "charset=", "<?xml encoding='")
+    ),
+    "addresses": Parser(
+        _address,
+        ("orchestrator.tools.builtin.web_fetch.guard:*",),
+        ("//", "@", "http://a:", "%", "..", "0x", "?", "#"),
+        (ToolError,),
+    ),
+    "search results": Parser(_search_results, ("orchestrator.tools.builtin.web_search:*",), ("\u202e", " ", "\x00")),
+    "names of files": Parser(
+        lambda text: parts_of(text, windows=True),
+        ("orchestrator.tools.builtin.files.names:*",),
+        ("a/", "../", "./", "con", "\u200d"),
+        (ToolError,),
+    ),
+    "contents of files": Parser(_files, ("orchestrator.tools.builtin.files.text:*",), ("a ", "\r\n", "a\n", "a\n a")),
+    "output of commands": Parser(_terminal, (), ("a", "\n", "\u00e9")),
+    "content of tools": Parser(_content, ("orchestrator.tools.content:*",), ("data:", ";", ",", "a/b", "a/")),
+    "names of tools": Parser(
+        lambda text: checked(text, "read", "read", None),
+        ("orchestrator.tools.tool:*",),
+        ("a", "."),
+        (TypeError, ValueError),
+    ),
+    "marks": Parser(lambda text: (words.plain(text), redact(text)), (), _MARKS),
+}
+
+OWN: Mapping[str, str] = {
+    "orchestrator.graph.node:__init_subclass__()": "names of classes in the program",
+    "orchestrator.render.html.page:_STYLE": "a drawing of ours, in which all text is escaped",
+    "orchestrator.render.html.page:_LOOK": "a drawing of ours, in which all text is escaped",
+    "orchestrator.models.text.words:_place": "the prompt that a developer gives",
+    "orchestrator.models.offline.planning:named()": "calls that the offline model wrote itself",
+    "orchestrator.tools.builtin.files.history:_RECORD": "names of files in a directory of ours, at most 255 bytes",
+    "orchestrator.tools.schema:_is_key()": "annotations of functions in the program",
+}
+"""Patterns that see nothing of others, and why."""
