@@ -52,7 +52,7 @@ class Compared:
     @property
     def answer(self) -> Any:
         """The run's output; of a run that failed its error."""
-        return self.run.output if self.run.error is None else str(self.run.error)
+        return self.run.output if self.run.error is None or self.run.status == "exhausted" else str(self.run.error)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""

@@ -178,7 +178,7 @@ def _step(point: Point) -> str:
     place = f"{point.path}/{point.node}" if point.path else point.node
     outcome = "" if point.outcome in ("done", None) else f" -> {point.outcome}"
     said = (
-        f"failed: {redacted(str(point.error))}"
+        f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
         if point.error is not None
         else _shown(dict(point.update))
         if point.update

@@ -79,9 +79,9 @@ def tell_status(run: Run, go_on: GoOn) -> None:
         place = f" at {run.error.node}" if run.error is not None and run.error.node else ""
         warn(f"{run.run_id} failed{place}: {redacted(str(run.error))}")
     elif run.status == "exhausted":
-        spent = f"a limit was spent, after {run.steps} steps, {run.usage.calls} calls and {words.lasting(run.seconds)}"
-        why = redacted(str(run.error)) if run.error else spent
-        warn(f"{run.run_id} is exhausted: {why}; its output is what was made until then")
+        why = redacted(run.error.message) if run.error else "a limit was spent"
+        after = f"after {run.steps} steps, {run.usage.calls} calls and {words.lasting(run.seconds)}"
+        warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what was made until then")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
     elif run.status == "running":

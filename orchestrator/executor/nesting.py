@@ -103,7 +103,8 @@ def _landed(live: LiveRun, activation: Activation, node: Node, child: FrameResul
     if node.writes is not None and not node.writes.issuperset(update):
         raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
     values, ops = plan.schema.encode_update(update)
-    outcome = "exhausted" if child.status == "exhausted" else "done"
+    exhausted = child.status == "exhausted"
+    outcome = "exhausted" if exhausted else "done"
     fault = live.machine.probe(activation, outcome, values, ops)
     if fault is not None:
         raise InvalidOutcome(fault.message)
@@ -121,4 +122,5 @@ def _landed(live: LiveRun, activation: Activation, node: Node, child: FrameResul
         attempt=activation.attempt,
         started=now,
         ended=now,
+        error=failure if exhausted else None,
     )

@@ -274,7 +274,7 @@ class Trace:
         self._tells(place, changed)
 
     def _ends(self, record: r.Ended, changed: Changed) -> None:
-        if record.error is not None and record.error.node and not self._failed:
+        if record.status == "failed" and record.error is not None and record.error.node and not self._failed:
             self._fails((_names(record.error.path), record.error.node), record.error, changed)
 
     # -- maps -----------------------------------------------------------------------------------------------------

@@ -126,16 +126,16 @@ class Admission:
         node, visits = activation.node, frame.limits.visits
         if frame.after:
             if node in frame.once:
-                return self._exhaust(frame, "visits")
+                return self._exhaust(frame, "visits", node)
             frame.once.add(node)
         elif visits:
             most = visits.get(node)
             if most is not None and frame.visits.get(node, 0) >= most:
-                return self._exhaust(frame, "visits")
+                return self._exhaust(frame, "visits", node)
         for outer in frame.line:
             most = outer.limits.steps
             if most is not None and outer.steps >= most and not outer.after:
-                return self._exhaust(outer, "steps")
+                return self._exhaust(outer, "steps", node)
         for outer in frame.line:
             if not outer.after:
                 outer.steps += 1
@@ -145,8 +145,8 @@ class Admission:
         activation.counted = True
         return True
 
-    def _exhaust(self, frame: Frame, limit: str) -> bool:
-        frame.exhaust(limit)
+    def _exhaust(self, frame: Frame, limit: str, node: str) -> bool:
+        frame.exhaust(limit, node)
         self._spent.append(frame)
         return False
 

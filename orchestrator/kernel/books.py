@@ -99,6 +99,7 @@ class Books:
         "root",
         "rules",
         "seen",
+        "spent",
         "squashable",
         "steps",
         "tally",
@@ -142,6 +143,8 @@ class Books:
         self.visits: dict[str, int] = {}
         self.exhausting: str | None = None
         """The limit that is spent, until what runs has landed."""
+        self.spent: Failure | None = None
+        """Which limit that was, in words; also behind the exhausted edge."""
         self.after = False
         """The exhausted edge was taken: what follows is not counted, and each node runs once at most."""
         self.once: set[str] = set()

@@ -12,6 +12,7 @@ from orchestrator.errors import StepError
 from orchestrator.graph.topology import END, START, STOP, Route
 from orchestrator.kernel.books import FrameResult, Hooks
 from orchestrator.kernel.joins import Due, Joins
+from orchestrator.kernel.limitwords import limit_failure
 from orchestrator.kernel.needs import needs_of, wants_order
 from orchestrator.kernel.rank import FIRST, Rank
 from orchestrator.kernel.records import Failure
@@ -52,7 +53,7 @@ class Frame(Joins):
         self._remove(activation)
         if outcome == "exhausted" and not self.plan.topology.has_route(activation.node, outcome):
             self._park(activation, version)
-            self.exhaust("nested")
+            self.exhaust("nested", activation.node, error)
         else:
             self._send(activation, version, outcome, error)
         self._settle()
@@ -184,7 +185,7 @@ class Frame(Joins):
                 self.seen[id(cell)] = cell
             return
         if target == STOP:
-            self.finish(FrameResult("completed" if not self.after else "exhausted", version.values))
+            self.finish(FrameResult("completed" if not self.after else "exhausted", version.values, self.spent))
             return
         token = Activation(self, key, target, version, rank, forks, stack, cells)
         if error is not None:
@@ -214,10 +215,17 @@ class Frame(Joins):
 
     # -- limits (R14) ---------------------------------------------------------------------------------------------
 
-    def exhaust(self, limit: str) -> None:
-        """A limit is spent: nothing starts any more. `collapse` follows when what runs has landed."""
+    def exhaust(self, limit: str, node: str = "", inside: Failure | None = None) -> None:
+        """A limit is spent: nothing starts any more. `collapse` follows when what runs has landed.
+
+        Args:
+            node: the node that was refused, if one was.
+            inside: what the graph inside the node said, if the limit is one of its.
+        """
         if self.result is None and self.exhausting is None:
             self.exhausting = limit
+            if self.spent is None:
+                self.spent = inside or limit_failure(self.plan.name, self.limits, limit, node, self.path)
 
     def collapse(self) -> None:
         """Merge all live and ended tokens into one at the exhausted target, or into the result."""
@@ -241,7 +249,7 @@ class Frame(Joins):
             self.finish(FrameResult("failed", self.root.values, Failure(type=type(fault).__name__, message=str(fault))))
             return
         if target is None or target in (END, STOP):
-            self.finish(FrameResult("exhausted", version.values))
+            self.finish(FrameResult("exhausted", version.values, self.spent))
             return
         self.after = True
         self.hooks.took(
@@ -250,6 +258,7 @@ class Frame(Joins):
         )
         token = Activation(self, mix(self.key, "exhausted", target), target, version, FIRST)
         token.merged = True
+        token.error = self.spent
         self.queue.append(token)
         self._add(token)
         self._settle()
@@ -265,7 +274,7 @@ class Frame(Joins):
             failure = Failure(type=type(fault).__name__, message=str(fault), node=END)
             self.finish(FrameResult("failed", self.root.values, failure))
             return
-        self.finish(FrameResult(status, version.values))
+        self.finish(FrameResult(status, version.values, self.spent))
 
     def finish(self, result: FrameResult) -> None:
         """End this graph: every token that is left is dropped."""

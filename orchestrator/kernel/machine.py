@@ -248,7 +248,7 @@ class Machine(Inquiry):
             for activation in [a for a in self.running.values() if frame in a.frame.line]:
                 self._set_aside(activation)
                 self._delta.cancelled.append(activation)
-        frame.exhaust(record.limit)
+        frame.exhaust(record.limit, "" if refused is None else refused.node)
         self._spent.append(frame)
 
     def _set_aside(self, activation: Activation) -> None:

@@ -104,6 +104,7 @@ class _Writer:
             "visits": frame.visits,
             "once": sorted(frame.once),
             "limits": frame.limits.model_dump(mode="json"),
+            "spent": None if frame.spent is None else frame.spent.model_dump(mode="json"),
             "root": self._version(frame.root),
             "ended": [self._version(version) for version in frame.ended_versions],
             "tokens": tokens,
@@ -312,6 +313,8 @@ class _Reader:
             setattr(frame, name, value)
         frame.visits, frame.once = dict(data["visits"]), set(data["once"])
         frame.limits = Limits.model_validate(data["limits"])
+        spent = data.get("spent")  # one of an earlier version does not say it
+        frame.spent = None if spent is None else r.Failure.model_validate(spent)
         frame.ended_versions = [self.versions[i] for i in data["ended"]]
         self.forks = [self._fork(entry) for entry in data["forks"]]
         self.groups = [self._group(entry) for entry in data["groups"]]

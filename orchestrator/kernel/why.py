@@ -292,7 +292,7 @@ class Traced(Machine):
             node = self._failing.node if self._failing is not None else result.error.node if result.error else ""
             end = End(self.head, result.status, "failed", node, error=result.error)
         elif result.status != "cancelled" and what == "limit":
-            end = End(self.head, result.status, "limit", cast("tuple[str, object]", detail)[0])
+            end = End(self.head, result.status, "limit", cast("tuple[str, object]", detail)[0], error=result.error)
         elif result.status != "cancelled" and what == "end":
             end = End(self.head, result.status, "end", ways=cast("int", detail))
         elif result.status != "cancelled" and what == "send":

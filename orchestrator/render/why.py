@@ -221,7 +221,9 @@ class Telling:
             if row.status == "failed":
                 return f"{told(str(row.error), 200)}; no edge takes it, so its graph failed"
             return self._dropped(gone) if gone is not None else ""
-        decided = _decided(took.cause) if took.error is None else f"failed with {told(str(took.error), 160)}"
+        decided = _decided(took.cause) if took.error is None else told(str(took.error), 160)
+        if took.error is not None and took.outcome != "exhausted":
+            decided = f"failed with {decided}"
         targets = [_target(way) for way in took.taken]
         led = f"{plain(took.outcome)} -> {_some(targets)}" if targets else f"{plain(took.outcome)}, which no edge takes"
         return f"{led}; decided by {decided}" if took.error is None else f"{led}; {decided}"
@@ -289,7 +291,8 @@ class Telling:
             dropped = f"; dropped: {_some(lost)}" if lost else ""
             yield f"{plain(end.what)} led to STOP (record {end.seq}){dropped}"
         elif end.why == "limit":
-            yield f"the limit of {plain(end.what)} was spent (record {end.seq}), and no edge takes that"
+            spent = f"the limit of {plain(end.what)} was spent" if end.error is None else told(end.error.message, 200)
+            yield f"{spent} (record {end.seq}), and no edge takes that"
         elif end.why == "failed":
             where = f"{plain(end.what)} failed" if end.what and end.what != END else "its branches could not be merged"
             yield f"{where} (record {end.seq}): {told(str(end.error), 200)}"
@@ -313,7 +316,9 @@ def _outcome(took: Took) -> str:
     where = plain(f"{took.path}/{took.node}" if took.path else took.node, 120)
     if took.node == ANY:
         return "a limit was spent"
-    return f"{where} gave {plain(took.outcome)}" if took.error is None else f"{where} failed ({plain(took.outcome)})"
+    if took.error is None or took.outcome == "exhausted":
+        return f"{where} gave {plain(took.outcome)}"
+    return f"{where} failed ({plain(took.outcome)})"
 
 
 def _decided(cause: Cause | None) -> str:

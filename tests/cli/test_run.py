@@ -56,7 +56,7 @@ def test_the_result_and_nothing_else_is_on_stdout(shell: Shell) -> None:
     assert lines.err.startswith("model: offline")
 
     assert (short.code, short.json["status"], short.json["steps"]) == (5, "exhausted", 5)
-    assert "is exhausted: a limit was spent, after 5 steps" in short.err
+    assert "is exhausted: steps=5 are spent before 'think'" in short.err
     assert (late.code, late.json["status"], late.json["output"]) == (5, "exhausted", ["one"])
 
 

@@ -74,7 +74,8 @@ async def test_a_spent_limit_takes_the_exhausted_edge_once_or_ends_the_run(limit
     assert run.status == "exhausted"
     assert run.output == made or (made is None and run.output > 0)
     assert run.values["log"] == (["late"] if edge else [])
-    assert run.error is None
+    assert run.error is not None
+    assert (run.error.type, limit in run.error.message) == ("LimitSpent", True)
 
 
 def test_the_defaults_of_limits() -> None:

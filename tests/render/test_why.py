@@ -136,7 +136,7 @@ async def test_spent_limits_stop_and_failures(tmp_path: Path) -> None:
     assert "* -> sorry : exhausted" in told(run)["sorry"].came
     assert why(run).why.endswith("a limit had been spent")
     for name, made, expected in (
-        ("bare", graph(loop, Limits(steps=3), a=gives("again", "again", "done")), "the limit of steps was spent"),
+        ("bare", graph(loop, Limits(steps=3), a=gives("again", "again", "done")), "steps=3 are spent before 'a'"),
         ("stop", graph("START -> a\na -> b, c\nb -> STOP\nc -> END", a=says("a"), b=says("b"), c=says("c")), "to STOP"),
         ("fail", graph("START -> a -> b -> END", a=says("a"), b=fails), "b failed (record"),
     ):  # fmt: skip
