@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
+from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
 from orchestrator.cli.guard import guarded
 from orchestrator.errors import GraphUnknown
 
@@ -243,29 +243,14 @@ def tools(
 
     Example: orchestrator tools view_file
     """
-    from orchestrator.cli.launch import load_tools
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.toollist import known, table, whole
-    from orchestrator.tools.refs import builtin_groups
+    from orchestrator.cli.interrupts import Interrupted
+    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.toollist import table, whole
 
-    groups: dict[str, Sequence[Tool]] = {}
-    unknown: GraphUnknown | None = None
-    if ref is not None:
-        try:
-            groups[ref] = known(load_tools([ref]))
-        except GraphUnknown as error:
-            unknown = error
-    if not groups:
-        for name in builtin_groups():
-            try:
-                groups[name] = known(load_tools([name]))
-            except UsageError as error:  # a group needs a package that is not installed
-                if ref is None:
-                    warn(str(error))
-    if unknown is not None:  # it may be the name of one tool of a group
-        groups = {name: one for name, those in groups.items() if (one := [t for t in those if t.name == ref])}
-        if not groups:
-            raise unknown
+    try:
+        groups = _groups_of(ref)
+    except Interrupted:
+        return INTERRUPTED
     if json:
         names = ("name", "description", "parameters", "risk", "effect")
         out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])
@@ -274,3 +259,29 @@ def tools(
     if ref is not None and len(those := [one for found in groups.values() for one in found]) == 1:
         out(whole(those[0]))
     return COMPLETED
+
+
+def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
+    """The tools of a reference by its name; all built-in ones without it, by their groups."""
+    from orchestrator.cli.launch import load_tools
+    from orchestrator.cli.output import warn
+    from orchestrator.cli.toollist import known
+    from orchestrator.tools.refs import builtin_groups
+
+    shipped = builtin_groups()
+    if ref is not None and (not ref.isidentifier() or ref in shipped):
+        return {ref: known(load_tools([ref]))}
+    groups: dict[str, Sequence[Tool]] = {}
+    for name in shipped:
+        try:
+            groups[name] = known(load_tools([name]))
+        except UsageError as error:  # a group needs a package that is not installed
+            if ref is None:
+                warn(str(error))
+    if ref is None:
+        return groups
+    # The name of one built-in tool, before that of a module, which may stand in the current directory.
+    found: dict[str, Sequence[Tool]] = {
+        name: one for name, those in groups.items() if (one := [t for t in those if t.name == ref])
+    }
+    return found or {ref: known(load_tools([ref]))}

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a run is driven: the first one stops it in good order, the second one at once."""
+"""SIGINT, SIGTERM and SIGHUP while a command works: the first one stops it in good order, the second one at once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ class _Stop:
 
 @contextmanager
 def _handled(stop: _Stop) -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # as by `nohup`
+        numbers.append(hangup)
     before = [signal.signal(number, stop) for number in numbers]
     try:
         yield

@@ -20,6 +20,7 @@ def known(box: Toolbox) -> Sequence[Tool]:
 
     Raises:
         OrchestratorError: a server cannot be reached.
+        Interrupted: a signal came; the servers that were started have been ended.
     """
     if box.ready:
         return box.tools
@@ -28,9 +29,9 @@ def known(box: Toolbox) -> Sequence[Tool]:
         async with box:
             return box.tools
 
-    import anyio
+    from orchestrator.cli.interrupts import run_async
 
-    return anyio.run(ask)
+    return run_async(ask)
 
 
 def table(groups: Mapping[str, Sequence[Tool]]) -> str:

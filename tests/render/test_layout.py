@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from orchestrator.render import RenderError, draw, engines, to_png, to_svg
-from orchestrator.render.backends import graphviz
+from orchestrator.render.backends import dot_program, graphviz
 from orchestrator.render.layers import layered, midway
 from orchestrator.render.layout import Direction, Engine, lay_out, layout_source, read_layout
 from orchestrator.render.order import backward, dominators
@@ -193,3 +193,46 @@ def test_dominators() -> None:
     assert {names[key]: up and names[up] for key, up in found.items()} == {
         "START": None, "a": "START", "b": "a", "c": "a", "d": "a", "END": "d", "*": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("program", ["dot", "python"])
+def test_a_child_process_gets_no_key_and_nothing_that_is_loaded_into_it(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes its environment down in place of laying anything out."""
+    child = tmp_path / program
+    child.write_text(f"#!/bin/sh\n/usr/bin/env > {tmp_path}/env\nexit 1\n")
+    child.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    monkeypatch.setenv("LD_PRELOAD", "nothing.so")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "nowhere")
+    monkeypatch.setenv("GVBINDIR", "nowhere")
+    if program == "python":
+        monkeypatch.setattr("sys.executable", str(child))
+    with pytest.raises(RenderError, match="failed"):
+        graphviz("digraph {}", "json0", "dot" if program == "dot" else "wasi", size=1000)
+    found = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
+    assert "PATH" in found
+    assert found <= {
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TMPDIR",
+        "PYTHONPATH",
+        "PWD",
+        "SHLVL",
+        "_",
+        "OLDPWD",
+    }
+
+
+def test_a_dot_in_the_current_directory_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dot").write_text("#!/bin/sh\n")
+    (tmp_path / "dot").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for path in (".", ""):
+        monkeypatch.setenv("PATH", path)
+        assert dot_program() is None

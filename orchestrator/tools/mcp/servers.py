@@ -17,13 +17,13 @@ from typing import TypeAlias, cast
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.redacting import BLANK, redact, redacted
+from orchestrator.tools.mcp.written_secrets import VARIABLE, secret_written_in
 
 PREFIX = "mcp:"
 """What a reference to a server begins with."""
 
 _LONGEST = 10_000
 """Characters of a reference."""
-_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]{0,200})(?::-([^}]{0,2000}+))?\}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp")
 
@@ -134,13 +134,14 @@ def refuse_secrets(text: str) -> None:
     """
     if len(text) > _LONGEST:
         raise GraphUnknown(
-            f"tools {PREFIX}{redact(text[:80])}...: it has {len(text):,} characters, and a reference at most "
-            f"{_LONGEST:,}: use a .mcp.json file"
+            f"tools {PREFIX}...: it has {len(text):,} characters, and a reference at most {_LONGEST:,}: "
+            "use a .mcp.json file"
         )
-    named = _VARIABLE.sub(r"env:\1", text)  # how references to secrets look elsewhere, which are no secrets
-    if redact(named) != named:
+    holder = secret_written_in(text)
+    if holder is not None:
+        which = f"{PREFIX}{redact(text)}: it" if holder == "it" else f"{PREFIX}...: {holder}"
         raise GraphUnknown(
-            f"tools {PREFIX}{redact(text)}: it holds a secret, and references are stored with a run: "
+            f"tools {which} holds a secret, and references are stored with a run: "
             "write ${NAME} in its place, which is looked up in the environment, or use a .mcp.json file"
         )
 
@@ -153,7 +154,7 @@ def _of_command(text: str, directory: str | None) -> StdioServer:
         raise GraphUnknown(f"{place}: it cannot be split into words: {error}") from None
     env: dict[str, str] = {}
     while words and (found := _ASSIGNMENT.fullmatch(words[0])):
-        if not _VARIABLE.fullmatch(found[2]):
+        if not VARIABLE.fullmatch(found[2]):
             raise GraphUnknown(
                 f"tools {PREFIX}{found[1]}=...: references are stored with a run, so values of variables are not "
                 f"written in them: write {found[1]}=${{{found[1]}}}, or use a .mcp.json file"
@@ -257,7 +258,7 @@ def expanded(text: str, where: str) -> str:
             raise GraphUnknown(f"{where}: the environment has no {name}: set it, or write ${{{name}:-default}}")
         return known
 
-    return _VARIABLE.sub(value, text)
+    return VARIABLE.sub(value, text)
 
 
 def absolute(ref: str) -> str:

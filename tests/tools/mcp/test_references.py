@@ -53,6 +53,40 @@ def test_a_reference_that_is_refused(text: str, fault: str) -> None:
     assert "hunter22" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "holder"),
+    [
+        ("serve --api-key hunter22", "--api-key"), ("serve --api-key=hunter22", "--api-key"),
+        ("serve --pw=hunter22", "--pw"), ("serve --pw hunter22", "--pw"), ("serve -k hunter22", "-k"),
+        ("serve -khunter22xx", "-k"), ("serve --dbPassword hunter22", "--dbPassword"),
+        ("docker run -e MY_TOKEN=hunter22 image", "MY_TOKEN"), ("sh -c 'serve --secret hunter22'", "--secret"),
+        ("serve --token ${MY_TOKEN:-hunter22}", "--token"), ("serve --auth 'Bearer hunter22'", "--auth"),
+        ("npx mcp-remote https://x.example/mcp?key=hunter22", "key= in its address"),
+        ("https://x.example/mcp?api_key=hunter22", "key"), ("https://x.example/mcp?sig=${S:-hunter22}", "sig="),
+        ("https://hunter22@x.example/mcp", "address"),
+    ],
+)  # fmt: skip
+def test_a_secret_is_not_written_in_a_reference(text: str, holder: str) -> None:
+    with pytest.raises(GraphUnknown, match=r"holds a secret.*write \$\{NAME\}") as caught:
+        tools_from_ref(f"mcp:{text}")
+    assert holder in str(caught.value)
+    assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "serve --token-file /run/secrets/it --max-tokens 100 --keyboard de -v", "serve --token ${MY_TOKEN}",
+        "serve -k --verbose", "serve --api-key=${env:MY_TOKEN}", "serve --auth 'Bearer ${MY_TOKEN}' --password",
+        "https://x.example/mcp?key=${MY_TOKEN}&page=2", "https://${MY_TOKEN}@x.example/mcp", "sh -c 'serve -p 80'",
+        "uv run --with key server.py",
+    ],
+)  # fmt: skip
+def test_names_of_variables_and_files_are_no_secrets(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", TOKEN)
+    assert servers_of(text)
+
+
 def _file(folder: Path, servers: Any, key: str = "mcpServers") -> Path:
     path = folder / ".mcp.json"
     path.write_text(json.dumps({key: servers}))
