@@ -79,6 +79,8 @@ class Plain:
                 return f"  {place}  {data.get('name', '')} {_brief(data.get('data'))}"
             case "limit_spent":
                 return f"  the limit {data.get('limit')} is spent"
+            case "timer_fired" if data.get("error"):
+                return f"  {_fault(data['error'])}"
             case "paused" | "cancelled":
                 why = data.get("reason")
                 return f"  {event.type}{' by ' + str(data['by']) if data.get('by') else ''}{f': {why}' if why else ''}"

@@ -87,6 +87,8 @@ class LiveRun:
         self._workers = Workers(self, pace)
         self._changed = anyio.Event()
         self._clock_runs = False
+        self._due = 0.0
+        """What the clock waits for, Unix seconds."""
         self._tasks: TaskGroup | None = None
         self.keeper = Keeper(kept)
         journal.on_stored = self._stored
@@ -244,7 +246,9 @@ class LiveRun:
             return self._ask(record)
         started = self.put(record).started
         if record.type == "graph_opened":
-            self.look_at_the_clock()
+            left = self.machine.time_left_inside(record.activation)
+            if left is not None and (not self._clock_runs or self.machine.updated + left < self._due):
+                self.look_at_the_clock()
         return started
 
     def _ask(self, record: Asked) -> list[Activation]:
@@ -381,6 +385,7 @@ class LiveRun:
 
     async def _watch_the_clock(self) -> None:
         while (due := next_due(self.machine)) is not None:
+            self._due = due
             self._changed = anyio.Event()
             with anyio.move_on_after(max(0.0, due - time.time())):
                 await self._changed.wait()

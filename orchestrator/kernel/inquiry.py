@@ -10,6 +10,7 @@ from orchestrator.graph.topology import RESERVED
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.admission import Admission
+from orchestrator.kernel.frame import Frame
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.needs import fault_of, wants_order
 from orchestrator.kernel.token import Activation
@@ -154,6 +155,35 @@ class Inquiry(Admission):
             most = frame.limits.seconds
             if most is not None and not frame.after and frame.exhausting is None and frame.result is None:
                 found.append((frame.path, most - (self.seconds - frame.began)))
+        return found
+
+    def time_left(self, frame: Frame) -> float | None:
+        """Seconds alive that the time-out of the subgraph node around a graph leaves to it; None: it has none."""
+        parent = frame.parent
+        graph = None if parent is None else parent.frame.plan.graph
+        if parent is None or graph is None or frame.result is not None:
+            return None
+        timeout = graph.nodes[parent.node].timeout
+        return None if timeout is None else timeout - (self.seconds - frame.began)
+
+    def time_left_inside(self, activation: str) -> float | None:
+        """Seconds alive that are left to the graph inside an activation, by time-out or limit; None: any number."""
+        frame = self._inner.get(activation)
+        if frame is None:
+            return None
+        most, left = frame.limits.seconds, self.time_left(frame)
+        found = [] if left is None else [left]
+        if most is not None:
+            found.append(most - (self.seconds - frame.began))
+        return min(found, default=None)
+
+    def timeouts(self) -> list[tuple[Activation, float]]:
+        """(activation of a subgraph's node, seconds alive left) of those with a time-out, the outermost first."""
+        found = []
+        for frame in self.frames():
+            left = self.time_left(frame)
+            if left is not None and frame.parent is not None:
+                found.append((frame.parent, left))
         return found
 
     def effects(self, activation: str) -> tuple[EffectEntry, ...]:

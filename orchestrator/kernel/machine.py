@@ -251,6 +251,12 @@ class Machine(Inquiry):
         frame.exhaust(record.limit, "" if refused is None else refused.node)
         self._spent.append(frame)
 
+    def _timer_fired(self, record: r.TimerFired) -> None:
+        frame = self._inner.get(record.activation)
+        if record.name == r.TIMEOUT and frame is not None:
+            # Time is up now, as for a limit in seconds: what runs inside is stopped, questions inside are withdrawn.
+            frame.finish(FrameResult("failed", frame.trunk().values, record.error))
+
     def _set_aside(self, activation: Activation) -> None:
         self._stop(activation.key)
         activation.phase = Phase.PARKED
@@ -296,6 +302,7 @@ _HANDLERS: dict[str, Callable[[Machine, Any], None]] = {
     "asked": Machine._asked_record,
     "answered": Machine._answered,
     "answers_withdrawn": Machine._answers_withdrawn,
+    "timer_fired": Machine._timer_fired,
     "paused": Machine._paused,
     "resumed": Machine._resumed,
     "cancelled": Machine._cancelled,

@@ -275,11 +275,18 @@ class TimerSet(_Record):
 
 
 class TimerFired(_Record):
-    """A timer fired."""
+    """A timer fired. The one of the name `TIMEOUT` ends the graph inside a subgraph's activation with `error`."""
 
     type: Literal["timer_fired"] = "timer_fired"
     activation: str
     name: str
+    path: str = ""
+    node: str = ""
+    error: Failure | None = None
+
+
+TIMEOUT = "timeout"
+"""The timer of an activation's time-out."""
 
 
 class Paused(_Record):

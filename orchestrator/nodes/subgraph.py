@@ -18,6 +18,13 @@ class Subgraph(Node, kind="subgraph"):
     Both mappings read like assignments, target first: `inputs={"query": ITEM, "lang": "language"}` fills the inner
     fields `query` and `lang`, `outputs={"notes": "findings"}` updates our field `notes` with the inner `findings`.
     Inner fields that `inputs` does not name start at their defaults.
+
+    `timeout=` is seconds that the graph inside may be alive: from its beginning, over all its steps, nested graphs and
+    retries inside, until its end. Then it is stopped, its questions are withdrawn, what it did is dropped, and the
+    outcome is `timeout` if an edge names it, else the failure `StepTimeout`. Time in which the whole run stands still
+    does not count: while it is paused, interrupted, or waits for answers only. Time in which the graph waits for an
+    answer and something else in the run works does. A retry of the subgraph begins with its whole time. After a crash
+    the time counts on from the last record that the dead process wrote.
     """
 
     graph: SkipValidation[Graph]
