@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import anyio
 
 from orchestrator.errors import GraphError, RunExists
-from orchestrator.executor import control, reading
+from orchestrator.executor import control, deleting, reading
 from orchestrator.executor.asking import as_answer
 from orchestrator.executor.beginning import begin, join
 from orchestrator.executor.children import Children
@@ -315,6 +315,23 @@ class Executor:
             RunUnknown, RunEnded
         """
         return await control.cancel(self._host, run_id, by=by, reason=reason)
+
+    async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
+        """Delete a run that nobody drives: its records, questions, messages and labels, for good.
+
+        Args:
+            children: whether the runs that its calls of graphs as tools began are deleted with it, and theirs. Their
+                caller is all that knows of them. Forks and other runs that bear its label stay.
+
+        Returns:
+            The ids of the runs that were deleted, the run itself first.
+
+        Raises:
+            RunUnknown: there is no such run.
+            RunConflict: it, or a run that it began, is driven; nothing was deleted.
+            StoreError: the store cannot be written. What is left of the runs that it began is deleted with it later.
+        """
+        return await deleting.delete(self._host, run_id, children=children)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

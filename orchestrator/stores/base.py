@@ -246,7 +246,10 @@ class Store(Protocol):
         ...
 
     async def delete(self, run_id: str) -> None:
-        """Remove a run: records, snapshots, labels, lease, messages. Graphs stay, other runs may share them.
+        """Remove one run: records, snapshots, labels, lease, messages. Graphs stay, other runs may share them.
+
+        Nothing else is looked at: `Executor.delete` refuses a run that is driven, and takes with it the runs that its
+        calls began.
 
         Raises:
             RunUnknown: there is no such run.

@@ -1,0 +1,69 @@
+"""Deleting runs, with the runs that their calls of graphs as tools began."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.errors import RunConflict, RunUnknown, StoreCorrupt
+from orchestrator.executor import ownership
+from orchestrator.executor.children import child_id
+from orchestrator.kernel.records import EffectIntended
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orchestrator.executor.hosting import Host
+    from orchestrator.kernel.records import Record
+
+
+async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
+    """See `Executor.delete`."""
+    holds: dict[str, ownership.Hold] = {}
+    try:
+        # A run that is held by its deleter begins no further children: so the parents' leases come first.
+        todo = [run_id]
+        while todo:
+            name = todo.pop(0)
+            if name in host.live:
+                raise RunConflict(name, "this executor drives it; cancel or pause it, then delete it")
+            try:
+                holds[name] = await ownership.take(
+                    host.store, name, host.owner, ttl=host.ttl, stopping=lambda: host.stopping
+                )
+            except RunUnknown:
+                if name == run_id:
+                    raise
+                continue  # deleted meanwhile
+            if children:
+                todo += [child for child in await children_of(host, name) if child not in holds]
+        # Children first: interrupted in between, the run is still there and names those that are left.
+        for name in reversed(holds):
+            await host.store.delete(name)
+    finally:
+        with anyio.CancelScope(shield=True):
+            for name, hold in holds.items():
+                await ownership.give_back(host.store, name, hold.token)
+    return list(holds)
+
+
+async def children_of(host: Host, run_id: str) -> list[str]:
+    """The runs that calls of a run began, as its journal says; a run that only bears its label is none of them."""
+    labelled: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await host.store.runs(labels={"parent": run_id}, after=cursor, limit=200)
+        labelled += [info.run_id for info in page.runs]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    if not labelled:
+        return []
+    try:
+        records: Iterable[Record] = await host.store.read(run_id)
+    except StoreCorrupt as error:  # a damaged run can be deleted, too
+        records = vars(error).get("records", ())
+    keys = [one.key for one in records if isinstance(one, EffectIntended) and one.kind == "tool"]
+    begun = {name for key in keys for name in (child_id(run_id, key), f"{run_id}.{key}")}  # the latter of old
+    return [name for name in labelled if name in begun]
