@@ -37,6 +37,7 @@
     ├── ToolDisconnected          the server was lost in the middle of a call (also a `ConnectionError`)
     ├── ModelError                a model call failed
     │   ├── ModelUnavailable      worth trying again (`retryable`)
+    │   ├── ReplyTooLarge         the answer has more bytes than are read
     │   └── ModelMisconfigured    key, model name, address or account: to be mended outside of the graph
     └── StoreError                a journal cannot be read or written
         ├── StoreCorrupt
@@ -327,6 +328,15 @@ class ModelUnavailable(ModelError):
 
 class ModelMisconfigured(ModelError):
     """Raised when a server will not answer before a key, a model's name, an address or an account is mended."""
+
+    resumable = True
+
+
+class ReplyTooLarge(ModelError):
+    """Raised when a server's answer has more bytes than are read.
+
+    The same call would end so again, but not with a model that reads more: the run is interrupted, and can be resumed.
+    """
 
     resumable = True
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -59,8 +59,8 @@ class Call:
 class Connection:
     """The way to one server, for one model. Its clients are made when they are needed, one for each event loop."""
 
-    def __init__(self, name: str, base_url: str | None, timeout: float, query: Mapping[str, str]) -> None:
-        self.name, self.base_url, self.timeout, self.query = name, base_url, timeout, dict(query)
+    def __init__(self, name: str, base_url: str | None, timeout: float, query: Mapping[str, str], limit: int) -> None:
+        self.name, self.base_url, self.timeout, self.query, self.limit = name, base_url, timeout, dict(query), limit
         self._clients: WeakKeyDictionary[object, AsyncOpenAI] = WeakKeyDictionary()
 
     async def aclose(self) -> None:
@@ -116,13 +116,16 @@ class Connection:
 
     async def _chunks(self, response: Response, assembly: Assembly) -> AsyncGenerator[Any]:
         """The chunks of a stream, up to its end or the word that says so."""
-        events, done = Events(), False
+        from orchestrator.models.bounded import Counted, exhausted
+
+        events, done, counted = Events(), False, Counted(self.name, self.limit)
         received = response.aiter_bytes()
         deadline = anyio.current_time() + self.timeout
         try:
             while True:
                 with anyio.fail_after(max(0.0, deadline - anyio.current_time())):
                     data = await anext(received, None)
+                counted.add(data or b"")
                 for text in () if done else events.rest() if data is None else events.feed(data):
                     ended = assembly.finish is not None
                     done = text.startswith("[DONE]")
@@ -139,7 +142,7 @@ class Connection:
                 if data is None:
                     return
         finally:
-            await _exhausted(received, response)
+            await exhausted(received, response)
 
     @asynccontextmanager
     async def _opened(self, call: Call) -> AsyncGenerator[Response]:
@@ -177,6 +180,8 @@ class Connection:
                 return refusal(self.name, error.status_code, words, error.code, error.response.headers)
             case openai.APIConnectionError():
                 cause = error.__cause__
+                if isinstance(cause, ModelError):  # of our own client
+                    return cause
                 if isinstance(cause, httpx2.UnsupportedProtocol):
                     return ModelMisconfigured(f"{this}: {cause}; write base_url as http://host:port/v1")
                 if isinstance(cause, httpx2.LocalProtocolError):  # its words hold what is wrong, such as a header
@@ -203,7 +208,9 @@ class Connection:
     def _client(self) -> AsyncOpenAI:
         """The client of the running event loop: connections cannot be shared between loops."""
         from httpx2 import InvalidURL
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        from openai import AsyncOpenAI
+
+        from orchestrator.models.bounded import BoundedClient
 
         loop = anyio.lowlevel.current_token().native_token
         known = self._clients.get(loop)
@@ -216,18 +223,12 @@ class Connection:
             max_retries=0,
             default_query=self.query,
             # A key must not follow a redirect to another server.
-            http_client=DefaultAsyncHttpxClient(timeout=self.timeout, verify=_trusted(), follow_redirects=False),
+            http_client=BoundedClient(
+                self.name, self.limit, timeout=self.timeout, verify=_trusted(), follow_redirects=False
+            ),
         )
         port = client.base_url.port
         if port is not None and not 0 < port < 1 << 16:  # nobody below looks: asyncio fails with an error of its own
             raise InvalidURL(f"base_url has port {port}, which is none between 1 and 65535")
         self._clients[loop] = client
         return client
-
-
-async def _exhausted(received: AsyncIterator[bytes], response: Response) -> None:
-    """End what reads a response: left where it stands, some of httpx2's generators would only be found as garbage."""
-    with anyio.move_on_after(1, shield=True), suppress(Exception):
-        await response.aclose()
-        while True:
-            await anext(received)

@@ -49,6 +49,7 @@ class OpenAIModel(RequestModel):
         retry: Retry | None = Retry(),  # noqa: B008  it is frozen
         price: Price | Mapping[str, Price] | None = None,
         streams: bool = True,
+        max_reply_bytes: int = 64 * 1024 * 1024,
         **options: Any,
     ) -> None:
         """
@@ -64,6 +65,8 @@ class OpenAIModel(RequestModel):
             retry: which failed calls the executor makes again. None: none. A node's own `retry` comes before it.
             price: the model's price, or a table of prices by the names of models.
             streams: whether replies are read piece by piece while somebody watches the run.
+            max_reply_bytes: bytes of the longest answer that is read, unpacked; of a streamed one with all that the
+                server sends around its pieces. A longer one is a `ReplyTooLarge`.
             options: parameters of every request, such as `temperature`; those of a call come before them.
         """
         self.name = name
@@ -77,7 +80,7 @@ class OpenAIModel(RequestModel):
         self._key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._headers = dict(headers or {})
         self._extra_body = dict(extra_body or {})
-        self._connection = Connection(name, base_url, timeout, query or {})
+        self._connection = Connection(name, base_url, timeout, query or {}, max_reply_bytes)
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"

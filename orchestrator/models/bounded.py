@@ -1,0 +1,72 @@
+"""An HTTP client that reads answers up to a length only, however small they were packed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import httpx2
+from openai import DefaultAsyncHttpxClient
+
+from orchestrator.errors import ReplyTooLarge
+
+_PACKED = ("content-encoding", "content-length", "transfer-encoding")
+"""Headers about how the answer was sent, which do not fit what was unpacked."""
+
+
+class BoundedClient(DefaultAsyncHttpxClient):
+    """The client of `openai`, which reads whole answers here. A stream of events is left for who counts it."""
+
+    def __init__(self, model: str, limit: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._model, self._limit = model, limit
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **how: Any) -> httpx2.Response:
+        """See `AsyncClient.send`.
+
+        Raises:
+            ReplyTooLarge: the answer has more bytes than are read.
+        """
+        response = await super().send(request, stream=True, **how)
+        if stream and response.is_success and "event-stream" in response.headers.get("content-type", ""):
+            return response
+        parts: list[bytes] = []
+        counted = Counted(self._model, self._limit)
+        received = response.aiter_bytes()
+        try:
+            async for part in received:
+                counted.add(part)
+                parts.append(part)
+        finally:
+            await exhausted(received, response)
+        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _PACKED]
+        return httpx2.Response(response.status_code, headers=headers, content=b"".join(parts), request=request)
+
+
+class Counted:
+    """The bytes of one answer."""
+
+    def __init__(self, model: str, limit: int) -> None:
+        self._model, self._limit, self._size = model, limit, 0
+
+    def add(self, part: bytes) -> None:
+        """
+        Raises:
+            ReplyTooLarge: there are too many now.
+        """
+        self._size += len(part)
+        if self._size > self._limit:
+            raise ReplyTooLarge(
+                f"model {self._model!r}: the server's answer has more than {self._limit:,} bytes, unpacked; "
+                "to read it, give the model a larger max_reply_bytes="
+            )
+
+
+async def exhausted(received: AsyncIterator[bytes], response: httpx2.Response) -> None:
+    """End what reads a response: left where it stands, some of httpx2's generators would only be found as garbage."""
+    with anyio.move_on_after(1, shield=True), suppress(Exception):
+        await response.aclose()
+        while True:
+            await anext(received)
