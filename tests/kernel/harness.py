@@ -150,6 +150,7 @@ class Simulation:
         order: Order | None = None,
         run_id: str = "run",
         rules: int = RULES,
+        lean: bool = False,
         seed: int = 0,
         values: Mapping[str, Any] | None = None,
         inputs: Inputs = same_lists,
@@ -172,7 +173,8 @@ class Simulation:
         self.acts: dict[str, Act] = {}
         self.asked: Counter[str] = Counter()
         self.done: set[str] = set()
-        self.lean = "log" not in plan.schema.fields
+        self.lean = lean or "log" not in plan.schema.fields
+        """Without what is checked of each activation: what it saw, and the trail of updates."""
 
     # -- records ------------------------------------------------------------------------------------------------
 

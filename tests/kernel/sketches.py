@@ -89,7 +89,17 @@ class Sketch:
     def races(self) -> bool:
         """Whether its outcome may depend on timing: `join=n`, STOP and limits, and nothing else."""
         some = any(isinstance(join, int) for join in self.joins.values())
-        return some or self.limits.steps is not None or any(edge.target == "STOP" for edge in self.edges)
+        if some or self.limits.steps is not None or any(edge.target == "STOP" for edge in self.edges):
+            return True
+        return any(_races(graph) for graph in self.inner.values())
+
+
+def _races(graph: Graph) -> bool:
+    """The same of a graph inside another one."""
+    if graph.limits.steps is not None or any(edge.target == "STOP" for edge in graph.edges):
+        return True
+    inner = [node.subgraph for node in graph.nodes.values() if node.subgraph is not None]
+    return any(isinstance(node.join, int) for node in graph.nodes.values()) or any(map(_races, inner))
 
 
 def problems_of(sketch: Sketch) -> list[Problem]:

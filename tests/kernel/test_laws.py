@@ -67,9 +67,11 @@ class Trial:
     races: bool
 
     @classmethod
-    def draw(cls, kind: str, seed: int, **behaviour: float) -> Trial | None:
+    def draw(cls, kind: str, seed: int, limits: Limits | None = None, **behaviour: float) -> Trial | None:
         """One that the checks accept, or None."""
         sketch = settle(KINDS[kind](seed))
+        if limits is not None:
+            sketch.limits = limits
         try:
             plan = sketch.plan()
         except InvalidGraph:
