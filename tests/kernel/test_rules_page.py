@@ -1,0 +1,157 @@
+"""`docs/kernel.md` says what happens: its examples are run as they stand there, and every rule has one.
+
+The lines of an example are a graph in arrow text, then what its nodes do (`takes`, `writes`, `fails`, `xs`, ...), then
+what comes of it (`order`, `or`, `sees`, `place`, `status`, `error`, `rounds`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.reducers import replace
+from orchestrator.kernel.plan import Plan
+
+from .behave import Act, Sight
+from .build import Lean, joins, plan
+from .harness import Simulation, Trace
+from .orders import orders
+from .test_cost import driven, forward
+
+PAGE = Path(__file__).parents[2] / "docs" / "kernel.md"
+DOES = ("xs", "ys", "tasks", "takes", "writes", "fails", "join", "steps", "inside")
+COMES = ("order", "or", "sees", "place", "status", "error", "rounds")
+IDS = ("run", "another-run", "0")
+
+
+@dataclass
+class Example:
+    """One fenced block of the page."""
+
+    name: str
+    """Rule and number, such as `R6.2`."""
+    text: str = ""
+    says: dict[str, list[str]] = field(default_factory=dict)
+    """Key -> what is behind it, one string for each line."""
+
+    def words(self, key: str) -> list[list[str]]:
+        """What is behind a key, parted at commas, as words."""
+        return [part.split() for line in self.says.get(key, []) for part in line.split(",") if part.strip()]
+
+    def one(self, key: str) -> str:
+        return self.says.get(key, [""])[0]
+
+
+def examples() -> list[Example]:
+    """All of the page, in its order."""
+    found: list[Example] = []
+    rule, count = "", 0
+    for part in re.split(r"(^```text\n.*?^```$)", PAGE.read_text(), flags=re.M | re.S):
+        if not part.startswith("```"):
+            named = re.findall(r"^\*\*(R\d+) ", part, flags=re.M)
+            rule, count = (named[-1], 0) if named else (rule, count)
+            continue
+        count += 1
+        example = Example(f"{rule}.{count}")
+        for line in part.splitlines()[1:-1]:
+            key, colon, rest = line.partition(":")
+            if colon and key in (*DOES, *COMES):
+                example.says.setdefault(key, []).append(rest.strip())
+            else:
+                assert "->" in line, f"{example.name}: {line!r} is no edge, and {key!r} is no key"
+                example.text += f"{line}\n"
+        found.append(example)
+    return found
+
+
+EXAMPLES = examples()
+
+
+def plan_of(example: Example) -> Plan:
+    wanted: dict[str, Any] = {name: int(number) for name, number in example.words("join")}
+    steps = example.one("steps")
+    inner, _, text = example.one("inside").partition(":")
+    sub = {inner: plan(text, name="inner")} if inner else None
+    says = joins("j k j1 j2", **wanted)
+    return plan(example.text, says, limits=Limits(steps=int(steps) if steps else None), sub=sub)
+
+
+def values_of(example: Example) -> dict[str, Any]:
+    found: dict[str, Any] = {key: [int(x) for x in example.one(key).split()] for key in ("xs", "ys")}
+    found["tasks"] = [{"id": name, "needs": needs[1:]} for name, *needs in example.words("tasks")]
+    return found
+
+
+class Does:
+    """What the nodes of an example do."""
+
+    def __init__(self, example: Example) -> None:
+        self.takes = {node: outcomes for node, *outcomes in example.words("takes")}
+        self.writes = {node: rest for node, *rest in example.words("writes")}
+        self.fails = example.says.get("fails", [])
+
+    def __call__(self, plan: Plan, sight: Sight) -> Act:
+        update: dict[str, Any] = {"log": sight.label}
+        if wrote := self.writes.get(sight.node):
+            value: object = sight.node if wrote[-1] in ("f", "g") else 1
+            update[wrote[-1]] = replace(value) if wrote[0] == "replace" else value
+        taken = self.takes.get(sight.label, self.takes.get(sight.node))
+        outcome = plan.nodes[sight.node].outcomes[-1]
+        if taken:
+            outcome = taken[min(sight.visits, len(taken) - 1)]
+        return Act(outcome, update, fail=sight.node if sight.node in self.fails else None)
+
+
+def runs_of(example: Example) -> list[Trace]:
+    graph, values, does = plan_of(example), values_of(example), Does(example)
+    return [
+        Simulation(graph, does, order=order, run_id=run_id, values=values, probability=0.1).run()
+        for run_id in IDS
+        for order in orders(graph, 12)
+    ]
+
+
+def label(node: str, items: str) -> str:
+    item = json.loads(items)[0]
+    return node if item is None else f"{node}:{item['id'] if isinstance(item, dict) else item}"
+
+
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if "rounds" not in e.says], ids=lambda e: e.name)
+def test_an_example_of_the_page_is_true(example: Example) -> None:
+    traces = runs_of(example)
+    assert {trace.status for trace in traces} == {example.one("status") or "completed"}
+    if "error" in example.says:
+        assert all(example.one("error") in trace.error for trace in traces), traces[0].error
+        return
+    assert {trace.log for trace in traces} == {*example.says["order"], *example.says.get("or", [])}
+    for trace in traces:
+        saw = {(label(seen.node, seen.items), " ".join(seen.state["log"])) for seen in trace.seen.values()}
+        for line in example.says.get("sees", []):
+            node, _, words = line.partition(" ")
+            assert (node, words) in saw, saw
+        stood = {(seen.node, seen.path or "-") for seen in trace.seen.values()}
+        for node, place in example.words("place"):
+            assert (node, place) in stood, stood
+
+
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if "rounds" in e.says], ids=lambda e: e.name)
+def test_a_loop_of_the_page_costs_the_same_memory_in_every_round(example: Example) -> None:
+    graph = plan(example.text, schema=Lean)
+    sizes = [
+        len(json.dumps(driven(graph, forward, len(graph.nodes) * int(rounds), {})[0].dump()))
+        for rounds in example.one("rounds").split()
+    ]
+    assert len(sizes) == 2
+    assert sizes[1] < 1.1 * sizes[0], sizes
+
+
+def test_every_rule_has_an_example_that_says_what_comes_of_it() -> None:
+    assert {e.name.partition(".")[0] for e in EXAMPLES} == {f"R{number}" for number in range(1, 16)}
+    for example in EXAMPLES:
+        assert example.says.keys() & {"order", "error", "rounds"}, example.name
