@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import anyio
 
 from orchestrator.cli.output import warn
-from orchestrator.cli.words import visible
+from orchestrator.visible import exact
 
 Args = dict[str, object]
 
@@ -102,4 +102,4 @@ def _parsed(text: str, before: Args) -> Args | None:
 
 
 def _one_line(value: object) -> str:
-    return visible(json.dumps(value, ensure_ascii=False)).replace("\n", "\\n")
+    return exact(value)

@@ -143,6 +143,7 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
 def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[str], store: str | None) -> str:
     from orchestrator.cli import report, words
     from orchestrator.cli.redaction import redacted
+    from orchestrator.visible import BAR, barred, behind
 
     usage = run.usage
     spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {words.lasting(run.seconds)}"
@@ -151,7 +152,7 @@ def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[st
     if run.labels:
         lines.append("labels  " + " ".join(f"{key}={value}" for key, value in run.labels.items()))
     if run.error is not None:
-        lines.append(f"error  {redacted(str(run.error))}")
+        lines.append(f"error  {behind(str(redacted(str(run.error))))}")
     lines += approved
     lines.append("state")
     lines += [f"  {name}  {words.short(_shown(value), 100)}" for name, value in run.values.items()]
@@ -165,7 +166,7 @@ def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[st
             if point.seq in why.steps:
                 lines.append(f"         why  {why.steps[point.seq].line}")
     if run.output is not None:
-        lines += ["output", *(f"  {line}" for line in str(redacted(words.plain(run.output))).splitlines())]
+        lines += ["output", barred(str(redacted(words.plain(run.output))), f"  {BAR}")]
     if run.waiting:
         lines.append(report.waiting_text(run.run_id, run.waiting, report.GoOn(store)))
     return "\n".join(lines)
@@ -174,6 +175,7 @@ def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[st
 def _step(point: Point) -> str:
     from orchestrator.cli import words
     from orchestrator.cli.redaction import redacted
+    from orchestrator.visible import narrow
 
     place = f"{point.path}/{point.node}" if point.path else point.node
     outcome = "" if point.outcome in ("done", None) else f" -> {point.outcome}"
@@ -184,7 +186,7 @@ def _step(point: Point) -> str:
         if point.update
         else ""
     )
-    return f"  {point.seq:>5}  {place}{outcome}  {words.short(said)}".rstrip()
+    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}  {words.short(narrow(said))}".rstrip()
 
 
 def _shown(value: object) -> str:

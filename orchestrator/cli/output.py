@@ -8,6 +8,7 @@ import sys
 
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import visible
+from orchestrator.visible import is_hidden
 
 
 def out(text: str, *, exact: bool = False) -> None:
@@ -36,9 +37,9 @@ def _json(value: object, indent: int | None = None) -> str:
     """JSON in which whatever a terminal, or the encoding of stdout, would not take is written as JSON's own escapes."""
     narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(value, ensure_ascii=narrow, indent=indent)
-    if text.replace("\n", "").isprintable():
+    if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+    return "".join(json.dumps(char)[1:-1] if is_hidden(char) and char != "\n" else char for char in text)
 
 
 def out_bytes(data: bytes) -> None:

@@ -10,6 +10,7 @@ from orchestrator.cli import words
 from orchestrator.cli.output import out_line
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import StoreCorrupt
+from orchestrator.visible import BAR
 
 if TYPE_CHECKING:
     from orchestrator.cli.live.screen import Screen
@@ -46,7 +47,8 @@ class Plain:
     def show(self, event: Event) -> None:
         line = self._line(event)
         if line is not None:
-            self._write(str(redacted(line)))
+            first, *rest = str(redacted(line)).splitlines()
+            self._write("\n".join([first, *(f"  {BAR}{more}" for more in rest)]))
 
     def hold(self) -> None:
         """Lines stay where they are."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli import words
 from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.redaction import redacted
+from orchestrator.visible import BAR, barred, behind, narrow
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
@@ -77,9 +78,9 @@ def tell_status(run: Run, go_on: GoOn) -> None:
         warn(f"{run.run_id} was interrupted; go on with:\n  {go_on.resume(run.run_id)}")
     elif run.status == "failed":
         place = f" at {run.error.node}" if run.error is not None and run.error.node else ""
-        warn(f"{run.run_id} failed{place}: {redacted(str(run.error))}")
+        warn(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}")
     elif run.status == "exhausted":
-        why = redacted(run.error.message) if run.error else "a limit was spent"
+        why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
         after = f"after {run.steps} steps, {run.usage.calls} calls and {words.lasting(run.seconds)}"
         warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what was made until then")
     elif run.status == "cancelled":
@@ -99,14 +100,20 @@ def waiting_text(run_id: str, questions: Sequence[Question], go_on: GoOn) -> str
 
 def question_text(question: Question) -> str:
     """A question with everything that it shows. Of a tool call: the tool, and exactly its arguments."""
-    where = f" at {question.path}/{question.node}".replace("/", "", 1 if not question.path else 0)
-    lines = [f"{question.kind}{where if question.node else ''}: {question.prompt}".rstrip(": ")]
+    place = "/".join(part for part in (question.path, question.node) if part)
+    lines = [narrow(f"{question.kind}{f' at {place}' if place else ''}")]
+    if question.prompt:
+        lines.append(barred(question.prompt, f"  {BAR}"))
     payload = dict(question.payload)
+    last = ""
     if question.kind == "approval" and "tool" in payload:
-        lines.append(f"  tool  {payload.pop('tool')}")
-        lines.append(f"  args  {words.compact(payload.pop('args', {}))}")
+        tool, args = narrow(str(payload.pop("tool"))), words.compact(payload.pop("args", {}))
+        lines += [f"  tool  {tool}", f"  args  {args}"]
         payload.pop("call_id", None)
-    lines += [f"  {name}  {words.compact(value)}" for name, value in payload.items()]
+        # Long arguments push what stands above them off the screen.
+        risk = narrow(str(payload.get("risk", "unknown")))
+        last = f"  = a call of {tool}, risk {risk}, with {len(args):,} characters of arguments as shown"
+    lines += [f"  {narrow(name)}  {words.compact(value)}" for name, value in payload.items()]
     if question.choices:
-        lines.append(f"  choices  {', '.join(question.choices)}")
-    return words.visible("\n".join(lines))
+        lines.append(f"  choices  {narrow(', '.join(question.choices))}")
+    return "\n".join([*lines, last] if last else lines)

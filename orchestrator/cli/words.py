@@ -10,24 +10,17 @@ import sys
 import time
 from collections.abc import Sequence
 
+from orchestrator.visible import exact
+from orchestrator.visible import shown as visible
 
-def visible(text: str) -> str:
-    """The text with whatever a terminal would not show as it is written out as an escape.
-
-    A model's words may hold terminal commands, or characters that turn the order of what is read.
-    """
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+__all__ = [
+    "ago", "command", "compact", "lasting", "plain", "program", "quoted", "short", "visible",
+]  # fmt: skip
 
 
 def compact(value: object) -> str:
-    """A plain value as JSON on one line."""
-    return visible(json.dumps(value, ensure_ascii=False, default=str)).replace("\n", "\\n")
+    """A plain value as JSON on one line, see `orchestrator.visible.exact`."""
+    return exact(value)
 
 
 def plain(value: object) -> str:

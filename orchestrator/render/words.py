@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 from orchestrator.redacting import redact
+from orchestrator.visible import shown
 
 _ANSI = re.compile(
     r"""
@@ -16,20 +16,22 @@ _ANSI = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _SPACE = re.compile(r"\s+")
-_JOINERS = "\u200c\u200d"  # invisible, and needed to write Persian, Hindi and many emoji
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_MARKS_IN_A_ROW = 4
 _LONGEST = 100_000
 BEHIND = 2_000
 """Characters behind a cut that are looked at, too: half a secret no longer looks like one."""
 
 
 def plain(text: str, limit: int | None = None) -> str:
-    """One line without control, direction and other invisible characters, cut to `limit` characters."""
+    """One line in which control, direction and other invisible characters are escapes, cut to `limit` characters."""
     text = _ANSI.sub("", text[:_LONGEST])
     if not (text.isascii() and text.isprintable()):
-        text = _visible(_SPACE.sub(" ", text))
+        text = shown(_SPACE.sub(" ", text))
     return cut(_SPACE.sub(" ", text).strip(), limit)
+
+
+def bare(text: str) -> str:
+    """The text without commands for a terminal."""
+    return _ANSI.sub("", text)
 
 
 def lines(text: str, limit: int | None = None) -> str:
@@ -47,16 +49,3 @@ def told(text: str, limit: int | None = None) -> str:
 def cut(text: str, limit: int | None) -> str:
     """The text, or its beginning and an ellipsis."""
     return text if limit is None or len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
-
-
-def _visible(text: str) -> str:
-    kept: list[str] = []
-    marks = 0
-    for char in text:
-        category = unicodedata.category(char)
-        if (category in _HIDDEN and char not in _JOINERS) or ord(char) & 0xFFFE == 0xFFFE:
-            continue
-        marks = marks + 1 if category in ("Mn", "Me") else 0
-        if marks <= _MARKS_IN_A_ROW:  # towers of accents would cover what stands above
-            kept.append(char)
-    return "".join(kept)

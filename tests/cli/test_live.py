@@ -113,10 +113,10 @@ def after_all(model: Model) -> list[str]:
 async def test_a_run_is_a_tree_of_steps_branches_and_calls() -> None:
     model = of(travel, await seen(travel))
     assert after_all(model) == [
-        '✓ plan  0.00 s  3/3  {"cities": ["Rome", "Oslo", "red"]}',
+        '✓ plan  0.00 s  3/3  {"cities": ["Rome", "Oslo", "\\u202ered"]}',
         '│ ✓ plan.0 Rome · search  0.00 s  {"notes": "Rome is nice"}',
         '│ ✓ plan.1 Oslo · search  attempt 2  0.00 s  {"notes": "Oslo is nice"}',
-        '│ ✓ plan.2 red · search  0.00 s  {"notes": "red is nice"}',
+        '│ ✓ plan.2 \\u202ered · search  0.00 s  {"notes": "\\u202ered is nice"}',
         '✓ write  0.00 s  {"report": "Nice"}',
         "│ ✓ model speaker  12 → 3 tokens  0.00 s  = Nice",
         "? ok  waits: Go on?",
@@ -292,14 +292,14 @@ async def test_it_is_told_who_answered_and_how_far_a_call_is() -> None:
         run = await executor.start(graph, "x")
         await executor.answer(run.run_id, run.waiting[0].id, Approve(), by=f"ann{NASTY}")
         model = of(graph, [event async for event in executor.events(run.run_id)])
-        assert after_all(model)[0] == "✓ ok → approved by annred  0.00 s"
+        assert after_all(model)[0] == "✓ ok → approved by ann\\u202ered  0.00 s"
         alone = graph.replace(ok=plan)
         model, told = Model(alone), list[str]()
         async with executor.stream(alone, "x") as stream:
             async for event in stream:
                 model.apply(event)
                 told.append("\n".join(now_in(model)))
-    assert any(re.search(r"fetch\(pages=8\).*  25% redpage 2$", shown, re.M) for shown in told)
+    assert any(re.search(r"fetch\(pages=8\).*  25% \\u202eredpage 2$", shown, re.M) for shown in told)
 
 
 def test_words_that_are_not_whole_are_not_shown() -> None:

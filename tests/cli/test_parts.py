@@ -227,10 +227,12 @@ def test_a_tool_call_is_shown_exactly() -> None:
     payload = {"tool": "rm", "args": {"path": "a\n  tool  ls\x1b[2K\u202e"}, "risk": "write", "call_id": "c"}
     shown = question_text(Question(id="q", kind="approval", node="n", path="a.1", prompt="Call rm?", payload=payload))
     assert shown.splitlines() == [
-        "approval at a.1/n: Call rm?",
+        "approval at a.1/n",
+        "  | Call rm?",
         "  tool  rm",
         '  args  {"path": "a\\n  tool  ls\\u001b[2K\\u202e"}',
         '  risk  "write"',
+        "  = a call of rm, risk write, with 40 characters of arguments as shown",
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import lasting
-from orchestrator.render.words import lines, plain, told
+from orchestrator.render.words import bare, plain, told
 
 if TYPE_CHECKING:
     from orchestrator.cli.live.model import Call
@@ -104,7 +104,7 @@ def _cut(found: object, deep: int = _DEEP) -> object:
     """A plain value without what would not be shown anyway: a state can be large."""
     if isinstance(found, str):
         start = _start(found, _STRING)
-        return start if start.isprintable() else lines(start)
+        return start if start.isprintable() else bare(start)
     if isinstance(found, dict):
         if deep == 0:
             return "{…}" if found else {}

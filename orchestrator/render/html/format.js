@@ -12,10 +12,17 @@ const make = (tag, attributes = {}, ...children) => {
   return element;
 };
 
-// Characters that nobody sees, or that turn the direction of what is read, are shown as their escapes.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u206f\ufeff]/g;
+// Characters that cannot be seen, or that turn the direction of what is read, are shown as their escapes; but not
+// joiners and variation selectors where they belong to a word or an emoji. The same as orchestrator/visible.py.
+const JOINING = ["Arabic", "Syriac", "Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala", "Myanmar", "Khmer", "Mongolian"].map((name) => "\\p{Script=" + name + "}").join("");
+const HIDDEN = new RegExp(
+  "((?<=[\\p{Extended_Pictographic}\\p{So}\\p{Sm}])[\\ufe0e\\ufe0f]|(?<=[#*0-9])\\ufe0f(?=\\u20e3)" +
+  "|(?<=[\\p{Extended_Pictographic}\\p{Emoji_Modifier}\\ufe0f])\\u200d(?=\\p{Extended_Pictographic})" +
+  "|(?<=[" + JOINING + "])[\\u200c\\u200d](?=[" + JOINING + "])|[\\n\\t])" +
+  "|[\\p{Default_Ignorable_Code_Point}\\p{C}\\p{Zl}\\p{Zp}\\u2800\\ufffc\\u{13441}\\u{13442}\\u{16fe4}\\u{1d159}]", "gu");
+const escaped = (code) => (code < 0x10000 ? "\\u" + code.toString(16).padStart(4, "0") : "\\U" + code.toString(16).padStart(8, "0"));
 const visible = (text) =>
-  String(text).replace(/\r\n?/g, "\n").replace(HIDDEN, (found) => "\\u" + found.codePointAt(0).toString(16).padStart(4, "0"));
+  String(text).replace(/\r\n?/g, "\n").replace(HIDDEN, (found, meant) => meant ?? escaped(found.codePointAt(0)));
 
 const pretty = (value) => visible(typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "");
 

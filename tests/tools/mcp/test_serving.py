@@ -99,7 +99,7 @@ async def test_a_run_that_pauses_says_how_a_person_goes_on() -> None:
         run_id = document["run_id"]
         command = document["waiting"][0]["command"]
         assert (failed, document["status"]) == (False, "paused")
-        assert text.startswith(f"Not done: {run_id} is paused and waits for:\n  approval at work: Really?")
+        assert text.startswith(f"Not done: {run_id} is paused and waits for:\n  approval at work\n    | Really?\n")
         assert f"approve {run_id}" in command
         assert command in text
         assert "Only a person may decide this" in text
