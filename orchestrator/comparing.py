@@ -12,7 +12,7 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
-from orchestrator.executor.children import child_id
+from orchestrator.executor.children import child_id, old_child_id
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.critical import Call, critical_path
 from orchestrator.kernel.records import EffectIntended, EffectSettled
@@ -154,7 +154,7 @@ async def compare(
         graphs: each takes the question as its input.
         store: where the runs are kept.
         approve: calls of tools of at most this risk are approved at once.
-        limits: of each run, instead of its graph's own.
+        limits: of each run: their explicitly set fields replace those of its graph's own limits.
 
     Raises:
         GraphUnknown: a graph needs a model or tool that was not given.
@@ -198,10 +198,11 @@ async def _compared(executor: Executor, run: Run) -> Compared:
         intended, _ = call
         if intended.kind == "model":
             return 1
-        child = begun.get(child_id(run.run_id, intended.key))
+        child = begun.get(child_id(run.run_id, intended.key)) or begun.get(old_child_id(run.run_id, intended.key))
         return 0 if child is None else child.rounds
 
-    usage = run.usage
+    # The run's own usage holds that of its children, but not where an earlier version began them.
+    usage = sum((r.usage for r in records if isinstance(r, EffectSettled) and r.usage is not None), Usage())
     for child in children:
         usage += child.usage
     return Compared(

@@ -10,7 +10,7 @@ from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.control import check_risk, resume, wait_for
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.graph import Graph
-from orchestrator.kernel.records import RunStarted
+from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.values import check_labels
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ async def begin(
     approve: str | None,
     limits: Limits | None,
     refs: Mapping[str, object] | None,
+    caller: Caller | None = None,
 ) -> LiveRun | str:
     """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
     check_risk(approve)
@@ -37,6 +38,7 @@ async def begin(
     graph = host.given.graph(graph, name) if isinstance(graph, str) else graph
     host.given.graphs.setdefault(graph.name, graph)
     host.given.begun[graph.content] = graph
+    limits = None if limits is None else graph.limits.changed(limits)
     host.given.check(graph, limits)
     values = graph.initial(given)
     try:
@@ -48,6 +50,7 @@ async def begin(
             approve=approve,
             limits=limits,
             refs=as_json(_refs(host.given, graph) if refs is None else dict(refs), "refs", inside=1),
+            caller=caller,
         )
     except RunExists:
         (first,) = await host.store.read(name, limit=1)

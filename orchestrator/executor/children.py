@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
+from orchestrator.executor.beginning import begin, join
+from orchestrator.kernel.records import Caller
 
 if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
     from orchestrator.executor.executor import Executor
+    from orchestrator.executor.hosting import Host
     from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
+    from orchestrator.graph.limits import Limits
+    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import Answer
 
 
 def child_id(parent: str, key: str) -> str:
-    """The id of the run that a call, with this idempotency key, of a run begins."""
+    """The id of the run that a call, with this idempotency key, of a run begins: 24 hexadecimal digits."""
+    return blake2b(f"{parent}\0{key}".encode(), digest_size=12).hexdigest()
+
+
+def old_child_id(parent: str, key: str) -> str:
+    """The id that it had in earlier versions, longer by 17 characters than that of the run around it."""
     return f"{parent}.{key}"
+
+
+def caller_of(machine: Machine) -> Caller | None:
+    """The call that began a run; None if a person or a program did."""
+    started = machine.started
+    if started is None or started.caller is not None:
+        return None if started is None else started.caller
+    parent, _, key = started.run_id.rpartition(".")
+    if parent and started.labels.get("parent") == parent:  # begun by an earlier version
+        return Caller(run_id=parent, key=key, depth=parent.count(".") + 1)
+    return None
+
+
+def depth_of(machine: Machine) -> int:
+    """How many runs are around a run, each of which waits for the next."""
+    caller = caller_of(machine)
+    return 0 if caller is None else caller.depth
 
 
 class Children:
@@ -25,9 +55,31 @@ class Children:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    async def start(self, graph: Graph, given: Mapping[str, object], run_id: str, parent: str) -> Run:
+    @property
+    def host(self) -> Host:
+        """Who drives the runs."""
+        return self._executor._host
+
+    def live(self, run_id: str) -> LiveRun | None:
+        """A run that this executor drives; None also if it is about to end."""
+        live = self.host.live.get(run_id)
+        return None if live is None or live.closing or live.machine.ended is not None else live
+
+    async def id_of(self, parent: str, key: str, *, again: bool) -> str:
+        """The id of the run that a call begins, or began. `again`: the call was made before."""
+        if again:
+            with contextlib.suppress(RunUnknown):
+                await self.host.store.info(old_child_id(parent, key))
+                return old_child_id(parent, key)
+        return child_id(parent, key)
+
+    async def start(
+        self, graph: Graph, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
+    ) -> Run:
         """Run a graph, or go on with the run of this id."""
-        return await self._executor.start(graph, given, run_id=run_id, labels={"parent": parent})
+        labels = {"parent": caller.run_id}
+        live = await begin(self.host, graph, given, run_id, labels, None, limits, None, caller)
+        return await (join(self.host, live) if isinstance(live, str) else self.host.drive(live))
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
         """Hand an answer on that was given to the parent, and go on."""
@@ -48,9 +100,11 @@ class Children:
                 if run.status != "interrupted":
                     return run
 
-    async def cancel(self, run_id: str) -> None:
-        """End a run whose parent does not want it any more."""
+    async def cancel(self, run_id: str) -> Run | None:
+        """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
         try:
-            await self._executor.cancel(run_id)
-        except (RunEnded, RunUnknown):
-            return
+            return await self._executor.cancel(run_id)
+        except RunEnded:
+            return await self._executor.load(run_id)
+        except RunUnknown:
+            return None

@@ -102,10 +102,18 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
         except OrchestratorError as error:
             log.warning("run %s cannot be recovered: %s", run_id, error)
 
-    async with anyio.create_task_group() as tasks:
-        for run_id in await lost(host, host.given.graphs):
-            if only is None or run_id in only:
+    async def all_of(runs: Collection[str]) -> None:
+        async with anyio.create_task_group() as tasks:
+            for run_id in runs:
                 tasks.start_soon(go_on, run_id)
+
+    wanted = [one for one in await lost(host, host.given.graphs) if only is None or one in only]
+    # Runs that others called go on when those make their calls again; what is left then goes on by itself.
+    inner = [one for one in wanted if (await host.store.info(one)).labels.get("parent") in wanted]
+    await all_of([one for one in wanted if one not in inner])
+    if inner:
+        left = await lost(host, host.given.graphs)
+        await all_of([one for one in inner if one in left])
     return list(found.values())
 
 
@@ -184,13 +192,13 @@ async def _tell_holder(host: Host, run_id: str, question: str, given: Answer, by
     }  # fmt: skip
     if host.seal is not None:
         body["seal"] = host.seal.message(run_id, body)
-    taken, record = await _post(host, run_id, body)
+    taken, record = await post(host, run_id, body)
     if taken and not isinstance(record, Answered):
         raise StaleAnswer(f"run {run_id!r}: question {question!r} was closed before the answer came")
     return taken
 
 
-async def _post(host: Host, run_id: str, body: dict[str, object]) -> tuple[bool, Record | None]:
+async def post(host: Host, run_id: str, body: dict[str, object]) -> tuple[bool, Record | None]:
     """Leave a message and wait until it is taken.
 
     Returns:
@@ -239,7 +247,7 @@ async def _command(host: Host, run_id: str, kind: str, by: str, reason: str, act
         try:
             held = await host.borrow(run_id)
         except RunConflict:
-            taken, _ = await _post(host, run_id, {"type": kind, "by": by, "reason": reason})
+            taken, _ = await post(host, run_id, {"type": kind, "by": by, "reason": reason})
             if taken:
                 return await wait_for(host, run_id, None)
             continue
@@ -261,4 +269,4 @@ async def _journal(host: Host, held: LiveRun) -> None:
             await host.release(held)
 
 
-__all__ = ["GraphUnknown", "answer", "cancel", "check_risk", "lost", "pause", "recover", "resume", "wait_for"]
+__all__ = ["GraphUnknown", "answer", "cancel", "check_risk", "lost", "pause", "post", "recover", "resume", "wait_for"]

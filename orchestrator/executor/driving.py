@@ -18,7 +18,8 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, RunEnded, StoreError
 from orchestrator.executor.asking import about, by_policy, policy_answers
-from orchestrator.executor.children import child_id
+from orchestrator.executor.callers import Callers, callers_of, total_up
+from orchestrator.executor.children import child_id, old_child_id
 from orchestrator.executor.clock import next_due, ring
 from orchestrator.executor.ownership import give_back, given_back
 from orchestrator.executor.signals import alone, found_in
@@ -90,6 +91,9 @@ class LiveRun:
         self._due = 0.0
         """What the clock waits for, Unix seconds."""
         self._tasks: TaskGroup | None = None
+        self._moved: anyio.Event | None = None
+        self.callers: Callers | None = callers_of(given.children, self)
+        """The runs around it, where a call of a graph as a tool began it."""
         self.keeper = Keeper(kept)
         journal.on_stored = self._stored
 
@@ -111,12 +115,25 @@ class LiveRun:
         self.journal.put(record, message)
         for activation in delta.cancelled:
             self._workers.cancel(activation)
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
         return delta
 
     def push(self, record: Record, message: int | None = None) -> None:
         """The same, and run what it starts."""
         for activation in self.put(record, message).started:
             self._workers.add(activation)
+
+    def halt(self, activation: Activation) -> None:
+        """Stop an activation that a limit set aside while it waits inside of a call."""
+        self._workers.cancel(activation)
+
+    async def moved(self) -> None:
+        """Wait until something more is journaled."""
+        if self._moved is None:
+            self._moved = anyio.Event()
+        await self._moved.wait()
 
     async def durable(self) -> None:
         """Wait until everything that happened so far is in the store.
@@ -331,7 +348,8 @@ class LiveRun:
         """
         for intended in self._lost():
             if intended.kind == "tool" and intended.effect == "idempotent":
-                await self.given.children.cancel(child_id(self.run_id, intended.key))
+                for run_id in (child_id(self.run_id, intended.key), old_child_id(self.run_id, intended.key)):
+                    total_up(self, intended.key, await self.given.children.cancel(run_id))
 
     def _settle_the_lost(self) -> None:
         """Journal an end for those effects."""

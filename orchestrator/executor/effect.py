@@ -17,7 +17,7 @@ from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 if TYPE_CHECKING:
     from orchestrator.executor.step_context import StepContext
-    from orchestrator.graph.limits import Retry, Usage
+    from orchestrator.graph.limits import Reserve, Retry, Usage
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectClass, EffectKind
     from orchestrator.kernel.token import Activation
@@ -58,6 +58,9 @@ class Effect(Generic[T]):
     """What a person says came of it, as it is journaled; raises if it cannot have come of it. Else `decode` does."""
     retry: Retry | None = None
     """Which failures another try of the same call may mend. The tries are journaled."""
+    reserve: Callable[[int, float | None, float | None], Reserve] | None = None
+    """What it is expected to use, from the tokens of the longest reply so far, the cost of the dearest call so far, and
+    the cost that is left."""
 
 
 class Witness(Protocol):

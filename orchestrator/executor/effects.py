@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
-from orchestrator.errors import ModelError, ReplayMismatch, message_of
+from orchestrator.errors import ModelError, ReplayMismatch, RunConflict, StoreError, message_of
 from orchestrator.executor.asking import answer_to
+from orchestrator.executor.callers import Denied
 from orchestrator.executor.effect import (
     INSIDE,
     NOT_MADE,
@@ -47,12 +48,14 @@ from orchestrator.executor.failing import wait_before
 from orchestrator.executor.signals import Lost, Refused, Suspend, at_home
 from orchestrator.executor.unknown import uncertain, unknown_question, verdict
 from orchestrator.fence import current_fence
+from orchestrator.graph.limits import Reserve
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
 from orchestrator.kernel.token import mix
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
 if TYPE_CHECKING:
+    from orchestrator.executor.driving import LiveRun
     from orchestrator.executor.step_context import StepContext
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.ledger import EffectEntry
@@ -401,8 +404,7 @@ class Ledger:
         context = self._context
         live, activation = context.live, context.activation
         inside = _inside.get()
-        if effect.kind != "effect":
-            self._allowed()
+        reserve = None if effect.kind == "effect" else await self._allowed(effect, key, again=again)
         self._used.add(key)
         live.push(
             EffectIntended(
@@ -421,11 +423,17 @@ class Ledger:
                 request=effect.request if effect.stored is None else effect.stored(),
                 again=again,
                 inside=inside[-1] if inside else "",
+                reserve=reserve,
             )
         )
         self._flying.add(key)
         try:
-            await live.durable()
+            if live.callers is None or effect.kind == "effect":
+                await live.durable()
+            else:
+                live.callers.hurry()
+                await live.durable()
+                await live.callers.durable()
             if not live.hold.fresh:  # this process may have been stopped for an hour just now
                 await live.ensure_held()
         except BaseException as error:
@@ -443,14 +451,52 @@ class Ledger:
         else:
             self._flew(key)
 
-    def _allowed(self) -> None:
-        live, activation = self._context.live, self._context.activation
-        refusal = live.machine.refuse(activation)
-        if refusal is not None:
-            limit, frame = refusal
-            seq = live.machine.head + 1
-            live.push(LimitSpent(seq=seq, ts=time.time(), frame=frame, limit=limit, activation=activation.key))
-            raise self._context.signalled(Refused())
+    async def _allowed(self, effect: Effect[Any], key: str, *, again: bool) -> Reserve | None:
+        """Wait until the limits leave room for a call; what it reserves, if that is to be journaled.
+
+        A call that is made again was allowed before: it is neither refused nor does it wait.
+
+        Raises:
+            Refused: a limit is spent, of the run or of one around it.
+        """
+        context = self._context
+        live, activation = context.live, context.activation
+        machine, callers = live.machine, live.callers
+        while True:
+            if not again:
+                refusal = machine.refuse(activation)
+                if refusal is not None:
+                    limit, frame = refusal
+                    seq = machine.head + 1
+                    live.push(LimitSpent(seq=seq, ts=time.time(), frame=frame, limit=limit, activation=activation.key))
+                    raise context.signalled(Refused())
+            reserve = None
+            if effect.reserve is not None and (
+                machine.reserves(activation) or (callers is not None and callers.reserve)
+            ):
+                reserve = effect.reserve(machine.longest, machine.dearest, context.limits.cost)
+                if not again and machine.crowded(activation, reserve):
+                    await self._wait_for(live)
+                    continue
+            if callers is None:
+                return reserve
+            try:
+                said = await callers.admit(key, reserve or Reserve(), machine.held(key), new=not again)
+            except (StoreError, RunConflict) as error:
+                raise context.signalled(Lost(error)) from error
+            if said is None:
+                context.go_on()
+                return reserve
+            if isinstance(said, Denied):
+                said.cancel(live)  # the run around it does so as well, unless it is not driven now
+                raise context.signalled(Refused())
+            await self._wait_for(said)
+
+    async def _wait_for(self, what: LiveRun | float) -> None:
+        """Wait until a run journals something, or for so many seconds; other steps can have this one's place."""
+        async with self._context.aside():
+            await (anyio.sleep(what) if isinstance(what, float) else what.moved())
+        self._context.go_on()
 
     def _flew(self, key: str) -> None:
         self._flying.discard(key)
@@ -505,6 +551,8 @@ class Ledger:
             next_at=next_at,
         )
         live.push(record)
+        if live.callers is not None:
+            live.callers.report(key)
         live.hurry()
         return record
 

@@ -164,7 +164,7 @@ class Executor:
             run_id: an id for the run. If it is taken by a run of the same graph and input, it is that run:
                 it is waited for, or gone on with if nobody drives it.
             approve: questions about tools of at most this risk are approved at once.
-            limits: instead of the graph's own.
+            limits: their explicitly set fields replace those of the graph's own limits, the others stay.
             refs: what graph, tools and model are called, as text for whoever looks at the run.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,15 +17,22 @@ from orchestrator.errors import (
     RunConflict,
     StoreError,
 )
-from orchestrator.executor.children import child_id
+from orchestrator.executor.callers import total_up
+from orchestrator.executor.children import depth_of
 from orchestrator.executor.signals import Lost
 from orchestrator.kernel.ledger import LASTING
-from orchestrator.tools.result import Risk, ToolFailure, ToolResult
+from orchestrator.kernel.records import Caller
+from orchestrator.tools.result import Risk, ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
+    from orchestrator.executor.run import Run
     from orchestrator.executor.step_context import StepContext
     from orchestrator.graph.graph import Graph
+    from orchestrator.graph.limits import Limits
+
+DEPTH = 10
+"""How many runs may be inside each other, unless a tool says otherwise."""
 
 
 class GraphTool(Tool):
@@ -38,11 +46,24 @@ class GraphTool(Tool):
     effect = "idempotent"
     passes = (ModelError,)  # its run is interrupted, and goes on when the call is made again
 
-    def __init__(self, graph: Graph, name: str, description: str, *, risk: Risk = "dangerous") -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        description: str,
+        *,
+        risk: Risk = "dangerous",
+        limits: Limits | None = None,
+        depth: int = DEPTH,
+    ) -> None:
+        if depth < 1:
+            raise ValueError(f"tool {name!r}: depth={depth}: say how many runs may be inside each other, 1 or more")
         self.graph = graph
         self.name = name
         self.description = description
         self.risk = risk
+        self.limits = limits
+        self.depth = depth
         self.parameters = _parameters(graph)
 
     async def call(self, ctx: object, idempotency_key: str, **args: object) -> ToolResult:
@@ -53,12 +74,16 @@ class GraphTool(Tool):
                 f"let a node call it, await ctx.tool({self.name!r}, ...)"
             )
         step = cast("StepContext", ctx)
-        run_id = child_id(step.run_id, idempotency_key)
+        depth = depth_of(step.live.machine) + 1
+        if depth > self.depth:
+            return ToolFailure(error=self._too_deep(step))
         children = step.live.given.children
+        run_id = await children.id_of(step.run_id, idempotency_key, again=_called_before(step, idempotency_key))
+        caller = Caller(run_id=step.run_id, key=idempotency_key, depth=depth)
         try:
             async with step.aside():
                 with step.live.holdings.inside(run_id, step.run_id):
-                    run = await children.start(self.graph, args, run_id, step.run_id)
+                    run = await children.start(self.graph, args, run_id, caller, self.limits)
             faults: dict[str, list[str]] = {}
             while run.status == "paused" and run.waiting:
                 question = run.waiting[0]
@@ -73,27 +98,64 @@ class GraphTool(Tool):
             raise step.signalled(Lost(error)) from error  # no result of the call: the run inside can go on later
         except BaseException:
             if step.stopped() is not None:
-                with anyio.CancelScope(shield=True):
-                    await children.cancel(run_id)
+                with anyio.CancelScope(shield=True), contextlib.suppress(StoreError, RunConflict):
+                    await step.live.durable()  # first what stopped it, so that a crash leaves no other reason
+                    total_up(step.live, idempotency_key, await children.cancel(run_id))
             raise
+        total_up(step.live, idempotency_key, run)
         metadata: dict[str, Any] = {"run_id": run_id, "status": run.status}
         if run.machine.root is not None and run.machine.root.lasting:
             metadata[LASTING] = True
         if run.status == "completed":
             return ToolResult(output=run.output, metadata=metadata)
-        why = str(run.error) if run.error is not None else run.status
-        return ToolFailure(output=run.output, error=f"run {run_id}: {why}", metadata=metadata)
+        return ToolFailure(output=run.output, error=_why(run), metadata=metadata)
+
+    def _too_deep(self, step: StepContext) -> str:
+        own = self.graph.name == step.live.machine.plan.name
+        return (
+            f"{self.name}: not called: this run is {self.depth} deep inside the runs that called it, and depth="
+            f"{self.depth} is the limit of this tool"
+            f"{', whose graph is the one that calls it' if own else ''}; to let it nest deeper, raise the limit: "
+            f"as_tool({self.name!r}, ..., depth={2 * self.depth}); else take the tool away from that graph, tools=[...]"
+        )
 
 
-def graph_tool(graph: Graph, name: str, description: str, *, risk: Risk = "dangerous") -> GraphTool:
+def _called_before(step: StepContext, key: str) -> bool:
+    entry = step.live.machine.ledger.entry(key)
+    return entry is not None and entry.intended.again
+
+
+def _why(run: Run) -> str:
+    """Why a run inside gave no proper result, as a model reads it: with what it made, if its limits stopped it."""
+    if run.status != "exhausted":
+        return f"run {run.run_id}: {run.error if run.error is not None else run.status}"
+    spent = "" if run.error is None else f": {run.error.message}"
+    made = "" if run.output in (None, "") else f"; its output until then: {as_text(run.output)}"
+    return f"run {run.run_id}: exhausted{spent}{made}"
+
+
+def graph_tool(
+    graph: Graph,
+    name: str,
+    description: str,
+    *,
+    risk: Risk = "dangerous",
+    limits: Limits | None = None,
+    depth: int = DEPTH,
+) -> GraphTool:
     """A tool that runs `graph`; see `GraphTool`.
 
     Args:
         name: what a model calls it.
         description: what a model is told that it does.
         risk: what its calls can do to the world, which follows from the tools that the graph uses.
+        limits: of each of its runs: the fields set here replace those of the graph's own limits.
+        depth: how many runs may be inside each other where this tool is called, its own among them.
+
+    Raises:
+        ValueError: `depth` is below 1.
     """
-    return GraphTool(graph, name, description, risk=risk)
+    return GraphTool(graph, name, description, risk=risk, limits=limits, depth=depth)
 
 
 def _parameters(graph: Graph) -> Mapping[str, Any]:

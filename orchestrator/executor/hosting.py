@@ -28,7 +28,7 @@ from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import FINAL, Migrated, Resumed, RunStarted
+from orchestrator.kernel.records import FINAL, Caller, Migrated, Resumed, RunStarted
 from orchestrator.kernel.rules import RULES
 from orchestrator.stores.base import RunInfo
 
@@ -135,6 +135,7 @@ class Host:
         approve: str | None,
         limits: Limits | None,
         refs: Mapping[str, object],
+        caller: Caller | None = None,
     ) -> LiveRun:
         """Add a run to the store and take it up.
 
@@ -158,6 +159,7 @@ class Host:
             tools=offered(graph, self.given.tools),
             holder=str(self.owner),
             rules=RULES,
+            caller=caller,
         )
         chain = None if self.seal is None else self.seal.chain(run_id)
         if chain is not None:

@@ -115,6 +115,10 @@ def _take(live: LiveRun, message: Message) -> bool:
         return pause_run(live, by=by, reason=reason, message=message.id)
     if body.get("type") == "cancel":
         return cancel_run(live, by=by, reason=reason, message=message.id)
+    if body.get("type") == "spend":
+        from orchestrator.executor.away import take_spend
+
+        return take_spend(live, message)
     if body.get("type") == "answer" and live.machine.ended is None:
         digest = body.get("digest")
         answer_run(

@@ -21,6 +21,7 @@ from orchestrator.models.base import (
     closing,
 )
 from orchestrator.models.messages import Message, Reply
+from orchestrator.models.prices import expected
 from orchestrator.models.received import received
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class LedgeredModel:
         return events
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        effect = self._effect(request)
+        effect = self._effect(request, waited_for=False)
         ledger = self._context.ledger
         settled, ticket = await ledger.begin(effect)
         reply: Reply | None = None
@@ -147,7 +148,7 @@ class LedgeredModel:
         calling_node.set(self._context.node)
         calling_key.set(key)
 
-    def _effect(self, request: ModelRequest) -> Effect[Reply]:
+    def _effect(self, request: ModelRequest, *, waited_for: bool = True) -> Effect[Reply]:
         machine = self._context.live.machine
         asked = written(f"the request to model {self.name!r}", request.data())
 
@@ -171,6 +172,9 @@ class LedgeredModel:
             decode=Reply.model_validate,
             usage=lambda reply: reply.usage,
             retry=getattr(self._model, "retry", None),
+            reserve=lambda longest, dearest, left: expected(
+                request, getattr(self._model, "price", None), longest, dearest, left, waited_for=waited_for
+            ),
         )
 
     async def _whole(self, request: ModelRequest) -> Reply:

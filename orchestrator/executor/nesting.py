@@ -104,7 +104,9 @@ def _landed(live: LiveRun, activation: Activation, node: Node, child: FrameResul
         raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
     values, ops = plan.schema.encode_update(update)
     exhausted = child.status == "exhausted"
-    outcome = "exhausted" if exhausted else "done"
+    # A graph that spent its own limits leaves those around it alone, and what it made is not lost. An edge may tell
+    # the cases apart; else the record, and `ctx.error` behind the node, say what was spent.
+    outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else "done"
     fault = live.machine.probe(activation, outcome, values, ops)
     if fault is not None:
         raise InvalidOutcome(fault.message)

@@ -92,7 +92,8 @@ class StepContext(Context[Any]):
 
     @property
     def limits(self) -> LimitsLeft:
-        return self.live.machine.limits_left(self.activation)
+        own = self.live.machine.limits_left(self.activation)
+        return own if self.live.callers is None else self.live.callers.left(own)
 
     @property
     def deps(self) -> Any:

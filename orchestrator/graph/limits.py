@@ -41,6 +41,10 @@ class Limits(BaseModel):
 
     `steps` counts activations of nodes, `seconds` time alive, `calls` model and tool calls, `visits` the
     activations of single nodes; `concurrency` is how many steps may run at the same time.
+
+    Graphs called as tools share `calls`, `tokens`, `cost` and `seconds` with the runs that call them; steps and visits
+    are each run's own. While `tokens` or `cost` is limited, a model call reserves what it is expected to use (see
+    `Reserve`), so that calls made at the same time do not overshoot together.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +56,33 @@ class Limits(BaseModel):
     calls: PositiveInt | None = None
     visits: dict[str, PositiveInt] = Field(default_factory=dict)
     concurrency: PositiveInt | None = None
+
+    def changed(self, changes: Limits | None) -> Limits:
+        """These limits with the fields that `changes` sets explicitly; `changes` may lift one by setting it to None."""
+        if changes is None or not changes.model_fields_set:
+            return self
+        return self.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
+
+
+class Reserve(BaseModel):
+    """What a call under way is expected to use, or what all calls under way in a run are.
+
+    A model call reserves the tokens of its prompt, estimated from its length, and those of its reply: its `max_tokens`
+    where it has one, else the longest reply so far, else `UNKNOWN_REPLY`. Its cost is that of these tokens at the
+    model's price; where the price is not known, that of the dearest call so far.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    tokens: int = 0
+    cost: float = 0.0
+    calls: int = 0
+    """How many calls under way others wait for. A reply that its node reads piece by piece is not among them: it may
+    take as long as the node does, which may itself wait for another call."""
+
+
+UNKNOWN_REPLY = 1000
+"""Tokens that are reserved for a reply as long as nothing better is known."""
 
 
 class LimitsLeft(BaseModel):

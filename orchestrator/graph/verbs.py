@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
     from orchestrator.models import Model
     from orchestrator.tools import Tool, ToolsLike
+    from orchestrator.tools.result import Risk
 
 
 def tools_of_a_node(things: Any) -> dict[str, tuple[object, Tool] | None]:
@@ -87,7 +88,7 @@ class Verbs:
             store: URL of the store that keeps the run, such as `sqlite:///runs.db`.
             tools: what nodes may call: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
             approve: questions about tools of at most this risk are approved at once.
-            limits: instead of the graph's own.
+            limits: their explicitly set fields replace those of the graph's own limits, the others stay.
 
         Raises:
             InvalidInput: the input does not fit the state.
@@ -137,11 +138,32 @@ class Verbs:
             )
         )
 
-    def as_tool(self, name: str, description: str) -> GraphTool:
-        """A tool that runs the graph: its arguments are the graph's input, its output the graph's."""
+    def as_tool(
+        self,
+        name: str,
+        description: str,
+        *,
+        risk: Risk = "dangerous",
+        limits: Limits | None = None,
+        depth: int = 10,
+    ) -> GraphTool:
+        """A tool that runs the graph: its arguments are the graph's input, its output the graph's.
+
+        Each call is a run of its own. What it spends counts for the run that calls it as well, whose limits on calls,
+        tokens, cost and seconds hold for it. A run that spends its own limits gives its output as a failed result.
+
+        Args:
+            risk: what its calls can do to the world.
+            limits: of each of its runs: the fields set here replace those of the graph's own limits.
+            depth: how many runs may be inside each other where this tool is called, its own among them. A call that
+                would go deeper fails, so an agent that is offered itself ends.
+
+        Raises:
+            ValueError: `depth` is below 1.
+        """
         from orchestrator.executor.graph_tool import graph_tool
 
-        return graph_tool(cast("Graph", self), name, description)
+        return graph_tool(cast("Graph", self), name, description, risk=risk, limits=limits, depth=depth)
 
     def to_svg(self, run: Run | None = None) -> str:
         """The graph as SVG, with what a run did if one is given."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from orchestrator.graph.limits import Reserve
 from orchestrator.kernel import records as r
 from orchestrator.kernel.frame import Frame, FrameResult
 from orchestrator.kernel.ledger import Ledger
@@ -13,6 +14,8 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.tally import Tally
 from orchestrator.kernel.token import Activation, Phase
+
+_NOTHING = Reserve()
 
 
 class Delta:
@@ -58,6 +61,12 @@ class Admission:
         self._calls = self._input_tokens = self._output_tokens = 0
         self._cost = 0.0
         self._estimated = False
+        self._longest: int = 0
+        """Tokens of the longest reply of a model so far."""
+        self._dearest: float | None = None
+        """What the dearest call of a model cost so far."""
+        self._held: dict[str, Reserve] = {}
+        """Call under way -> what it reserves."""
         self._asked: dict[str, Activation] = {}
         self._inner: dict[str, Frame] = {}
         self._ready: dict[str, Frame] = {}
@@ -169,6 +178,8 @@ class Admission:
         """A live token is gone: stop it, and all that runs inside it."""
         if self._stop(activation.key) is not None:
             self._delta.cancelled.append(activation)
+        if self._held:
+            self._release(activation)
         inner = self._inner.pop(activation.key, None)
         if inner is not None:
             inner.parent_gone = True
@@ -198,6 +209,32 @@ class Admission:
         """An edge was taken."""
         frame.tally.taken[index] += 1
 
+    # -- reservations of calls under way --------------------------------------------------------------------------
+
+    def _hold(self, key: str, line: tuple[Frame, ...], reserve: Reserve | None) -> None:
+        """Reserve for a call under way, in the graphs around it, in place of what it reserved so far."""
+        before = self._held.pop(key, None) or _NOTHING
+        if reserve is not None and reserve != _NOTHING:
+            self._held[key] = reserve
+        now = reserve or _NOTHING
+        for frame in line:
+            frame.held_calls += now.calls - before.calls
+            frame.held_tokens += now.tokens - before.tokens
+            frame.held_cost += now.cost - before.cost
+
+    def _release(self, activation: Activation) -> None:
+        """No call of this activation is under way any more."""
+        for entry in self.ledger.of(activation.key):
+            if entry.intended.key in self._held:
+                self._hold(entry.intended.key, activation.frame.line, None)
+
+    def _release_all(self) -> None:
+        """A new drive: of the calls of the one before none is under way."""
+        self._held.clear()
+        for frame in self.frames():
+            frame.held_calls = frame.held_tokens = 0
+            frame.held_cost = 0.0
+
     # -- the graphs that run ------------------------------------------------------------------------------------
 
     def frames(self) -> Iterator[Frame]:
@@ -212,3 +249,15 @@ class Admission:
         if activation is not None:
             return activation.frame.line
         return (self.root,) if self.root is not None else ()
+
+    def _line_of(self, key: str) -> tuple[Frame, ...]:
+        """The graphs around an activation, its own first, also while it asks or is set aside; none if it is gone."""
+        activation = self.activation(key)
+        return () if activation is None else activation.frame.line
+
+    def activation(self, key: str) -> Activation | None:
+        """A live activation, whatever it does."""
+        found = self.running.get(key)
+        if found is None:
+            found = next((frame.live[key] for frame in self.frames() if key in frame.live), None)
+        return found

@@ -82,6 +82,9 @@ class Books:
         "cost",
         "ended_versions",
         "exhausting",
+        "held_calls",
+        "held_cost",
+        "held_tokens",
         "hooks",
         "key",
         "lasting",
@@ -140,6 +143,9 @@ class Books:
         # Irreversible effects in it that happened, or may have.
         self.lasting: int = 0
         self.cost = self.began = 0.0
+        # What calls under way reserved, until they are settled.
+        self.held_calls = self.held_tokens = 0
+        self.held_cost = 0.0
         self.visits: dict[str, int] = {}
         self.exhausting: str | None = None
         """The limit that is spent, until what runs has landed."""

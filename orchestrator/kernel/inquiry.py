@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.graph.limits import Limits, LimitsLeft, Usage
+from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.topology import RESERVED
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
@@ -14,6 +14,11 @@ from orchestrator.kernel.frame import Frame
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.needs import fault_of, wants_order
 from orchestrator.kernel.token import Activation
+
+NO_USAGE = Usage()
+
+_ROUNDING = 1e-9
+"""What sums of costs may be off by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Inquiry(Admission):
 
     @property
     def usage(self) -> Usage:
-        """What the run has spent."""
+        """What the run has spent, with the runs of graphs that it called as tools; steps and seconds are its own."""
         return Usage(
             steps=self.steps,
             calls=self._calls,
@@ -62,6 +67,27 @@ class Inquiry(Admission):
             seconds=self.seconds,
             estimated=self._estimated,
         )
+
+    @property
+    def shared(self) -> Usage:
+        """What it has spent of that which the runs around it share: not its steps and seconds."""
+        return Usage(
+            calls=self._calls,
+            input_tokens=self._input_tokens,
+            output_tokens=self._output_tokens,
+            cost=self._cost,
+            estimated=self._estimated,
+        )
+
+    @property
+    def dearest(self) -> float | None:
+        """What the dearest call of a model cost so far; None: there was none."""
+        return self._dearest
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest reply of a model so far; 0: there was none."""
+        return self._longest
 
     @property
     def visits(self) -> dict[tuple[str, str], int]:
@@ -117,19 +143,61 @@ class Inquiry(Admission):
             return None
         return schema.reduced(activation.frame.stepped(activation, update, ops).values, names)
 
-    def refuse(self, activation: Activation) -> tuple[str, str] | None:
-        """The limit (name, path of its graph) that forbids this activation a further call, if any does."""
+    def refuse(self, activation: Activation, more: Usage = NO_USAGE) -> tuple[str, str] | None:
+        """The limit (name, path of its graph) that forbids this activation a further call, if any does.
+
+        Args:
+            more: what was spent besides, and is not in the journal yet.
+        """
         for frame in activation.frame.line:
             if frame.after:
                 continue
             limits = frame.limits
-            if limits.calls is not None and frame.calls >= limits.calls:
+            if limits.calls is not None and frame.calls + more.calls >= limits.calls:
                 return "calls", frame.path
-            if limits.tokens is not None and frame.tokens >= limits.tokens:
+            if limits.tokens is not None and frame.tokens + more.tokens >= limits.tokens:
                 return "tokens", frame.path
-            if limits.cost is not None and frame.cost >= limits.cost:
+            if limits.cost is not None and frame.cost + more.cost >= limits.cost:
                 return "cost", frame.path
         return None
+
+    def reserves(self, activation: Activation) -> bool:
+        """Whether calls of this activation reserve: tokens or cost are limited around it."""
+        return any(
+            not frame.after and (frame.limits.tokens is not None or frame.limits.cost is not None)
+            for frame in activation.frame.line
+        )
+
+    def crowded(self, activation: Activation, reserve: Reserve) -> bool:
+        """Whether a call has to wait: with what the calls under way reserved, there is no room left for it.
+
+        Where none is under way it never waits: as long as the limit is not spent, one call can be made.
+        """
+        for frame in activation.frame.line:
+            if frame.after or not frame.held_calls:
+                continue
+            limits = frame.limits
+            tokens = frame.tokens + frame.held_tokens + reserve.tokens
+            cost = frame.cost + frame.held_cost + reserve.cost
+            if (limits.tokens is not None and tokens > limits.tokens) or (
+                limits.cost is not None and cost > limits.cost + _ROUNDING
+            ):
+                return True
+        return False
+
+    def held(self, key: str) -> Reserve:
+        """What a call under way reserves."""
+        return self._held.get(key) or Reserve()
+
+    @property
+    def reserved(self) -> Reserve:
+        """What all calls under way reserve."""
+        held = self._held.values()
+        return Reserve(
+            tokens=sum(one.tokens for one in held),
+            cost=sum(one.cost for one in held),
+            calls=sum(one.calls for one in held),
+        )
 
     def limits_left(self, activation: Activation) -> LimitsLeft:
         """What is left for this activation: of each limit, the least of all graphs around it."""

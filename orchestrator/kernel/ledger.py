@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from orchestrator.graph.limits import Usage
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 
 LASTING = "lasting"
@@ -17,6 +18,8 @@ class EffectEntry:
 
     intended: EffectIntended
     settled: EffectSettled | None = None
+    inside: Usage | None = None
+    """What the run that it began has spent so far: of calls of graphs as tools."""
 
     @property
     def tried(self) -> EffectSettled | None:

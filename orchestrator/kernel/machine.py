@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from orchestrator.errors import StoreCorrupt
+from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.admission import Delta
 from orchestrator.kernel.frame import Frame, FrameResult
@@ -27,6 +28,8 @@ __all__ = ["PAUSE", "Branch", "Delta", "Machine", "fold"]
 
 PAUSE = "pause"
 """The id of the question that an outside pause puts."""
+
+_NO_USAGE = Usage()
 
 
 class Machine(Inquiry):
@@ -112,6 +115,10 @@ class Machine(Inquiry):
     def _leave(self, record: r.StepDone | r.StepFailed) -> Activation | None:
         """Take a landed activation out of what runs. None if it was dropped before it landed."""
         self.steps += 1
+        if self._held:
+            held = self.running.get(record.activation)
+            if held is not None:
+                self._release(held)
         self.ledger.forget(record.activation)
         activation = self._stop(record.activation)
         if activation is None:
@@ -142,7 +149,10 @@ class Machine(Inquiry):
     def _effect_intended(self, record: r.EffectIntended) -> None:
         if record.effect == "irreversible":
             self._lasts(record.key, record.activation, True)
-        if not self.ledger.intend(record) or record.kind == "effect":
+        new = self.ledger.intend(record)
+        if record.reserve is not None:
+            self._hold(record.key, self._line_of(record.activation), record.reserve)
+        if not new or record.kind == "effect":
             return
         self._calls += 1
         for frame in self._chain_of(record.activation):
@@ -155,8 +165,12 @@ class Machine(Inquiry):
                 for frame in self._chain_of(record.activation):
                     frame.lasting += 1
         self.ledger.settle(record)
+        if record.key in self._held:
+            self._hold(record.key, self._line_of(record.activation), None)
         usage = record.usage
         if usage is not None:
+            self._longest = max(self._longest, usage.output_tokens)
+            self._dearest = max(self._dearest or 0.0, usage.cost)
             self._input_tokens += usage.input_tokens
             self._output_tokens += usage.output_tokens
             self._cost += usage.cost
@@ -164,6 +178,25 @@ class Machine(Inquiry):
             for frame in self._chain_of(record.activation):
                 frame.tokens += usage.tokens
                 frame.cost += usage.cost
+
+    def _spent_inside(self, record: r.Spent) -> None:
+        entry = self.ledger.entry(record.key)
+        if entry is None:  # the step that called it is over: what its run does now is not shared any more
+            return
+        before, now = entry.inside or _NO_USAGE, record.usage
+        entry.inside = now
+        calls, tokens, cost = now.calls - before.calls, now.tokens - before.tokens, now.cost - before.cost
+        self._calls += calls
+        self._input_tokens += now.input_tokens - before.input_tokens
+        self._output_tokens += now.output_tokens - before.output_tokens
+        self._cost += cost
+        self._estimated = self._estimated or now.estimated
+        line = self._line_of(record.activation)
+        for frame in line or self._chain_of(record.activation):
+            frame.calls += calls
+            frame.tokens += tokens
+            frame.cost += cost
+        self._hold(record.key, line, record.reserve)
 
     def _lasts(self, key: str, activation: str, lasts: bool) -> None:
         """Count an irreversible effect that may have happened from now on, or one that is known not to have."""
@@ -215,6 +248,7 @@ class Machine(Inquiry):
         self.questions[PAUSE] = Question(id=PAUSE, kind="pause", node="", prompt=prompt)
 
     def _resumed(self, record: r.Resumed) -> None:
+        self._release_all()
         if record.content is not None:
             self.content = record.content
         if record.tools is not None:
@@ -307,6 +341,7 @@ _HANDLERS: dict[str, Callable[[Machine, Any], None]] = {
     "resumed": Machine._resumed,
     "cancelled": Machine._cancelled,
     "limit_spent": Machine._limit_spent,
+    "spent": Machine._spent_inside,
     "limits_changed": Machine._limits_changed,
     "forked": Machine._forked,
     "migrated": Machine._migrated,

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from orchestrator.graph.limits import Limits, Usage
+from orchestrator.graph.limits import Limits, Reserve, Usage
 from orchestrator.kernel.question import Answer, Question
 from orchestrator.kernel.rules import rules_of
 
@@ -52,6 +52,19 @@ class _Record(BaseModel):
     """Proof that the holder of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""
 
 
+class Caller(BaseModel):
+    """The call that a run was begun by: a run's call of a graph as a tool."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: str
+    """The calling run."""
+    key: str
+    """The call, by its idempotency key."""
+    depth: int = 1
+    """How many runs are around this one."""
+
+
 class RunStarted(_Record):
     """A run began. `values` is the whole start state, validated; `refs` says in text what it was started with."""
 
@@ -71,6 +84,8 @@ class RunStarted(_Record):
     holder: str = ""
     rules: int = 1
     """The version of the execution rules that the run follows, see `orchestrator.kernel.rules`."""
+    caller: Caller | None = None
+    """The call that began it, of a graph that was called as a tool."""
 
     @field_validator("rules")
     @classmethod
@@ -198,6 +213,8 @@ class EffectIntended(_Record):
     """An effect intended before, whose end is unknown, is made again under the same key."""
     inside: str = ""
     """Key of the effect that makes it: of a tool that calls another one. Empty: the node does."""
+    reserve: Reserve | None = None
+    """What it reserves until it is settled, where tokens or cost are limited."""
 
 
 class EffectSettled(_Record):
@@ -330,6 +347,27 @@ class LimitSpent(_Record):
     activation: str | None = None
 
 
+class Spent(_Record):
+    """What the run that a call of this run began has spent and reserved, as totals: the same record twice adds nothing.
+
+    Written before every call that the inner run makes, and after it. Steps and seconds are each run's own.
+    """
+
+    type: Literal["spent"] = "spent"
+    activation: str
+    path: str = ""
+    node: str
+    key: str
+    """The call that began the inner run."""
+    run: str
+    """The inner run."""
+    call: str = ""
+    """Key of the inner run's call that this is about; empty for the total at its end."""
+    usage: Usage = Usage()
+    reserve: Reserve = Reserve()
+    message: int | None = None
+
+
 class LimitsChanged(_Record):
     """The run's limits were changed."""
 
@@ -388,6 +426,7 @@ Record: TypeAlias = (
     | Resumed
     | Cancelled
     | LimitSpent
+    | Spent
     | LimitsChanged
     | Forked
     | Migrated

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 
-from orchestrator.graph.limits import Limits
+from orchestrator.graph.limits import Limits, Reserve, Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.frame import Frame, FrameResult
 from orchestrator.kernel.ledger import EffectEntry
@@ -26,10 +26,11 @@ from orchestrator.kernel.version import KeyedVersion, Version, merge
 
 Data = dict[str, Any]
 
-FORMAT = 6
+FORMAT = 7
 
 _PLAIN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools", "_calls",
-          "_input_tokens", "_output_tokens", "_cost", "_estimated", "_awake")  # fmt: skip
+          "_input_tokens", "_output_tokens", "_cost", "_estimated", "_awake", "_longest",
+          "_dearest")  # fmt: skip
 _COUNTS = (
     "steps",
     "calls",
@@ -42,6 +43,9 @@ _COUNTS = (
     "squashable",
     "parent_gone",
     "lasting",
+    "held_calls",
+    "held_cost",
+    "held_tokens",
 )
 
 
@@ -69,9 +73,14 @@ def snapshot(machine: Machine) -> Data:
         "spent": [frame.key for frame in machine._spent],
         "messages": machine.ledger.messages(),
         "effects": [
-            [_record(entry.intended), None if entry.settled is None else _record(entry.settled)]
+            [
+                _record(entry.intended),
+                None if entry.settled is None else _record(entry.settled),
+                None if entry.inside is None else entry.inside.model_dump(mode="json", exclude_defaults=True),
+            ]
             for entry in machine.ledger.entries()
         ],
+        "held": [[key, reserve.model_dump(mode="json")] for key, reserve in machine._held.items()],
         "frames": [_Writer(frame).data() for frame in frames],
     }
 
@@ -264,7 +273,15 @@ def restore(plan: Plan, data: Mapping[str, Any]) -> Machine:
     for place, node, seconds in data["busy"]:
         machine.tallies[place].busy[node] = seconds
     machine.questions = {q["id"]: Question.model_validate(q) for q in data["questions"]}
-    entries = [EffectEntry(_decode(one), None if two is None else _decode(two)) for one, two in data["effects"]]
+    entries = [
+        EffectEntry(
+            _decode(intended),
+            None if settled is None else _decode(settled),
+            None if inside is None else Usage.model_validate(inside),
+        )
+        for intended, settled, inside in data["effects"]
+    ]
+    machine._held = {key: Reserve.model_validate(reserve) for key, reserve in data["held"]}
     machine.ledger.restore(entries, data["messages"])
     tokens: dict[str, Activation] = {}
     frames: dict[str, Frame] = {}

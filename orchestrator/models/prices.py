@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.graph.limits import Usage
+from orchestrator.graph.limits import UNKNOWN_REPLY, Reserve, Usage
 from orchestrator.jsontypes import canonical
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ _MILLION = 1_000_000
 _BYTES = 4
 _MESSAGE = 4
 _IMAGE = 800
+_MOST = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Options that bound the tokens of a reply, by the names that providers give them."""
 
 
 class Price(BaseModel):
@@ -58,23 +60,48 @@ def unpriced(model: Any) -> list[str]:
     return [str(model.name)] if getattr(model, "price", FREE) is None else []
 
 
+def expected(
+    request: ModelRequest, price: object, longest: int, dearest: float | None, left: float | None, *, waited_for: bool
+) -> Reserve:
+    """What a call is expected to use, to be reserved before it is made; see `Reserve`.
+
+    Args:
+        price: the model's, if it is known.
+        longest: tokens of the longest reply so far, 0 if there was none.
+        dearest: the cost of the dearest call so far, None if there was none.
+        left: the cost that is left of the limits: reserved where nothing else is known, so the first call goes alone.
+        waited_for: whether other calls wait until this one has ended.
+    """
+    most = next((most for name in _MOST if type(most := request.options.get(name)) is int and most > 0), None)
+    usage = Usage(input_tokens=_prompt(request), output_tokens=most or longest or UNKNOWN_REPLY)
+    cost = dearest
+    if isinstance(price, Price):
+        cost = price.of(usage)
+    return Reserve(tokens=usage.tokens, cost=(left or 0.0) if cost is None else cost, calls=int(waited_for))
+
+
 def approximated(request: ModelRequest, reply: Reply, given: int | None = None, made: int | None = None) -> Usage:
     """The usage of a call where the server does not tell it, or half of it only, marked as `estimated`.
 
     One token for every four bytes of UTF-8, four more for every message, 800 for every image.
     """
+    said = [reply.text, *(call.name + call.raw for call in reply.tool_calls)]
+    return Usage(
+        input_tokens=_prompt(request) if given is None else given,
+        output_tokens=max(1, _tokens(said)) if made is None else made,
+        estimated=True,
+    )
+
+
+def _prompt(request: ModelRequest) -> int:
+    """Tokens of a request, estimated."""
     around = sum(_MESSAGE + _IMAGE * len(message.images) for message in request.messages)
     words = [message.content for message in request.messages]
     words += [call.raw or canonical(call.arguments) for message in request.messages for call in message.tool_calls]
     words += [canonical(tool) for tool in request.tools]
     if request.output is not None:
         words.append(canonical(request.output))
-    said = [reply.text, *(call.name + call.raw for call in reply.tool_calls)]
-    return Usage(
-        input_tokens=around + _tokens(words) if given is None else given,
-        output_tokens=max(1, _tokens(said)) if made is None else made,
-        estimated=True,
-    )
+    return around + _tokens(words)
 
 
 def _tokens(words: list[str]) -> int:

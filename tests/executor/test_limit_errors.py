@@ -102,9 +102,12 @@ async def test_a_limit_inside_is_named_outside_with_its_place() -> None:
     inside = Subgraph(loop(steps=3), outputs={"inside": "log"})
     plain = Graph(name="outer", state=Log, nodes={"inner": inside}, edges="START -> inner -> END")
     words = "steps=3 are spent before 'more' in graph 'loop'"
-    found = await go(plain)
-    assert found.error is not None
-    assert (found.status, found.error.message, found.error.path) == ("exhausted", words, "inner")
+    async with Executor() as executor:
+        found = await executor.start(plain, {})
+        (end,) = [one for one in await executor.history(found.run_id) if one.node == "inner"]
+    assert (found.status, found.error) == ("completed", None)  # only what is inside spent its limits
+    assert end.error is not None
+    assert (end.outcome, end.error.message, end.error.path) == ("done", words, "inner")
     taken = Graph(
         name="outer", state=Log, nodes={"inner": inside, "rescue": rescue},
         edges="START -> inner -> END\ninner -> rescue : exhausted\nrescue -> END", output="log",
