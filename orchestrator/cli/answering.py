@@ -39,6 +39,7 @@ def answer(
     tools: options.RunTools = None,
     model: options.RunModel = None,
     trust: options.Trust = None,
+    traceback: options.Traceback = False,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -55,7 +56,18 @@ def answer(
             raise UsageError(f"question {asked.id} wants approve or deny, not a value")
         return value_of(asked, value)
 
-    return _answer(run, given, question, by, no_resume, approve, (graph, tools, model, trust), json=json, store=store)
+    return _answer(
+        run,
+        given,
+        question,
+        by,
+        no_resume,
+        approve,
+        (graph, tools, model, trust),
+        json=json,
+        store=store,
+        traceback=traceback,
+    )
 
 
 def approve(
@@ -72,6 +84,7 @@ def approve(
     tools: options.RunTools = None,
     model: options.RunModel = None,
     trust: options.Trust = None,
+    traceback: options.Traceback = False,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -86,7 +99,16 @@ def approve(
         raise UsageError('--args: write the arguments as a JSON object, such as {"path": "a.txt"}')
     yes = Approve(args=changed)
     return _answer(
-        run, lambda _: yes, question, by, no_resume, approve, (graph, tools, model, trust), json=json, store=store
+        run,
+        lambda _: yes,
+        question,
+        by,
+        no_resume,
+        approve,
+        (graph, tools, model, trust),
+        json=json,
+        store=store,
+        traceback=traceback,
     )
 
 
@@ -101,6 +123,7 @@ def deny(
     tools: options.RunTools = None,
     model: options.RunModel = None,
     trust: options.Trust = None,
+    traceback: options.Traceback = False,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -112,7 +135,16 @@ def deny(
 
     no = Deny(reason=reason)
     return _answer(
-        run, lambda _: no, question, by, no_resume, approve, (graph, tools, model, trust), json=json, store=store
+        run,
+        lambda _: no,
+        question,
+        by,
+        no_resume,
+        approve,
+        (graph, tools, model, trust),
+        json=json,
+        store=store,
+        traceback=traceback,
     )
 
 
@@ -127,6 +159,7 @@ def _answer(
     *,
     json: bool,
     store: str | None,
+    traceback: bool,
 ) -> int:
     from orchestrator.cli.driver import Drive, conclude, drive
     from orchestrator.cli.environment import user_name
@@ -173,7 +206,7 @@ def _answer(
 
         return await Drive(executor, run_id, manner.sink(), seen=seen.seq).go(first, partial(executor.resume, run_id))
 
-    return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False))
+    return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False, traceback=traceback))
 
 
 def _risky(question: Question) -> bool:

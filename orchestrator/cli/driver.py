@@ -37,6 +37,8 @@ class Manner:
     events: bool = False
     shows: bool = True
     """Whether what it prints counts as looked at: not where a command answers, which may be repeated unread."""
+    traceback: bool = False
+    """Whether the traceback of a failed node is printed."""
 
     def sink(self) -> progress.Sink:
         """Where events go meanwhile."""
@@ -150,6 +152,8 @@ def conclude(run: Run, manner: Manner) -> None:
         report.tell_status(run, manner.go_on)
     else:
         report.tell(run, manner.go_on, json=manner.json)
+    if manner.traceback:
+        report.tell_traceback(run)
 
 
 def _interrupted(url: str, run_id: str, manner: Manner, *, code: int = exits.INTERRUPTED) -> int:

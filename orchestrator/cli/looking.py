@@ -96,7 +96,13 @@ def _table(found: Sequence[RunInfo]) -> str:
     )
 
 
-def show(run: options.Run, at: options.At = None, json: options.Json = False, store: options.Store = None) -> int:
+def show(
+    run: options.Run,
+    at: options.At = None,
+    traceback: options.Traceback = False,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
     """Show where a run stands and what it did.
 
     Its state, its branches, every step that it took, its output, and what it waits for.
@@ -107,7 +113,7 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.reading import loaded, one_run
     from orchestrator.cli.redaction import redacted
-    from orchestrator.cli.report import document
+    from orchestrator.cli.report import document, tell_traceback
     from orchestrator.cli.shown import note
     from orchestrator.cli.storage import store_url
     from orchestrator.render.why import reasons
@@ -123,6 +129,8 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
         note(found, url)
     if not json:
         out(_told(found, points, why, approved, store))
+        if traceback:
+            tell_traceback(found)
         return COMPLETED
     more = redacted(
         {
@@ -137,6 +145,8 @@ def show(run: options.Run, at: options.At = None, json: options.Json = False, st
     assert isinstance(more, dict)
     about = {"seq": found.seq, "labels": dict(found.labels), "why": why.run, "approvals": approved}
     out_json({**document(found, output=False), **about, **more})
+    if traceback:
+        tell_traceback(found)
     return COMPLETED
 
 

@@ -89,6 +89,9 @@ By = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Who says so; kept in the journal. Default: your user name.")
 ]
 NoResume = Annotated[bool, typer.Option("--no-resume", help="Only record the answer, do not go on.")]
+Traceback = Annotated[
+    bool, typer.Option("--traceback", help="If the run failed, print the traceback of the failed node to stderr.")
+]
 At = Annotated[
     int | None, typer.Option("--at", metavar="SEQ", min=1, help="As it was after record SEQ. Default: as it is.")
 ]

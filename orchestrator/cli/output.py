@@ -68,7 +68,8 @@ def show_log() -> None:
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if not hasattr(record, "given_up"):  # the command that drives the run tells why
+            # The command that drives the run tells why it was given up, and what failed.
+            if not hasattr(record, "given_up") and record.name != "orchestrator.steps":
                 warn(f"{record.levelname.lower()}: {redacted(record.getMessage())}")
 
     log = logging.getLogger("orchestrator")

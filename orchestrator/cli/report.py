@@ -89,6 +89,12 @@ def tell_status(run: Run, go_on: GoOn) -> None:
         warn(f"{run.run_id} is driven by another process")
 
 
+def tell_traceback(run: Run) -> None:
+    """On stderr: where the error was raised that a run failed with, if that is known."""
+    if run.error is not None and run.error.traceback:
+        warn(str(redacted(run.error.traceback)))
+
+
 def waiting_text(run_id: str, questions: Sequence[Question], go_on: GoOn) -> str:
     """What a paused run waits for, each question with the command that answers it."""
     lines = [f"{run_id} is paused and waits for:"]

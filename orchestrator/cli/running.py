@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +56,7 @@ def run(
     events: Annotated[
         bool, typer.Option("--events", help="Print every event as a line of JSON; the last line is the result.")
     ] = False,
+    traceback: options.Traceback = False,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -91,7 +93,7 @@ def run(
         await executor.submit(*start.args, **start.keywords)
         return await Drive(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
 
-    return drive(url, code, name, begin, Manner(go_on, json=json, events=events))
+    return drive(url, code, name, begin, Manner(go_on, json=json, events=events, traceback=traceback))
 
 
 def _name(run_id: str | None) -> str:
@@ -130,6 +132,7 @@ def resume(
     tools: options.RunTools = None,
     model: options.RunModel = None,
     trust: options.Trust = None,
+    traceback: options.Traceback = False,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -150,7 +153,7 @@ def resume(
         first = partial(executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait)
         return await Drive(executor, run, manner.sink(), seen=taken.run.seq).go(first, partial(executor.resume, run))
 
-    return drive(taken.url, taken.code, run, begin, taken.manner)
+    return drive(taken.url, taken.code, run, begin, replace(taken.manner, traceback=traceback))
 
 
 def recover(json: options.Json = False, store: options.Store = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import math
 import random
 import time
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, StepTimeout, message_of
 from orchestrator.executor.signals import alone
+from orchestrator.executor.tracebacks import traceback_of
 from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed, StepRetried
+from orchestrator.redacting import redact
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
     from orchestrator.graph.limits import Retry
     from orchestrator.kernel.token import Activation
 
+log = logging.getLogger("orchestrator.steps")
 
 PATIENCE = 300.0
 """Seconds: what asks to wait for longer is not waited for."""
@@ -51,13 +55,32 @@ def wait_before(retry: Retry, tries: int, error: BaseException, random: float) -
 
 
 def ended_badly(live: LiveRun, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:
-    """The record for an attempt that raised an error."""
+    """The record for an attempt that raised an error. It is logged, too."""
     cause = alone(error)
-    failure = failure_of(cause, activation)
+    failure = failure_of(cause, activation).model_copy(update={"traceback": traceback_of(cause)})
     wait = None if retry is None else wait_before(retry, activation.attempt, cause, random.random())
     if wait is not None:
+        _tell(live, activation, failure, logging.WARNING, f"failed, and is tried again in {wait:.3g} s")
         return retried(live, activation, failure, started, wait)
-    return failed(live, activation, failure, started, timeout=isinstance(cause, StepTimeout))
+    record = failed(live, activation, failure, started, timeout=isinstance(cause, StepTimeout))
+    if isinstance(record, StepDone):
+        _tell(live, activation, failure, logging.INFO, f"failed, and takes its edge for {record.outcome!r}")
+    else:
+        _tell(live, activation, failure, logging.ERROR, "failed")
+    return record
+
+
+def _tell(live: LiveRun, activation: Activation, failure: Failure, level: int, what: str) -> None:
+    """Log a failed attempt, with what looks like a secret blanked."""
+    if not log.isEnabledFor(level):
+        return
+    place = f"{activation.path}/{activation.node}" if activation.path else activation.node
+    words = redact(f"run {live.run_id}: {place} (attempt {activation.attempt}) {what}: {failure}\n{failure.traceback}")
+    about = {
+        "run_id": live.run_id, "node": activation.node, "path": activation.path, "attempt": activation.attempt,
+        "error_type": failure.type,
+    }  # fmt: skip
+    log.log(level, "%s", words.rstrip(), extra=about)
 
 
 def taken_somewhere(live: LiveRun, activation: Activation, error: BaseException) -> bool:

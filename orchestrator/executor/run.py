@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.errors import RunFailed, RunUnknown, StoreError
 from orchestrator.executor.overlay import Overlay
 from orchestrator.kernel.machine import Branch, Machine
 from orchestrator.kernel.records import Failure
+from orchestrator.redacting import redact
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
@@ -92,6 +93,30 @@ class Run:
             return None
         tried = (entry.tried for entry in machine.ledger.entries())
         return next((failed.error for failed in tried if failed is not None and not failed.tries), None)
+
+    def raise_for_status(self) -> Self:
+        """The run itself, if it completed.
+
+        Raises:
+            RunFailed: it did not: it failed (with the traceback of the node), is exhausted, cancelled or interrupted,
+                or it is paused, and waits for what the error names.
+        """
+        if self.status == "completed":
+            return self
+        error, why = self.error, ""
+        if error is not None:
+            place = f"{error.path}/{error.node}" if error.path and error.node else error.node
+            why = f"{error}{f' (at {place})' if place else ''}"
+        elif self.status == "paused":
+            asked = [f"{one.kind} {one.id}{f': {one.prompt}' if one.prompt else ''}" for one in self.waiting]
+            why = f"it waits for {'; '.join(asked)}" if asked else "it waits"
+        raise RunFailed(
+            self.run_id,
+            self.status,
+            why,
+            type="" if error is None else error.type,
+            traceback="" if error is None else redact(error.traceback),
+        )
 
     @property
     def refs(self) -> Mapping[str, object]:

@@ -12,13 +12,14 @@ from orchestrator.executor.failing import ended_badly, taken_somewhere
 from orchestrator.executor.nesting import faulted, subgraph_step
 from orchestrator.executor.signals import Lost, Refused, Suspend, TimedOut, found_in, leaves
 from orchestrator.executor.step_context import StepContext
+from orchestrator.executor.tracebacks import traceback_of
 from orchestrator.executor.working import encoded, work
 from orchestrator.graph.outcome import Failing
 from orchestrator.kernel.records import Asked, step_done
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
-    from orchestrator.kernel.records import Record
+    from orchestrator.kernel.records import Failure, Record
     from orchestrator.kernel.token import Activation
 
 
@@ -73,7 +74,7 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
             context.stop_reading(goes_on=False)
             context.ledger.check()
             await context.close_readers()
-        error = context.failure(result.error) if isinstance(result, Failing) and result.name == outcome else None
+        error = _taken(context, result.error) if isinstance(result, Failing) and result.name == outcome else None
         reduced = machine.reduced_for(activation, values, ops) if schema.coded else None
     except BaseException as raised:
         try:
@@ -101,6 +102,11 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
 
 def _too_late(context: StepContext) -> StepTimeout:
     return StepTimeout(f"{context.node} took longer than {context.spec.timeout} s")
+
+
+def _taken(context: StepContext, error: Exception) -> Failure:
+    """The failure that an outcome stands for, which an edge takes."""
+    return context.failure(error).model_copy(update={"traceback": traceback_of(error)})
 
 
 def _not_done(context: StepContext, error: BaseException, started: float) -> Record | None:

@@ -80,6 +80,7 @@ class Verbs:
         labels: Mapping[str, str] | None = None,
         approve: str | None = None,
         limits: Limits | None = None,
+        check: bool = False,
     ) -> Run:
         """Run the graph until it ends or pauses.
 
@@ -89,9 +90,11 @@ class Verbs:
             tools: what nodes may call: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
             approve: questions about tools of at most this risk are approved at once.
             limits: their explicitly set fields replace those of the graph's own limits, the others stay.
+            check: raise if the run does not complete; see `Run.raise_for_status`.
 
         Raises:
             InvalidInput: the input does not fit the state.
+            RunFailed: the run did not complete, and `check` is true.
             RunExists: `run_id` is taken by another run.
         """
         from orchestrator.executor import Executor
@@ -99,9 +102,10 @@ class Verbs:
         async with Executor(
             store=store, graphs=[cast("Graph", self)], model=model, models=models or {}, tools=tools, deps=deps
         ) as executor:
-            return await executor.start(
+            run = await executor.start(
                 cast("Graph", self), input, run_id=run_id, labels=labels, approve=approve, limits=limits
             )
+        return run.raise_for_status() if check else run
 
     def run_sync(
         self,
@@ -116,6 +120,7 @@ class Verbs:
         labels: Mapping[str, str] | None = None,
         approve: str | None = None,
         limits: Limits | None = None,
+        check: bool = False,
     ) -> Run:
         """`run` for callers without an event loop."""
         from functools import partial
@@ -135,6 +140,7 @@ class Verbs:
                 labels=labels,
                 approve=approve,
                 limits=limits,
+                check=check,
             )
         )
 

@@ -25,6 +25,10 @@ RunStatus: TypeAlias = Literal["running", "paused", "interrupted", "completed", 
 FINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled", "exhausted"})
 
 
+def _is_empty(text: str) -> bool:
+    return not text
+
+
 class Failure(BaseModel):
     """What went wrong, as data: it outlives the process in which it happened."""
 
@@ -37,6 +41,8 @@ class Failure(BaseModel):
     path: str = ""
     retry_after: float | None = None
     """Seconds that a server asked to wait."""
+    traceback: str = Field(default="", exclude_if=_is_empty)
+    """Where it was raised, as text: the user's own code first, without values; empty where no exception was."""
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type

@@ -56,7 +56,7 @@ def test_the_result_and_nothing_else_is_on_stdout(shell: Shell) -> None:
     assert lines.err.startswith("model: offline")
 
     assert (short.code, short.json["status"], short.json["steps"]) == (5, "exhausted", 5)
-    assert "is exhausted: steps=5 are spent before 'think'" in short.err
+    assert "is exhausted: steps=4 are spent before 'think'" in short.err
     assert (late.code, late.json["status"], late.json["output"]) == (5, "exhausted", ["one"])
 
 
@@ -144,3 +144,32 @@ def test_what_was_in_memory_is_not_promised(shell: Shell) -> None:
     assert done.code == 3
     assert "is gone: its store was in memory" in done.err
     assert "orchestrator answer" not in done.err
+
+
+FAILS = """
+from pydantic import BaseModel
+from orchestrator import Graph, node
+
+class State(BaseModel):
+    question: str = ""
+
+@node
+def look_up(state):
+    return {"question": {}["tea"]}
+
+graph = Graph(name="fails", state=State, input="question", nodes={"look_up": look_up}, edges="START -> look_up -> END")
+"""
+
+
+def test_traceback_prints_where_a_node_failed_to_stderr_and_only_then(shell: Shell) -> None:
+    (shell.place / "fails.py").write_text(FAILS)
+    plain, told = shell.all(
+        ("run", "fails.py:graph", "?", "--run-id", "one"),
+        ("run", "fails.py:graph", "?", "--run-id", "two", "--traceback"),
+    )
+    shown = shell("show", "one", "--traceback")
+    assert (plain.code, told.code, shown.code) == (1, 1, 0)
+    assert "Traceback" not in plain.err + plain.out
+    for done in (told, shown):
+        assert 'fails.py", line 10, in look_up\n    return {"question": {}["tea"]}\nKeyError: \'tea\'' in done.err
+        assert "Traceback" not in done.out

@@ -1,0 +1,134 @@
+"""Where an error was raised, as text that is kept with a run: short, without values, the user's own code first.
+
+    Traceback (most recent call last):
+      File "/home/ann/agent.py", line 12, in look_up
+        return prices[name]
+      behind it, in libraries:
+      File "/.../site-packages/prices/table.py", line 88, in __getitem__
+        raise KeyError(name)
+    KeyError: 'tea'
+
+Frames hold file, line, function and the line of source, never the values of variables. What looks like a secret in it
+is blanked, since no fold depends on it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from orchestrator.errors import message_of
+from orchestrator.redacting import redact
+
+MOST = 8_000
+"""Characters of a whole traceback."""
+_OWN_FRAMES = (4, 12)
+"""Frames of the user's code that are kept of many: the first and the last ones."""
+_LIBRARY_FRAMES = 6
+_CHAIN = 3
+"""Errors that an error was raised from, or while they were dealt with."""
+_GROUP = 4
+"""Errors of a group that are told with their frames."""
+_LINE = 160
+_MESSAGE = 600
+
+_CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
+_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of an error, with those of the errors that it came from or holds, at most `MOST` characters."""
+    parts = [_told(error)]
+    link, seen = error, {id(error)}
+    for _ in range(_CHAIN):
+        before, words = _before(link)
+        if before is None or id(before) in seen:
+            break
+        seen.add(id(before))
+        part = f"{_told(before)}\n{words}\n"
+        if sum(map(len, parts)) + len(part) > MOST:
+            break
+        parts.insert(0, part)
+        link = before
+    text = redact("".join(parts)).encode("utf-8", "backslashreplace").decode()
+    # The last lines say what happened.
+    return text if len(text) <= MOST else f"[...]\n{text[-MOST + 6 :]}"
+
+
+def _before(error: BaseException) -> tuple[BaseException | None, str]:
+    if error.__cause__ is not None:
+        return error.__cause__, _CAUSE
+    return (None if error.__suppress_context__ else error.__context__), _CONTEXT
+
+
+def _told(error: BaseException, depth: int = 0) -> str:
+    """One error: its frames and its message, and those of the errors that it holds."""
+    kind = type(error)
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    message = message_of(error)
+    if len(message) > _MESSAGE:
+        message = f"{message[:_MESSAGE]}... ({len(message) - _MESSAGE} characters more)"
+    frames = list(_lines(error.__traceback__))
+    lines = ["Traceback (most recent call last):", *frames] if frames else []
+    lines.append(f"{name}: {message}" if message else name)
+    if isinstance(error, BaseExceptionGroup) and depth < 2:
+        for number, inner in enumerate(error.exceptions[:_GROUP], 1):
+            told = _told(inner, depth + 1).replace("\n", "\n  | ")
+            lines.append(f"  +- error {number} of {len(error.exceptions)}\n  | {told}")
+        if len(error.exceptions) > _GROUP:
+            lines.append(f"  +- and {len(error.exceptions) - _GROUP} errors more")
+    return "\n".join(lines)
+
+
+def _lines(trace: TracebackType | None) -> Iterator[str]:
+    """The frames of a traceback: the user's, then those of libraries behind the first of them."""
+    own: list[tuple[str, int, str]] = []
+    others: list[tuple[str, int, str]] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        frame = (code.co_filename, trace.tb_lineno, code.co_name)
+        if _is_library(code.co_filename):
+            others.append(frame)
+        else:
+            if not own:
+                others.clear()  # what ran the user's code says nothing about the error
+            own.append(frame)
+        trace = trace.tb_next
+    first, last = _OWN_FRAMES
+    left_out = len(own) - first - last
+    if left_out > 0:
+        yield from _frames(own[:first])
+        yield f"  [{left_out} frames left out]"
+        own = own[-last:]
+    yield from _frames(own)
+    if others and own:
+        yield "  behind it, in libraries:"
+    if len(others) > _LIBRARY_FRAMES:
+        yield f"  [{len(others) - _LIBRARY_FRAMES} frames left out]"
+    yield from _frames(others[-_LIBRARY_FRAMES:])
+
+
+def _frames(frames: Sequence[tuple[str, int, str]]) -> Iterator[str]:
+    for file, line, function in frames:
+        yield f'  File "{file}", line {line}, in {function}'
+        source = linecache.getline(file, line).strip()
+        if source:
+            yield f"    {source if len(source) <= _LINE else source[:_LINE] + '...'}"
+
+
+_HERE = str(Path(__file__).parents[1])
+_INSTALLED = tuple({
+    path for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib", "purelib", "platlib")
+})  # fmt: skip
+
+
+def _is_library(file: str) -> bool:
+    """Whether code is none of the user's: this library's, Python's own, or installed."""
+    if file.startswith((_HERE, "<frozen ")) or "site-packages" in file or "dist-packages" in file:
+        return True
+    return file.startswith(_INSTALLED)
