@@ -332,8 +332,8 @@ PARSERS: Mapping[str, Parser] = {
     "values and their schemas": Parser(_validation, (), (*_JSON, "(", "-", "'a',", "aaaa", "a!", "not ", "~")),
     "references of MCP servers": Parser(
         lambda text: (refuse_secrets(text), servers_of("NAME=${NAME} " + text)),
-        ("orchestrator.tools.mcp.servers:*",),
-        ("${A:-", "${env:", "A=", "'", '"', "\\", "mcp:", "--api-key ", "#"),
+        ("orchestrator.tools.mcp.servers:*", "orchestrator.tools.mcp.written_secrets:*"),
+        ("${A:-", "${env:", "A=", "'", '"', "\\", "mcp:", "--api-key ", "-k=", "https://", "?key=", "a_B", "#"),
         (GraphError,),
     ),
     "docstrings": Parser(
