@@ -107,6 +107,7 @@ def silent_q(machine: Machine, number: int) -> tuple[int, str, Mapping[str, Any]
 
 
 K8 = "a -> b, c; b, c -> j; j -> a : again; j -> END : ok"
+NOTES = "s -> work, note; work -> j; note -> END; j -> s : again; j -> END : ok"
 LOOPS: dict[str, tuple[str, Chooses, int]] = {
     "a loop": ("a -> b -> a : again; b -> END : ok", forward, 40),
     "rounds of a fork and its join": (K8, forward, 40),
@@ -114,6 +115,7 @@ LOOPS: dict[str, tuple[str, Chooses, int]] = {
     "rounds inside a branch, silent": (f"z -> a, q; {K8.replace('END', 'k')}; q -> k", silent_q, 40),
     "rounds that leave a branch that ended": ("z -> a, q; a -> b, c; b -> a : again; b -> k : ok; c -> END; q -> k",
                                               starving_q, 45),
+    "rounds of a fork and its join that leave a branch that ended": (NOTES, forward, 44),
     "back before the fork from a branch": ("a -> b, q; b -> a : again; b -> k : ok; q -> k", starving_q, 40),
 }  # fmt: skip
 
@@ -131,6 +133,31 @@ def test_rounds_leave_nothing_behind_where_nothing_else_is_open() -> None:
     """K8, R15: what a machine holds is what a snapshot of it writes."""
     sizes = [len(json.dumps(driven(plan(K8, schema=Lean), forward, 40 * times, {})[0].dump())) for times in (1, TIMES)]
     assert sizes[1] < 1.1 * sizes[0], sizes
+
+
+def test_rounds_inside_a_branch_that_write_nothing_leave_nothing_behind() -> None:
+    """K8: memory grows by updates only. The list of R6 has one item for all rounds that merged all their branches."""
+    text, chooses, steps = LOOPS["rounds inside a branch, silent"]
+    graph = plan(text, schema=Lean)
+    sizes = [len(json.dumps(driven(graph, chooses, steps * times, {})[0].dump())) for times in (1, TIMES)]
+    assert sizes[1] < 1.1 * sizes[0], sizes
+
+
+def test_ordering_the_branches_that_rounds_left_behind_costs_no_more_per_round() -> None:
+    """The last step merges them all. Each comparison may cost the logarithm of the number of rounds."""
+    graph = plan(NOTES, schema=Lean)
+    found = []
+    for rounds in (40, 40 * TIMES):
+
+        def chooses(machine: Machine, number: int, last: int = 4 * rounds - 1) -> tuple[int, str, Mapping[str, Any]]:
+            place, outcome, update = forward(machine, number)
+            return place, "ok" if number == last else outcome, update
+
+        machine, lines = driven(graph, chooses, 4 * rounds, {}, 1)
+        assert machine.result is not None
+        assert machine.values()["count"] == 4 * rounds
+        found.append(lines / rounds)
+    assert found[1] < 2.0 * found[0], f"{found[0]:.0f} lines per round, then {found[1]:.0f}"
 
 
 def items(count: int) -> dict[str, list[int]]:

@@ -211,6 +211,39 @@ def test_h13_needs_in_a_map_inside_an_item_that_jumped_back() -> None:
     assert trace.count("j") == 1
 
 
+def test_h13_of_a_needed_item_only_what_waits_at_the_join_is_seen() -> None:
+    """R9, R12: what ended is merged when the graph ends, unless nothing waits because the map has no join."""
+    joined = plan("p -> w : each tasks; w -> a, b; a -> k -> j; b -> END")
+    trace = agree(many(joined, values=tasks(i1="i2", i2=""), count=30))
+    assert [state["log"] for state in trace.saw("w")] == [["p"], ["p", "w:i2", "a:i2", "k:i2"]]
+    assert trace.saw("j")[0]["log"] == ["p", "w:i2", "a:i2", "k:i2", "w:i1", "a:i1", "k:i1"]
+    assert trace.log == "p w:i2 a:i2 k:i2 w:i1 a:i1 k:i1 j b:i1 b:i2"
+    free = plan("p -> w : each tasks; w -> a, b")
+    trace = agree(many(free, values=tasks(i1="i2", i2=""), count=30))
+    assert [state["log"] for state in trace.saw("w")] == [["p"], ["p", "w:i2", "a:i2", "b:i2"]]
+
+
+@pytest.mark.parametrize("names", [("j1", "j2"), ("j2", "j1")], ids=" ".join)
+def test_h14_joins_that_one_step_completes_fire_as_declared(names: tuple[str, str]) -> None:
+    """One step is left: the join that the graph names first takes it, whichever branch landed last."""
+    one, two = names
+    graph = plan(f"s -> b, c; b -> {one}, {two}; c -> {two}, {one}; j1 -> END; j2 -> END", limits=Limits(steps=4))
+    traces = many(graph, count=20)
+    assert {trace.status for trace in traces} == {"exhausted"}
+    assert {trace.log for trace in traces} == {f"s b c {one}"}
+
+
+@pytest.mark.parametrize("first", ["j", "k"])
+def test_h14_a_join_that_fires_first_drops_what_the_next_one_would_have_merged(first: str) -> None:
+    """c completes both: j, which needs one, and k, which waited for c only. What k merges can reach j."""
+    order = "c -> j, k" if first == "j" else "c -> k, j"
+    graph = plan(f"a -> b, c, d; {order}; b -> k; d -> j; k -> j; j -> END", {"j": 1, "k": "all"})
+    for trace in many(graph, count=20):
+        assert trace.status == "completed"
+        assert trace.count("j") == 1
+        assert trace.count("k") == 0, "what k merged could reach j, and was dropped before it ran"
+
+
 def test_h14_fewer_than_n_can_come() -> None:
     graph = plan("a -> b, c; b -> j; c -> j : ok; c -> END : bad", {"j": 2})
     bad = agree(many(graph, Script(c="bad")))
