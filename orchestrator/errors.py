@@ -41,7 +41,8 @@
     │   └── ModelMisconfigured    key, model name, address or account: to be mended outside of the graph
     └── StoreError                a journal cannot be read or written
         ├── StoreCorrupt
-        ├── StoreUnavailable      disk full, read-only file, locked
+        ├── StoreUnavailable      disk full, read-only file, locked, removed
+        ├── StoreUnsupported      a file where no store can be kept safely: a network file system
         └── StoreTooNew
 
 Each message names the thing, what is wrong with it, and the mend. `retryable` says whether the same call
@@ -364,7 +365,11 @@ class StoreCorrupt(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """Raised when the store cannot take a write now: disk full, file read-only or locked."""
+    """Raised when the store cannot be used now: disk full, file read-only, locked, removed or replaced."""
+
+
+class StoreUnsupported(StoreError):
+    """Raised when a store's file is where it cannot be kept safely, such as on a network file system."""
 
 
 class StoreTooNew(StoreError):

@@ -26,6 +26,7 @@ def open_store(url: str) -> Store:
         StoreError: the URL is none of the known forms, or the file is not a store.
         StoreTooNew: a newer version of this library wrote the file.
         StoreUnavailable: the file cannot be opened.
+        StoreUnsupported: it is on a network file system; see docs/promises.md.
     """
     file = file_of(url)
     if file is None:

@@ -5,6 +5,8 @@ number of processes may use the file: a write holds SQLite's lock, and compare-a
 
     schema.py    tables, their versions, and how one becomes the next
     files.py     opening the file, and what SQLite's errors mean
+    filesystems.py  which file systems are refused
+    wal.py       whether a log that was left behind is whole
     writer.py    the thread that writes
     readers.py   connections that read
     writes.py    what is written, as functions of a connection

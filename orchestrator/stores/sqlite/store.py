@@ -15,8 +15,10 @@ from orchestrator.stores.base import Lease, Message, Page, RunInfo, Store
 from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run
 from orchestrator.stores.sqlite import listing, reads, writes
 from orchestrator.stores.sqlite.files import StoreFile
+from orchestrator.stores.sqlite.filesystems import check_filesystem
 from orchestrator.stores.sqlite.forks import watch
 from orchestrator.stores.sqlite.readers import Readers
+from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
 
 __all__ = ["SQLiteStore"]
@@ -32,15 +34,23 @@ class SQLiteStore:
     made (readable by this user only) by the first write if not. A file that cannot be written can be read. One that
     is removed, renamed or replaced while the store is open is `StoreUnavailable` until it is back: no other is made.
 
+    Args:
+        path: the file.
+        url: what messages call the store.
+        network: allow a file on a network file system, which only one machine ever uses.
+
     Raises:
-        StoreError: the file is not a store.
+        StoreError: the file is not a store, or its log is damaged.
         StoreTooNew: a newer version of this library wrote it.
         StoreUnavailable: it cannot be opened.
+        StoreUnsupported: it is on a network file system (told on Linux only).
     """
 
-    def __init__(self, path: str | Path, *, url: str | None = None) -> None:
+    def __init__(self, path: str | Path, *, url: str | None = None, network: bool = False) -> None:
         self.path = Path(path).absolute()  # a later change of directory must not lead to another file
         self._url = url if url is not None else f"sqlite:///{path}"
+        check_filesystem(self.path, self._url, allowed=network)
+        check_log(self.path, self._url)
         file = StoreFile(self.path, self._url)
         self._readers = Readers(self.path, self._url, file)
         self._writer = Writer(self.path, self._url, file)

@@ -1,0 +1,171 @@
+"""Logs that dead processes left, whose bits flipped: what was acknowledged is there, or its loss is told."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from orchestrator import Executor
+from orchestrator.errors import StoreError
+from orchestrator.kernel.records import Record
+from orchestrator.stores import open_store
+from orchestrator.stores.sqlite.wal import kept_log
+from tests.executor.sample import chain, says
+from tests.stores.runs import add_run, events
+
+pytestmark = pytest.mark.anyio
+COMMITS = 8
+
+
+async def left_behind(tmp_path: Path) -> Path:
+    """A file and its log as a killed process leaves them: one append a commit."""
+    store = open_store(f"sqlite:///{tmp_path}/live.db")
+    await add_run(store)
+    reader = sqlite3.connect(tmp_path / "live.db")  # keeps the log from being begun anew
+    for seq in range(2, COMMITS + 2):
+        await store.append("r", events(seq, data="x" * 500), after=seq - 1)
+    (tmp_path / "left").mkdir()
+    for end in ("", "-wal"):
+        shutil.copy(tmp_path / f"live.db{end}", tmp_path / "left" / f"runs.db{end}")
+    reader.close()
+    await store.close()
+    return tmp_path / "left" / "runs.db"
+
+
+def frames_of(log: Path) -> list[tuple[int, bool]]:
+    """Where each page of a log begins, and whether a commit ends with it."""
+    data = log.read_bytes()
+    (page,) = struct.unpack(">I", data[8:12])
+    places = range(32, len(data) - 23, page + 24)
+    return [(at, struct.unpack(">I", data[at + 4 : at + 8])[0] != 0) for at in places]
+
+
+def copied(path: Path, to: Path) -> Path:
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    for end in ("", "-wal"):
+        shutil.copy(path.with_name(path.name + end), to / f"runs.db{end}")
+    return to / "runs.db"
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+async def records_of(path: Path) -> list[Record]:
+    store = open_store(f"sqlite:///{path}")
+    try:
+        return await store.read("r")
+    finally:
+        await store.close()
+
+
+async def test_a_whole_log_is_read_to_its_end(tmp_path: Path) -> None:
+    path = await left_behind(tmp_path)
+    assert len(await records_of(copied(path, tmp_path / "copy"))) == COMMITS + 1
+    assert [file.name for file in (tmp_path / "copy").iterdir()] == ["runs.db"]
+
+
+async def test_a_bit_that_flips_in_the_log_loses_the_last_commit_at_most_or_is_told(tmp_path: Path) -> None:
+    path = await left_behind(tmp_path)
+    log = path.with_name("runs.db-wal")
+    frames = frames_of(log)
+    commits = [at for at, ends in frames if ends]
+    last = commits[-2]
+    step = frames[1][0] - frames[0][0]
+    random.seed(5)
+    places = [*range(32), *(at + offset for at, _ in frames for offset in (0, 5, 9, 13, 17, 21, 24, step - 1))]
+    places += random.sample(range(log.stat().st_size), 40)
+    told = 0
+    for at in places:
+        copy = copied(path, tmp_path / "copy")
+        flip(copy.with_name("runs.db-wal"), at, random.randrange(8))
+        try:
+            found = await records_of(copy)
+        except StoreError:
+            told += 1
+            assert kept_log(copy).exists()
+        else:
+            assert len(found) >= COMMITS if at >= last + step else len(found) == COMMITS + 1, at
+    assert told > len(places) // 2
+
+
+async def test_a_damaged_log_is_kept_and_told_until_it_is_deleted(tmp_path: Path) -> None:
+    path = await left_behind(tmp_path)
+    log = path.with_name("runs.db-wal")
+    flip(log, [at for at, ends in frames_of(log) if ends][-4] + 100)
+    damaged = log.read_bytes()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"runs\.db-wal was damaged.*commits that were acknowledged are lost"):
+            open_store(f"sqlite:///{path}")
+    assert kept_log(path).read_bytes() == damaged
+    assert kept_log(path).stat().st_mode & 0o777 == 0o600
+    kept_log(path).unlink()
+    found = await records_of(path)
+    assert found == [*events(1), *events(2, COMMITS, data="x" * 500)][: len(found)]
+
+
+async def test_a_run_that_was_completed_does_not_come_back_as_interrupted(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/live.db"
+    graph = chain(says("a"), says("b"))
+    async with Executor(url, graphs=[graph]) as executor:
+        reader = sqlite3.connect(tmp_path / "live.db")
+        await executor.start(graph, run_id="r")
+        await executor.start(graph, run_id="later")
+        for end in ("", "-wal"):
+            shutil.copy(tmp_path / f"live.db{end}", tmp_path / f"runs.db{end}")
+        reader.close()
+    log = tmp_path / "runs.db-wal"
+    flip(log, frames_of(log)[-8][0] + 50)
+    with pytest.raises(StoreError, match="was damaged"):
+        Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph])
+
+
+async def test_what_a_write_that_broke_off_or_an_older_log_left_is_no_damage(tmp_path: Path) -> None:
+    path = await left_behind(tmp_path)
+    log = path.with_name("runs.db-wal")
+    whole, frames = log.read_bytes(), frames_of(log)
+    ends = [at for at, commit in frames if commit]
+    for cut in (0, 31, 40, ends[0], ends[-2] + 10, len(whole) - 1):
+        copy = copied(path, tmp_path / "copy")
+        copy.with_name("runs.db-wal").write_bytes(whole[:cut])
+        await count_of(copy)
+    # the disk wrote the pages of the last commit in another order, and the power failed before all were there
+    copy = copied(path, tmp_path / "copy")
+    first = ends[-2] + frames[1][0] - frames[0][0]
+    copy.with_name("runs.db-wal").write_bytes(whole[:first] + bytes(64) + whole[first + 64 :])
+    assert len(await records_of(copy)) == COMMITS
+    # a log that was begun anew over a longer one
+    copy = copied(path, tmp_path / "copy")
+    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_checkpoint")
+        connection.execute("CREATE TABLE more (n)")
+        again = copied(copy, tmp_path / "again")
+    again.with_name("runs.db-wal").stat()
+    assert len(await records_of(again)) == COMMITS + 1
+
+
+async def count_of(path: Path) -> None:
+    store = open_store(f"sqlite:///{path}")
+    await store.runs()
+    await store.close()
+
+
+async def test_a_store_that_others_write_to_is_opened_over_and_over(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    store = open_store(url)
+    await add_run(store)
+    for seq in range(2, 60):
+        await store.append("r", events(seq), after=seq - 1)
+        other = open_store(url)
+        assert len(await other.read("r")) == seq
+        await other.close()
+    await store.close()
