@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import InvalidValue
 from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.values import fault_in
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.state import StateSchema
 
+_LEVELS = 800
+"""Levels of a graph's data, which holds the data of the graphs inside it."""
 _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 
 
@@ -21,12 +25,23 @@ def structure_digest(graph: Graph) -> str:
         inner = node.subgraph
         nodes[name] = [list(node.outcomes), node.join, None if inner is None else inner.structure]
     edges: list[object] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in graph.edges]
-    return digest({"nodes": nodes, "edges": edges, "state": state_shape(graph.schema)})
+    return _digest({"nodes": nodes, "edges": edges, "state": state_shape(graph.schema)})
 
 
 def content_digest(data: JsonObject) -> str:
-    """Of everything: prompts, parameters, versions and references to code too."""
-    return digest(data)
+    """Of everything: prompts, parameters, versions and references to code too.
+
+    Raises:
+        InvalidValue: a text or a number in it has no JSON form, so that no run of the graph could be stored.
+    """
+    return _digest(data)
+
+
+def _digest(data: JsonObject) -> str:
+    try:
+        return digest(data)
+    except (ValueError, RecursionError) as error:  # a UnicodeEncodeError is a ValueError
+        raise InvalidValue(f"a graph's data: {fault_in(data, _LEVELS) or error}", where="graph") from None
 
 
 def state_shape(schema: StateSchema) -> JsonObject:

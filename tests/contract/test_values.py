@@ -21,6 +21,7 @@ from orchestrator.errors import InvalidValue
 from orchestrator.executor.effect import INSIDE
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.records import EffectSettled, StepDone, decode, encode
+from orchestrator.nodes import Ask
 from orchestrator.stores import Store, open_store
 from orchestrator.testing import ScriptedModel
 from orchestrator.values import FOREIGN_DEPTH, MAX_BYTES, MAX_DEPTH, MAX_DIGITS, Unfit, check
@@ -208,6 +209,48 @@ async def test_values_that_are_too_large_are_refused(url: str) -> None:
 
     error = await refused(url, work)
     assert "67,108,865 bytes" in error.message or "67,108,867 bytes" in error.message
+
+
+class HalfDefault(BaseModel):
+    text: str = "\ud800"
+
+
+class NoNumber(BaseModel):
+    any: Any = math.nan
+
+
+class DeepDefault(BaseModel):
+    any: Any = lists(MAX_DEPTH + 1)
+
+
+GRAPHS: dict[str, tuple[dict[str, Any], str]] = {
+    "a default text": ({"state": HalfDefault}, "half a surrogate pair"),
+    "a default number": ({"state": NoNumber}, "no number that JSON can say"),
+    "a default too deep": ({"state": DeepDefault}, "160 levels are the most"),
+    "a description": ({"description": "\ud800"}, r"at \['description'\]: the text holds half a surrogate pair"),
+    "a prompt": (
+        {"nodes": {"work": Ask(prompt="\ud800", answer="any")}},
+        r"at \['nodes'\]\['work'\]\['prompt'\]: the text holds half a surrogate pair",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", GRAPHS)
+async def test_a_graph_whose_data_cannot_be_stored_begins_no_run(what: str, url: str) -> None:
+    changes, words = GRAPHS[what]
+    fields = {"name": "g", "state": State, "nodes": {"work": node(lambda: None)}, "edges": "START -> work -> END"}
+    async with Executor(url) as ex:
+        with pytest.raises(InvalidValue, match=words):
+            await ex.start(Graph(**(fields | changes)))
+        assert (await ex.runs()).runs == ()
+
+
+@pytest.mark.parametrize("door", ["runs", "load", "wait", "resume", "delete", "cancel"])
+async def test_a_text_that_no_store_holds_is_named_wherever_it_is_looked_for(door: str, url: str) -> None:
+    async with Executor(url) as ex:
+        await ex.start(graph_of(lambda: None))
+        with pytest.raises((InvalidValue, errors.RunUnknown)):
+            await (ex.runs(graph="\ud800") if door == "runs" else getattr(ex, door)("\ud800"))
 
 
 # -- what others give: a call that was made is never lost, and no run with it ----------------------------------------
