@@ -17,6 +17,7 @@ from orchestrator.tools.validation import faults
 from orchestrator.values import check_text
 
 if TYPE_CHECKING:
+    from orchestrator.executor.clock import DriveClock
     from orchestrator.executor.step_context import StepContext
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
@@ -59,7 +60,7 @@ def make_question(
         choices=tuple(choices),
         schema=None if schema is None else dict(schema),
         digest=digest([context.run_id, context.path, context.node, *subject, name]),
-        deadline=None if deadline is None else time.time() + deadline,
+        deadline=None if deadline is None else context.live.clock.now() + deadline,
     )
 
 
@@ -169,9 +170,13 @@ def stale_or_unknown(machine: Machine, name: str, records: Sequence[Record]) -> 
     return QuestionUnknown(machine.run_id, name)
 
 
-def by_policy(machine: Machine, question: Question, now: float) -> Answer | None:
-    """The answer that the run's policy, or a deadline that has passed, gives; None if a person has to."""
-    if question.deadline is not None and question.deadline <= now:
+def by_policy(machine: Machine, question: Question, now: float, due: float | None) -> Answer | None:
+    """The answer that the run's policy, or a deadline that has passed, gives; None if a person has to.
+
+    Args:
+        due: when its deadline passes, by the same clock as `now`; None: it has none.
+    """
+    if due is not None and due <= now:
         return LATE
     risk = question.payload.get("risk")
     if question.kind != "approval" or machine.approve is None or risk not in RISKS or "tool" not in question.payload:
@@ -179,11 +184,12 @@ def by_policy(machine: Machine, question: Question, now: float) -> Answer | None
     return Approve() if RISKS.index(str(risk)) <= RISKS.index(machine.approve) else None
 
 
-def policy_answers(machine: Machine, now: float) -> list[Answered]:
+def policy_answers(machine: Machine, clock: DriveClock) -> list[Answered]:
     """Records of the answers that policy and deadlines give to the open questions; `seq` counts on from the head."""
+    now = clock.now()
     found: list[Answered] = []
     for question in machine.questions.values():
-        answer = by_policy(machine, question, now)
+        answer = by_policy(machine, question, now, clock.due(machine, question))
         if answer is not None:
             seq = machine.head + 1 + len(found)
             found.append(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -119,7 +118,6 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
 
 async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
     """Runs (of graphs of these names) that could go on and that nobody drives, the oldest first."""
-    now = time.time()
     found: list[str] = []
     cursor: str | None = None
     while True:
@@ -127,8 +125,7 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
         known = [one for one in page.runs if (graphs is None or one.graph in graphs) and one.run_id not in host.live]
         told = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
         for info in known:
-            overdue = info.due is not None and info.due <= now
-            goes_on = info.status == "running" or overdue or info.run_id in told
+            goes_on = host.is_overdue(info) or info.status == "running" or info.run_id in told
             if goes_on and not is_held(await host.store.lease(info.run_id)):
                 found.append(info.run_id)
         cursor = page.cursor

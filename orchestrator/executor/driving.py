@@ -20,7 +20,7 @@ from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, RunEnd
 from orchestrator.executor.asking import about, by_policy, policy_answers
 from orchestrator.executor.callers import Callers, callers_of, total_up
 from orchestrator.executor.children import child_id, old_child_id
-from orchestrator.executor.clock import next_due, ring
+from orchestrator.executor.clock import DriveClock, next_due, ring
 from orchestrator.executor.ownership import give_back, given_back
 from orchestrator.executor.signals import alone, found_in
 from orchestrator.executor.snapshots import Keeper, keep
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.token import Activation
 
+_JUMP = 1.0
+"""Seconds: a record whose time is further from the drive's was stamped by a wall clock that has jumped."""
 LAST_FLUSH = 10.0
 """Seconds that an interrupted run gets to write what landed."""
 
@@ -86,6 +88,7 @@ class LiveRun:
         self.done = anyio.Event()
         """Set when the lease is given back."""
         self._workers = Workers(self, pace)
+        self.clock = DriveClock(machine.updated)
         self._changed = anyio.Event()
         self._clock_runs = False
         self._due = 0.0
@@ -95,9 +98,12 @@ class LiveRun:
         self.callers: Callers | None = callers_of(given.children, self)
         """The runs around it, where a call of a graph as a tool began it."""
         self.keeper = Keeper(kept)
-        journal.on_stored = self._stored
+        journal.on_stored, journal.due_of = self._stored, self._due_of
 
     # -- the journal ---------------------------------------------------------------------------------------------
+
+    def _due_of(self, machine: Machine) -> float | None:
+        return self.clock.first_due(machine)
 
     def put(self, record: Record, message: int | None = None) -> Delta:
         """Fold a record and buffer it; stop what it cancels. What it starts is the caller's to run.
@@ -107,6 +113,9 @@ class LiveRun:
         """
         if self.machine.ended is not None:
             raise RunEnded(self.run_id, self.machine.status)
+        now = self.clock.now()
+        if abs(record.ts - now) > _JUMP:
+            record = record.model_copy(update={"ts": now})
         delta = self.machine.apply(record)
         if self.guard is not None:
             self.guard.note(record)
@@ -270,8 +279,9 @@ class LiveRun:
 
     def _ask(self, record: Asked) -> list[Activation]:
         started = self.put(record).started
-        now = time.time()
-        answer = by_policy(self.machine, record.question, now)
+        now = self.clock.now()
+        self.clock.asked(record.question)
+        answer = by_policy(self.machine, record.question, now, self.clock.due(self.machine, record.question))
         if answer is not None:
             seq = self.machine.head + 1
             started += self.put(
@@ -290,7 +300,7 @@ class LiveRun:
 
     def policy(self) -> None:
         """Give the answers that policy and passed deadlines give."""
-        for answered in policy_answers(self.machine, time.time()):
+        for answered in policy_answers(self.machine, self.clock):
             self.push(answered)
 
     def fail(self, error: BaseException) -> None:
@@ -397,17 +407,17 @@ class LiveRun:
         """Time limits or deadlines may have changed."""
         if self._clock_runs:
             self._changed.set()
-        elif self._tasks is not None and next_due(self.machine) is not None:
+        elif self._tasks is not None and next_due(self) is not None:
             self._clock_runs = True
             self._tasks.start_soon(self._watch_the_clock)
 
     async def _watch_the_clock(self) -> None:
-        while (due := next_due(self.machine)) is not None:
+        while (due := next_due(self)) is not None:
             self._due = due
             self._changed = anyio.Event()
-            with anyio.move_on_after(max(0.0, due - time.time())):
+            with anyio.move_on_after(max(0.0, due - self.clock.now())):
                 await self._changed.wait()
-            ring(self, time.time())
+            ring(self, self.clock.now())
         self._clock_runs = False
 
     def node_of(self, activation: Activation) -> Node:

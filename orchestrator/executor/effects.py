@@ -261,8 +261,9 @@ class Ledger:
     async def once_more(self, effect: Effect[Any], ticket: Ticket) -> Ticket:
         """Wait until a failed call is due again, and intend it: the ticket of the next try."""
         entry = self._context.live.machine.ledger.entry(ticket.key)
-        due = None if entry is None or entry.tried is None else entry.tried.next_at
-        await anyio.sleep(max(0.0, (due or 0.0) - time.time()))
+        tried = None if entry is None else entry.tried
+        if tried is not None and tried.next_at is not None:
+            await anyio.sleep(self._context.live.clock.left(tried.next_at, tried.next_at - tried.ended))
         self._context.go_on()
         return await self._intend(
             effect, ticket.key, ticket.digest, ticket.occurrence, again=True, tries=ticket.tries + 1

@@ -13,6 +13,7 @@ import anyio
 from orchestrator.errors import GraphUnknown, RunEnded, StoreError
 from orchestrator.executor import ownership
 from orchestrator.executor.call_guard import CallGuard
+from orchestrator.executor.clock import DriveClock
 from orchestrator.executor.driving import LAST_FLUSH, LiveRun
 from orchestrator.executor.flushing import Flusher
 from orchestrator.executor.holding import Holdings
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator")
 
+_MOST_STILL = 10_000
+
 
 class Host:
     """Store, leases and live runs of one executor."""
@@ -66,6 +69,8 @@ class Host:
         """What a run that nobody awaits wants the process to end with."""
         self.stopping = False
         """Whether the process is about to end."""
+        self._still: dict[str, tuple[int, float]] = {}
+        """Run with a deadline -> its head when it was last looked at, and since when it is that, by `steady`."""
         self._some = anyio.Event()
 
     # -- beside all runs -----------------------------------------------------------------------------------------
@@ -217,6 +222,9 @@ class Host:
             await self._drop(run_id, hold.token)
             raise
         live = self._add(self._live(machine, hold, near.kept))
+        head, since = self._still.pop(run_id, (0, 0.0))
+        if head == machine.head:
+            live.clock = DriveClock(machine.updated, ownership.steady() - since)
         if checked is not None:
             _doubt(live, checked)
         live.changes = changes
@@ -224,6 +232,24 @@ class Host:
             live.changes = (*(changes or ()), *lines)
             live.tools = offered(machine.plan.graph or graph, self.given.tools)
         return live
+
+    def is_overdue(self, info: RunInfo) -> bool:
+        """Whether a deadline of a run that stands still has passed, by the clock or by how long it has been seen.
+
+        Where clocks disagree the deadline may lie far off: no more seconds are waited for than were left of it when the
+        run's last record was written.
+        """
+        if info.due is None:
+            self._still.pop(info.run_id, None)
+            return False
+        now_steady = ownership.steady()
+        head, since = self._still.get(info.run_id, (0, 0.0))
+        if head != info.head:
+            if len(self._still) >= _MOST_STILL:
+                self._still.clear()
+            since = now_steady
+            self._still[info.run_id] = info.head, since
+        return info.due <= time.time() or now_steady - since >= max(0.0, info.due - info.updated)
 
     async def borrow(self, run_id: str) -> LiveRun:
         """Take a run up without its code, to journal something and give it back.

@@ -28,8 +28,8 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_consumed", "_done", "_told", "_writing", "buffer", "chain", "fault", "head", "lease", "on_stored", "released",
-        "run_id", "store", "stored",
+        "_consumed", "_done", "_told", "_writing", "buffer", "chain", "due_of", "fault", "head", "lease", "on_stored",
+        "released", "run_id", "store", "stored",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
@@ -43,6 +43,8 @@ class Journal:
         """Whether the run has ended, and its lease was given back with its last record."""
         self.chain: Chain | None = None
         """What seals records; None: nothing does."""
+        self.due_of: Callable[[Machine], float | None] = due_of
+        """When the next deadline of an open question passes, Unix seconds."""
         self.on_stored: Callable[[Sequence[Record]], None] | None = None
         self._consumed: list[int] = []
         self._writing = False
@@ -85,7 +87,7 @@ class Journal:
         self._writing = True
         records, consumed = self.buffer, self._consumed
         self.buffer, self._consumed = [], []
-        row = (machine.status, due_of(machine), len(machine.questions))
+        row = (machine.status, self.due_of(machine), len(machine.questions))
         ends = bool(records) and records[-1].type == "ended"
         changed = ends or row != self._told
         try:

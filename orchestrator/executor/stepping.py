@@ -37,7 +37,7 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
     if activation.fault is not None:
         return faulted(live, activation, activation.fault)
     spec = live.node_of(activation)
-    if activation.not_before is not None and (left := activation.not_before - time.time()) > 0:
+    if activation.not_before is not None and (left := live.clock.left(activation.not_before, activation.pause)) > 0:
         await anyio.sleep(left)
     if activation.node in plan.sub:
         return subgraph_step(live, activation, spec)

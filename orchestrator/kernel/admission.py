@@ -42,6 +42,8 @@ class Admission:
         self.running: dict[str, Activation] = {}
         """Every admitted activation, in the order of admission."""
         self.questions: dict[str, Question] = {}
+        self.asked_at: dict[str, float] = {}
+        """Open question -> when it was asked, by the clock that its deadline is of."""
         self.result: FrameResult | None = None
         """Set when nothing is left to do but to journal the end."""
         self.approve: str | None = None
@@ -188,6 +190,7 @@ class Admission:
             for question in [q for q, asker in self._asked.items() if asker is activation]:
                 del self._asked[question]
                 self.questions.pop(question, None)
+                self.asked_at.pop(question, None)
 
     def ended_frame(self, frame: Frame) -> None:
         """The frame has a result: the run's, or that of the subgraph's activation around it."""

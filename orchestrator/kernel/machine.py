@@ -131,6 +131,7 @@ class Machine(Inquiry):
         if activation is not None:
             activation.attempt = record.attempt + 1
             activation.not_before = record.next_at
+            activation.pause = max(0.0, record.next_at - record.ended)
             activation.child = None
             activation.opened = False
 
@@ -215,11 +216,14 @@ class Machine(Inquiry):
         self._stop(activation.key)
         activation.phase = Phase.ASKING
         self.questions[record.question.id] = record.question
+        if record.question.deadline is not None:
+            self.asked_at[record.question.id] = record.ts
         self._asked[record.question.id] = activation
 
     def _answered(self, record: r.Answered) -> None:
         if self.questions.pop(record.question, None) is None:
             return
+        self.asked_at.pop(record.question, None)
         if record.question == PAUSE:
             self._unpause()
             return

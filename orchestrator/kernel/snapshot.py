@@ -67,6 +67,7 @@ def snapshot(machine: Machine) -> Data:
         "taken": [[place, index, count] for (place, index), count in machine.taken.items()],
         "busy": [[place, node, seconds] for (place, node), seconds in machine.busy.items()],
         "questions": [question.model_dump(mode="json") for question in machine.questions.values()],
+        "asked_at": {name: at for name, at in machine.asked_at.items() if name in machine.questions},
         "asked": [[question, token.key] for question, token in machine._asked.items()],
         "running": list(machine.running),
         "ready": [frame.key for frame in machine._ready.values()],
@@ -234,6 +235,7 @@ class _Writer:
             "cells": [self._cell(cell) for cell in token.cells],
             "attempt": token.attempt,
             "not_before": token.not_before,
+            "pause": token.pause,
             "answers": [_record(answer) for answer in token.answers.values()],
             **({"withdrawn": token.withdrawn} if token.withdrawn else {}),
             "error": None if token.error is None else token.error.model_dump(mode="json"),
@@ -273,6 +275,7 @@ def restore(plan: Plan, data: Mapping[str, Any]) -> Machine:
     for place, node, seconds in data["busy"]:
         machine.tallies[place].busy[node] = seconds
     machine.questions = {q["id"]: Question.model_validate(q) for q in data["questions"]}
+    machine.asked_at = dict(data.get("asked_at") or {})
     entries = [
         EffectEntry(
             _decode(intended),
@@ -411,6 +414,7 @@ class _Reader:
         )
         token.phase = Phase(entry["phase"])
         token.attempt, token.not_before = entry["attempt"], entry["not_before"]
+        token.pause = entry.get("pause")
         if entry["answers"]:
             token.answers = {answer["question"]: _decode(answer) for answer in entry["answers"]}
         if "withdrawn" in entry:

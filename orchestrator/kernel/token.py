@@ -114,6 +114,8 @@ class Activation:
     attempt: int = 1
     not_before: float | None = None
     """Unix seconds before which a further attempt does not begin."""
+    pause: float | None = None
+    """Seconds from the end of the attempt before to that time: to be waited at most, whatever the clock says."""
     answers: Mapping[str, Answered] = MappingProxyType({})
     withdrawn: int = 0
     """How often answers of it were withdrawn: what it asks from then on are other questions."""

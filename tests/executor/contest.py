@@ -17,9 +17,10 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Update, append, node
-from orchestrator.errors import RunConflict, RunError
+from orchestrator import Context, Executor, Graph, Reply, Retry, Update, append, node
+from orchestrator.errors import ModelUnavailable, RunConflict, RunError
 from orchestrator.kernel.records import FINAL, EffectIntended, Record
+from orchestrator.models.base import ModelRequest
 from orchestrator.models.middleware import RateLimit, with_middleware
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.program import TRIP, FarModel, Trip, World, looked_up, main, send, tell, tools
@@ -60,8 +61,47 @@ async def save(state: Trip, ctx: Context[World]) -> Update:
     return {"notes": await ctx.effect("save", saved, returns=str)}
 
 
+PAUSE = 1.0
+"""Seconds before a further try, and of a deadline."""
 AT_A_TIME = 40
 """How many worker threads there are, and how many model calls at a time."""
+
+
+@node(retry=Retry(attempts=3, wait=PAUSE, jitter=0.0))
+async def stumble(state: Trip, ctx: Context[World]) -> Update:
+    """Fail in the first attempt."""
+    if ctx.attempt == 1:
+        raise ConnectionError("not yet")
+    return {"notes": "stumbled"}
+
+
+@node
+async def call_again(state: Trip, ctx: Context) -> Update:
+    """Ask a model that is there only when this process is not its first."""
+    return {"notes": (await ctx.models["failing"].complete("again")).text}
+
+
+@node
+async def wait_for_word(state: Trip, ctx: Context) -> Update:
+    """Wait for a person, not for long."""
+    return {"notes": (await ctx.ask("input", prompt="?", deadline=PAUSE)).type}
+
+
+class Failing(FarModel):
+    """A model that only the process of the tests reaches."""
+
+    name = "failing"
+    retry = Retry(attempts=3, wait=PAUSE, jitter=0.0)
+
+    def __init__(self, world: World, life: str) -> None:
+        super().__init__(world)
+        self._life = life
+
+    async def respond(self, request: ModelRequest) -> Reply:
+        if self._life != "here":
+            raise ModelUnavailable("not yet")
+        return await super().respond(request)
+
 
 ACTS = {
     one: Graph(name=one, state=Trip, nodes={one: fn}, edges=f"START -> {one} -> END", output="notes")
@@ -75,6 +115,13 @@ ACTS = {
 @node(effect="pure")
 def tidy_up(state: BaseModel) -> None:
     """Nothing outside."""
+
+
+WAITS = {
+    one: Graph(name=one, state=Trip, nodes={one: fn}, edges=f"START -> {one} -> END", output="notes")
+    for one, fn in {"stumble": stumble, "call_again": call_again, "wait_for_word": wait_for_word}.items()
+}
+"""One wait each."""
 
 
 class Crowd(BaseModel):
@@ -163,12 +210,13 @@ def set_clock(ahead: float, jump: float) -> None:
 
 def opened(store: str, world: World, **options: Any) -> Executor:
     """An executor that can run all of this."""
-    given = [TRIP, *ACTS.values(), *CROWDS.values()]
+    given = [TRIP, *ACTS.values(), *WAITS.values(), *CROWDS.values()]
     file = Stopped(store.removeprefix("sqlite:///"))
     file.before = options.pop("before", "")
     model = FarModel(world)
     busy = with_middleware(model, RateLimit(concurrency=AT_A_TIME))
-    return Executor(file, graphs=given, model=model, models={"busy": busy}, tools=tools(world), deps=world, **options)
+    models = {"busy": busy, "failing": Failing(world, world.life)}
+    return Executor(file, graphs=given, model=model, models=models, tools=tools(world), deps=world, **options)
 
 
 async def act(executor: Executor, run_id: str, graph: str) -> object:

@@ -44,11 +44,11 @@ class World:
     """The way outside that one process has."""
 
     def __init__(self, url: str, life: str) -> None:
-        self._url, self._life = url, life
+        self._url, self.life = url, life
 
     def ask(self, what: str, key: str, args: object = "", *, fails: bool = False) -> Any:
         """Have something done; blocks."""
-        return ask(self._url, life=self._life, what=what, key=key, args=args, fails=fails)
+        return ask(self._url, life=self.life, what=what, key=key, args=args, fails=fails)
 
     def known(self, key: str) -> Any:
         """What was done under a key; None: nothing. Blocks."""
