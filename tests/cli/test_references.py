@@ -89,6 +89,55 @@ def test_dotenv_is_read_by_the_command_line_only(shell: Shell) -> None:
     assert "no runs in sqlite:///from-env.db" in taken.err
 
 
+def test_files_in_the_current_directory_hide_no_package(shell: Shell) -> None:
+    """Also where it is a place to import from, because a module in it was named, and where Python puts it first."""
+    for name in ("griffe", "yaml", "json", "networkx", "dotenv", "sqlite3", "typer"):
+        (shell.place / f"{name}.py").write_text(f"open('owned', 'a').write({name!r})")
+    (shell.place / "mine.py").write_text("import helps, griffe, yaml, trial\ngraph = trial.number\n")
+    (shell.place / "helps.py").touch()
+    (shell.place / "below").mkdir()
+    (shell.place / "below/mine_too.py").write_text(
+        "import helps, below_only, yaml\nfrom trial import number as graph\n"
+    )
+    (shell.place / "below/below_only.py").touch()
+    for ref in ("mine", "mine:graph", "below/mine_too.py"):
+        done = shell.sh([sys.executable, "-m", "orchestrator", "run", ref, "--tools", "trial:note"])
+        assert (done.code, "How many?" in done.err) == (3, True), done.err
+    assert not (shell.place / "owned").exists()
+
+
+def test_a_folder_graphs_of_the_users_is_theirs(shell: Shell) -> None:
+    """What their own code imports by this name is theirs; a shipped graph is found all the same."""
+    (shell.place / "graphs").mkdir()
+    (shell.place / "graphs/mine.py").write_text("from trial import number as graph\n")
+    (shell.place / "agent.py").write_text("from graphs.mine import graph\n")
+    (shell.place / "graphs/react.py").write_text("open('owned', 'w')\n")
+    own, named, shipped = shell.all(
+        ("check", "agent:graph"), ("check", "graphs.mine:graph"), ("check", "graphs.react:graph")
+    )
+    assert (own.out, named.out, shipped.out) == ("number: OK\n", "number: OK\n", "react: OK\n")
+    assert not (shell.place / "owned").exists()
+
+
+def test_a_dotenv_gives_keys_and_a_store_in_its_directory_only(shell: Shell) -> None:
+    outside = shell.place.parent / "outside.db"
+    (shell.place / "link.db").symlink_to(outside)
+    for store in (
+        f"sqlite:///{outside}",
+        "sqlite:///../outside.db",
+        "sqlite:///link.db",
+        "memory://",
+        "postgres://x/y",
+    ):
+        (shell.place / ".env").write_text(f"ORCHESTRATOR_STORE={store}\nSOME_API_KEY=${{HOME}}\nA=1\n")
+        done = shell("runs")
+        assert ".env: took SOME_API_KEY; ignored ORCHESTRATOR_STORE, A, which" in done.err
+        assert "no runs in sqlite:///.orchestrator/runs.db" in done.err
+        assert str(shell.place) not in done.err
+    (shell.place / ".env").write_text("A=" + "x" * 200_000)
+    assert (shell("runs").code, shell("runs").err) == (2, "error: .env: it has more than 100,000 bytes\n")
+
+
 def test_a_graph_of_the_users_own_hides_no_shipped_one(shell: Shell) -> None:
     (shell.place / "graphs.py").write_text("from trial import number as mine")
     shipped, own = shell.all(("run", "tool_user", "What is 1+1?", "--approve", "none"), ("check", "graphs:mine"))
