@@ -196,7 +196,8 @@ def _step(point: Point) -> str:
         if point.update
         else ""
     )
-    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}  {words.short(narrow(said))}".rstrip()
+    failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
+    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}  {words.short(narrow(said))}".rstrip()
 
 
 def _shown(value: object) -> str:

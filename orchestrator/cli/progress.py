@@ -10,6 +10,7 @@ from orchestrator.cli import words
 from orchestrator.cli.output import out_line
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import StoreCorrupt
+from orchestrator.kernel.records import failed_result
 from orchestrator.visible import BAR
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Plain:
             said = "" if outcome == "done" else f" -> {outcome}"
             if data.get("error"):
                 return f"  {place}{said}  {_fault(data['error'])}  ({took})"
+            if failed := data.get("failed"):
+                said += f"  [{failed} failed call{'' if failed == 1 else 's'}]"
             return f"  {place}{said}  {_brief(update) if update else ''}  ({took})"
         fault = _fault(data.get("error"))
         if event.type == "step_failed":
@@ -109,6 +112,9 @@ class Plain:
             return None
         if event.data.get("unknown"):
             return f"  {place}: {call} may or may not have happened"
+        fault = failed_result(event.data.get("result")) if event.data.get("ok", True) else None
+        if fault is not None:
+            return f"  {place}: {call} failed: {words.short(str(redacted(fault)), _FAULT)}"
         if event.data.get("ok", True):
             return f"  {place}: {call} = {_brief(_output(event.data.get('result')))}"
         return f"  {place}: {call} failed: {_fault(event.data.get('error'))}"

@@ -28,7 +28,9 @@ def glance(machine: Machine, status: str, error: Failure | None) -> Overlay:
         taken=machine.taken,
         waiting=frozenset(waiting),
         running=frozenset((token.frame.place, token.node) for token in machine.running.values()),
-        failed=frozenset() if error is None or not error.node else frozenset({(error.path, error.node)}),
+        failed=frozenset()
+        if status != "failed" or error is None or not error.node
+        else frozenset({(error.path, error.node)}),
         status=status,
         seconds=machine.busy,
     )

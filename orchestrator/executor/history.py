@@ -35,6 +35,8 @@ class Point:
     started: float
     ended: float
     error: Failure | None
+    failed: int
+    """Calls of tools in it that failed, or could not be made, though the step ended with an outcome."""
     _replay: Replay
 
     @property
@@ -111,5 +113,6 @@ def _point(record: StepDone | StepFailed, replay: Replay) -> Point:
         started=record.started,
         ended=record.ended,
         error=record.error,
+        failed=0 if done is None else done.failed,
         _replay=replay,
     )

@@ -69,5 +69,7 @@ class Overlay:
     """Subgraph nodes in which something began."""
     told: Mapping[Place, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> what it asks, or why it failed."""
+    faulty: Mapping[Place, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Node -> how many calls of tools failed in activations that ended with an outcome all the same."""
     planned: Sequence[Planned] = ()
     """Steps that the run planned itself, in the order of their plans."""

@@ -77,6 +77,7 @@ class Trace:
     def __init__(self, graph: Graph, records: Iterable[r.Record] = ()) -> None:
         self.machine = _Told(Plan.of(graph))
         self._visits: Counter[Place] = Counter()
+        self._faulty: Counter[Place] = Counter()
         self._taken: Counter[Way] = Counter()
         self._busy: dict[str, Counter[Place]] = {"running": Counter(), "waiting": Counter()}
         self._failed: dict[Place, None] = {}
@@ -152,6 +153,7 @@ class Trace:
             queued=frozenset(live.queued),
             entered=frozenset(live.entered),
             told=dict(live.told),
+            faulty=dict(live.faulty),
             planned=tuple(self.planned(number) for number in range(len(self._plans))),
         )
 
@@ -170,6 +172,7 @@ class Trace:
             queued=self._queued.keys(),
             entered=self._entered.keys(),
             told=self._told,
+            faulty=self._faulty,
         )
 
     @property
@@ -258,6 +261,8 @@ class Trace:
             self._plans.fails(activation)
             return
         self._visits[place] += 1
+        if record.failed:
+            self._faulty[place] += record.failed
         if self._failed.pop(place, "") is None:
             self._failures.pop(place, None)
             self._tells(place, changed)

@@ -8,6 +8,7 @@ and is read back by `decode`, which refuses what it does not know.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -243,6 +244,13 @@ class EffectSettled(_Record):
     """How many times it was tried."""
     next_at: float | None = None
     """Unix seconds: it failed, and is tried again then. None: this is its end."""
+
+
+def failed_result(result: object) -> str | None:
+    """What went wrong with a call of a tool that has this result in its `effect_settled`; None if nothing did."""
+    if not isinstance(result, Mapping) or not (result.get("error") or result.get("exit_code")):
+        return None
+    return str(result.get("error") or f"exit code {result['exit_code']}")
 
 
 class Asked(_Record):

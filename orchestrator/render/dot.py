@@ -9,7 +9,7 @@ from orchestrator.render.build import draw
 from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark
 from orchestrator.render.layout import Direction
 from orchestrator.render.order import backward
-from orchestrator.render.overlaid import SAID
+from orchestrator.render.overlaid import SAID, WORDS
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
 
@@ -30,6 +30,7 @@ _STATES = {
     "interrupted": {"color": "#b26a00", "penwidth": "2", "style": "rounded,filled,dashed"},
     "queued": {"color": "#0067ab", "penwidth": "1.4", "style": "rounded,filled,dotted"},
     "skipped": {"style": "rounded,dashed", "fontcolor": _SOFT},
+    "faulty": {"color": "#9b2c6f", "fillcolor": "#fdf0f7", "penwidth": "1.8", "style": "rounded,filled,dashed"},
     "visited": {"color": _DONE, "fillcolor": "#eefaf5", "penwidth": "1.6"},
 }
 """The state that shows first comes first."""
@@ -197,7 +198,7 @@ def _state(node: NodeMark) -> dict[str, str]:
 def _words(node: NodeMark) -> str:
     """What colour must not say alone."""
     said = ["per item"] if node.per_item else []
-    said += [state for state in SAID if state in node.states][:1]
+    said += [WORDS.get(state, state) for state in SAID if state in node.states][:1]
     took = node.mark.texts.get("took", "")
     said += [took] if took else []
     return "".join(f" · {word}" for word in said)

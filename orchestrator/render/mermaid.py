@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.layout import Direction
-from orchestrator.render.overlaid import SAID
+from orchestrator.render.overlaid import SAID, WORDS
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
 
@@ -32,6 +32,7 @@ _CLASSES = {
     "any": "fill:#ffffff,stroke:#8d98aa,color:#5d6b82,stroke-dasharray:4 3",
     "skipped": "fill:#ffffff,stroke:#8d98aa,color:#5d6b82,stroke-dasharray:2 4",
     "visited": "fill:#eefaf5,stroke:#00795a,color:#182230,stroke-width:2px",
+    "faulty": "fill:#fdf0f7,stroke:#9b2c6f,color:#182230,stroke-width:2px,stroke-dasharray:7 2",
     "queued": "fill:#ffffff,stroke:#0067ab,color:#182230,stroke-dasharray:2 3",
     "interrupted": "fill:#ffffff,stroke:#b26a00,color:#182230,stroke-width:2px,stroke-dasharray:10 3 2 3",
     "running": "fill:#edf6fd,stroke:#0067ab,color:#182230,stroke-width:2px,stroke-dasharray:8 4",
@@ -101,7 +102,7 @@ def _label(node: NodeMark) -> str:
 
 def _state(node: NodeMark) -> str:
     said = ["per item"] if node.per_item else []
-    said += [state for state in SAID if state in node.states][:1]
+    said += [WORDS.get(state, state) for state in SAID if state in node.states][:1]
     took = node.mark.texts.get("took", "")
     said += [took] if took else []
     return "".join(f" · {word}" for word in said)

@@ -4,7 +4,7 @@ Every part has an id that depends on the graph alone. `Mark` is what a run adds 
 that moment, one that is shown live and one that is replayed all get it from the functions below.
 
     part                id                       classes                                          texts
-    node, terminal      node-look.find           visited running waiting failed queued            count, took, told
+    node, terminal      node-look.find           visited faulty running waiting failed queued     count, took, told
                                                  interrupted current many timed
     edge                edge-look.find--judge    taken, and w2 to w5 the more often it was         times
     second step of it   plan-1.2                 visited running waiting failed skipped current   (none)
@@ -30,10 +30,12 @@ from orchestrator.render.words import told
 if TYPE_CHECKING:
     from orchestrator.kernel.question import Question
 
-NODE_STATES = ("visited", "running", "waiting", "failed", "queued", "interrupted")
-"""The states of a node. Several may hold."""
-SAID = ("failed", "waiting", "running", "interrupted", "queued", "skipped")
+NODE_STATES = ("visited", "faulty", "running", "waiting", "failed", "queued", "interrupted")
+"""The states of a node. Several may hold. `faulty`: it ended, and a call of a tool in it failed."""
+SAID = ("failed", "waiting", "running", "interrupted", "queued", "faulty", "skipped")
 """States that pictures without signs say in words, the first one that holds."""
+WORDS = {"faulty": "a call failed"}
+"""What a state is called, where that is not its name."""
 CLASSES = (*NODE_STATES, "current", "many", "timed", "taken", "w2", "w3", "w4", "w5", "skipped", "shown")
 """Every class that a run gives to parts, but for `run-status`."""
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
@@ -67,6 +69,9 @@ def overlay_of(run: RunLike | None) -> Overlay | None:
     if run is None:
         return None
     found = run if isinstance(run, Overlay) else run.overlay()
+    faulty = Counter[tuple[str, str]]()
+    for (frame, node), count in found.faulty.items():
+        faulty[place(frame), node] += count
     visits, taken, seconds = Counter[tuple[str, str]](), Counter[tuple[str, int]](), Counter[tuple[str, str]]()
     for (frame, node), count in found.visits.items():
         visits[place(frame), node] += count
@@ -96,6 +101,7 @@ def overlay_of(run: RunLike | None) -> Overlay | None:
         queued=_places(found.queued, around=True),
         entered=entered,
         told=said,
+        faulty=faulty,
         planned=found.planned,
     )
 
@@ -108,6 +114,7 @@ def node_mark(run: Overlay, path: str, node: str) -> Mark:
     running = at in run.running
     states = (
         visits > 0 or at in run.entered,
+        run.faulty.get(at, 0) > 0,
         running and not gone,
         at in run.waiting,
         at in run.failed,
@@ -127,6 +134,9 @@ def node_mark(run: Overlay, path: str, node: str) -> Mark:
         texts["took"] = took
     if at in run.told:
         texts["told"] = "\n".join(told(line, 200) for line in run.told[at])
+    if faulty := run.faulty.get(at, 0):
+        calls = "a call of a tool failed" if faulty == 1 else f"{faulty} calls of tools failed"
+        texts["told"] = "\n".join(filter(None, (texts.get("told", ""), calls)))
     classes += [name for name, slot in (("many", "count"), ("timed", "took")) if slot in texts]
     return Mark(tuple(classes), texts)
 

@@ -13,13 +13,13 @@ from orchestrator.render.drawing import Look
 _LIGHT = (
     "--page:#fff;--card:#fff;--group:#f6f7f9;--line:#cdd3dd;--ink:#182230;--soft:#5d6b82;--wire:#8d98aa;"
     "--pill:#344054;--pill-ink:#fff;--done:#00795a;--done-card:#eefaf5;--busy:#0067ab;--busy-card:#edf6fd;"
-    "--wait:#b26a00;--wait-card:#fff7e6;--fail:#c04400;--fail-card:#fff1ea;--mark-ink:#fff;--faint:.7;"
+    "--wait:#b26a00;--wait-card:#fff7e6;--fail:#c04400;--fail-card:#fff1ea;--flaw:#9b2c6f;--flaw-card:#fdf0f7;--mark-ink:#fff;--faint:.7;"
     "--code:#475467;--model:#6b3fc9;--tool:#0b7285;--human:#b0186f;--graph:#3a46c9;--custom:#667085;"
 )
 _DARK = (
     "--page:#0e131c;--card:#182030;--group:#131a27;--line:#37435a;--ink:#e8ecf4;--soft:#9aa7bd;--wire:#74829b;"
     "--pill:#d5dbe6;--pill-ink:#121826;--done:#2fc596;--done-card:#12302b;--busy:#62b5f2;--busy-card:#13293f;"
-    "--wait:#f0b040;--wait-card:#33280f;--fail:#ff8552;--fail-card:#3a1d14;--mark-ink:#0e131c;--faint:.65;"
+    "--wait:#f0b040;--wait-card:#33280f;--fail:#ff8552;--fail-card:#3a1d14;--flaw:#f291c4;--flaw-card:#33152a;--mark-ink:#0e131c;--faint:.65;"
     "--code:#aab6ca;--model:#b497ff;--tool:#4fc3d9;--human:#f48cc6;--graph:#98a4ff;--custom:#98a2b3;"
 )
 _RULES = """
@@ -81,6 +81,9 @@ stroke-width:1.6}
 .agent-graph .look-start.visited>.name{fill:var(--mark-ink)}
 .agent-graph .cluster.visited>.shape,.agent-graph .cluster.current>.shape,.agent-graph .cluster.failed>.shape\
 {fill:var(--group)}
+.agent-graph .faulty>.shape,.agent-graph .faulty>.behind{fill:var(--flaw-card);stroke:var(--flaw);\
+stroke-width:1.8;stroke-dasharray:7 2}
+.agent-graph .cluster.faulty>.shape{fill:var(--group)}
 .agent-graph .queued>.shape{stroke:var(--busy);stroke-width:1.6;stroke-dasharray:1.5 4;stroke-linecap:round}
 .agent-graph .skipped>.shape{stroke-dasharray:3 3}.agent-graph .skipped>.name{text-decoration:line-through}
 .agent-graph .interrupted>.shape{fill:var(--card);stroke:var(--wait);stroke-width:2;stroke-dasharray:10 3 2 3}
@@ -113,6 +116,7 @@ BADGES: dict[str, str] = {
     "ok": "M-3.7.3-1.2 2.9 3.8-2.7",
     "busy": "M-2.1-3.5 3.7 0-2.1 3.5Z",
     "wait": "M-2.2-3.2v6.4M2.2-3.2v6.4",
+    "flaw": "M0-3.6v4.4M0 3.5h.01",
     "fail": "M-2.8-2.8 2.8 2.8M2.8-2.8-2.8 2.8",
     "next": "M-3.6 0h.01M0 0h.01M3.6 0h.01",
     "gone": "M-2.7-2.7h5.4v5.4h-5.4Z",
@@ -121,6 +125,7 @@ BADGES: dict[str, str] = {
 """Signs of the states, around the origin."""
 _SIGNS = {
     "visited": ("ok", "done"),
+    "faulty": ("flaw", "flaw"),
     "skipped": ("over", "soft"),
     "queued": ("next", "busy"),
     "interrupted": ("gone", "wait"),

@@ -31,6 +31,7 @@ _STATES = {
     "running": "▶ running",
     "interrupted": "□ interrupted",
     "queued": "… queued",
+    "faulty": "! call failed",
     "skipped": "- skipped",
     "visited": "✓",
 }

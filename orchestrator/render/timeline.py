@@ -96,6 +96,8 @@ class Row:
     """What it wrote, as the journal has it."""
     ops: Mapping[str, str] = field(default_factory=dict)
     error: r.Failure | None = None
+    failed: int = 0
+    """Calls of tools in it that failed, though it ended with an outcome."""
     graph: bool = False
     """Whether a graph runs, or ran, inside it."""
     waits: list[Span] = field(default_factory=list)
@@ -252,6 +254,7 @@ class _Reader:
     def _ended(self, row: Row, record: r.StepDone | r.StepFailed) -> None:
         row.seq, row.ended, row.attempt = record.seq, record.ended or record.ts, record.attempt
         row.error = record.error
+        row.failed = record.failed if isinstance(record, r.StepDone) else 0
         if row.status == "dropped":
             pass  # it landed when nobody waited for it any more: its update is part of nothing
         elif isinstance(record, r.StepFailed):

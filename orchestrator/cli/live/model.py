@@ -14,6 +14,7 @@ from orchestrator.cli.live import brief
 from orchestrator.executor.events import record_of
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import failed_result
 from orchestrator.kernel.token import Phase
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Step:
     state: State = "running"
     ended: float = 0.0
     outcome: str = "done"
+    failed_calls: int = 0
+    """Calls of tools that failed, though the step did not."""
     update: dict[str, object] = field(default_factory=dict)
     fault: str = ""
     attempt: int = 1
@@ -230,6 +233,7 @@ class Model:
         if all("." in segment for segment in step.branches):  # else a graph ran in it, since it began
             step.started = record.started or step.started
         step.outcome, step.update = record.outcome, dict(record.update)
+        step.failed_calls = record.failed
         step.fault = "" if record.error is None else str(record.error)
         self._ended(record.activation, "done", record.ended or record.ts)
 
@@ -256,7 +260,9 @@ class Model:
         if record.next_at is not None:
             call.state, call.next_at = "retrying", record.next_at
         else:
-            call.state = "unknown" if record.unknown else "done" if record.ok else "failed"
+            if call.kind == "tool" and record.ok and (fault := failed_result(record.result)) is not None:
+                call.fault = fault
+            call.state = "unknown" if record.unknown else "failed" if call.fault or not record.ok else "done"
 
     def _ended(self, key: str, state: State, ts: float) -> None:
         step = self._steps.pop(key, None)

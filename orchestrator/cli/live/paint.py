@@ -11,7 +11,8 @@ from orchestrator.cli.live.model import Branch, Call, Model, Standing, Step
 _SPINS = 10
 """Pictures of the spinner per second."""
 _MARKS = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "waiting": ("?", "bold yellow"), "dropped": ("–", "dim"),
-          "retrying": ("↻", "yellow"), "unknown": ("!", "bold yellow"), "queued": ("○", "dim")}  # fmt: skip
+          "retrying": ("↻", "yellow"), "unknown": ("!", "bold yellow"), "faulty": ("!", "bold magenta"),
+          "queued": ("○", "dim")}  # fmt: skip
 _DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
 """Of what is over inside of what goes on: how much is shown."""
 _BRANCHES = 40
@@ -131,7 +132,7 @@ def _worth_showing(branches: list[Branch], standing: Standing, whole: bool) -> l
 
 def _head(step: Step, standing: Standing, now: float, over: bool, label: str) -> Line:
     if step.over or step.state == "waiting":
-        mark, style = _MARKS[step.state]
+        mark, style = _MARKS["faulty" if step.state == "done" and step.failed_calls else step.state]
     elif step.state == "retrying" and step.next_at > now:
         mark, style = _MARKS["retrying"]
     else:
@@ -171,6 +172,9 @@ def _said(step: Step, now: float) -> Part:
             return "not needed any more", "dim"
         case "done" if step.fault:
             return brief.text(step.fault), "yellow"
+        case "done" if step.failed_calls:
+            said = f"  {brief.value(step.update)}" if step.update else ""
+            return f"{_many(step.failed_calls, 'call')} failed{said}", "magenta"
         case "done":
             return (brief.value(step.update) if step.update else ""), "dim"
     return brief.text(step.note), "dim"

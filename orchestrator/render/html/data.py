@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import failed_result
 from orchestrator.redacting import redact, redacted
 from orchestrator.render.html.states import StepState, states
 from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
@@ -132,6 +133,7 @@ class _Writer:
             "went": why.went,
             "left": list(why.not_taken),
             "attempt": row.attempt if row.attempt > 1 else None,
+            "failed": row.failed,
             "error": told(str(row.error), 2000) if row.error is not None else None,
             "retries": [[one.attempt, told(str(one.error), 1000)] for one in row.failures],
             "waits": [[w.why, self._at(w.start), None if w.end is None else self._at(w.end)] for w in row.waits],
@@ -184,6 +186,8 @@ class _Writer:
             said["args"] = clean(request.get("args", request))
         if settled is not None:
             said |= {"settled": settled.seq, "ok": settled.ok}
+            if asked.kind == "tool" and settled.ok and failed_result(settled.result) is not None:
+                said["failed"] = True
             if settled.result is not None:
                 said["result"] = clean(settled.result)
             if settled.error is not None:

@@ -27,7 +27,7 @@ class Detail {
       ["calls", (step.calls ?? []).length || null], ["tokens", this.spent(step.usage)],
     ];
     return [
-      make("h2", {}, sign(looksOf(step)), " ", make("span", { class: "data" }, visible(step.node)), " ", make("span", { class: "pill " + looksOf(step) }, step.outcome ?? step.status)),
+      make("h2", {}, sign(looksOf(step)), " ", make("span", { class: "data" }, visible(step.node)), " ", make("span", { class: "pill " + looksOf(step) }, (step.outcome ?? step.status) + (step.failed ? ", " + step.failed + (step.failed === 1 ? " call failed" : " calls failed") : ""))),
       make("h3", {}, "Why here?"),
       make("p", { class: "said data" }, visible(step.came)),
       step.went ? [make("h3", {}, "And then?"), make("p", { class: "said data" }, visible(step.went))] : null,
@@ -146,10 +146,10 @@ class Detail {
   inside(step) { return step.calls ?? []; }
 
   head(call) {
-    const state = call.unknown ? "nobody knows whether it happened" : call.ok === true ? "done" : call.ok === false ? "failed" : "not settled";
+    const state = call.unknown ? "nobody knows whether it happened" : call.failed || call.ok === false ? "failed" : call.ok === true ? "done" : "not settled";
     const time = call.t[1] === undefined || call.t[1] === null ? "" : lasting((call.t[1] - call.t[0]) / 1000);
     const more = [call.effect, time, this.spent(call.usage), call.tries ? call.tries + " tries" : null, call.inside ? "inside " + call.inside : null];
-    return make("h3", {}, make("span", { class: "pill " + (call.ok === false ? "failed" : "") }, call.kind), " ", make("span", { class: "data" }, visible(call.name)),
+    return make("h3", {}, make("span", { class: "pill " + (call.failed || call.ok === false ? "failed" : "") }, call.kind), " ", make("span", { class: "data" }, visible(call.name)),
       make("span", { class: "note" }, "  " + state + ", " + more.filter(Boolean).join(", ") + ", record " + call.seq + (call.settled ? " – " + call.settled : "")));
   }
 
