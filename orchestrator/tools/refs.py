@@ -28,9 +28,9 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     """The tools that a reference names; imports the module that they are in.
 
     Args:
-        ref: a shipped group (`arithmetic`, `files:DIRECTORY`), a module (every tool in it), `module:attr` or
-            `file.py:attr`, where the attribute is a tool, a function, a toolbox or a list of them; `file.py` alone is
-            every tool in it.
+        ref: a shipped group (`arithmetic`, `files:DIRECTORY`, `web_fetch:HOST,HOST`), a module (every tool in it),
+            `module:attr` or `file.py:attr`, where the attribute is a tool, a function, a toolbox or a list of them;
+            `file.py` alone is every tool in it.
             `mcp:COMMAND ARGS`, `mcp:http://...`, `mcp:.mcp.json` and `mcp:.mcp.json#SERVER` are servers, whose
             tools are known while the toolbox is open.
         directory: where a server's command and file, and the directory of files, are looked for; by default the
@@ -48,6 +48,8 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
         module = importlib.import_module(f"orchestrator.tools.builtin.{place}")
         if hasattr(module, "at"):
             return _tools_at(module, ref, name, directory)
+        if name and hasattr(module, "of"):
+            return _tools_of(module, ref, name)
         if not name:
             return _tools_in(module, ref)
     if place.endswith(".py"):
@@ -77,6 +79,14 @@ def _tools_at(module: ModuleType, ref: str, place: str, directory: str | None) -
     try:
         return cast(Toolbox, module.at(os.path.join(directory or "", place) or "."))
     except OSError as error:
+        raise GraphUnknown(f"tools {ref!r}: {error}") from None
+
+
+def _tools_of(module: ModuleType, ref: str, name: str) -> Toolbox:
+    """The tools of a group that is told more behind the colon, which its `of` takes."""
+    try:
+        return cast(Toolbox, module.of(name))
+    except ValueError as error:
         raise GraphUnknown(f"tools {ref!r}: {error}") from None
 
 

@@ -36,7 +36,7 @@ class State(BaseModel):
 graph = Graph(
     name="payment",
     state=State,
-    nodes={"confirm": Confirm(tool="tool", args="args"), "call": Execute()},
+    nodes={"confirm": Confirm(tool="tool", args="args"), "call": Execute(on_failure="observe")},
     edges="""
         START   -> confirm
         confirm -> call : approved

@@ -453,13 +453,23 @@ def test_broken_pages_take_no_longer_than_others() -> None:
 
 
 def test_the_group(web: Web) -> None:
-    with pytest.raises(GraphUnknown, match=r"takes nothing behind ':', and .*; write 'web_fetch' for the group"):
-        tools_from_ref("web_fetch:here")
     (tool,) = tools_from_ref("web_fetch")
     assert (tool.name, tool.risk, tool.effect, tool.group, tool.timeout) == (
         "web_fetch",
-        "read",
+        "write",
         "read",
         "web_fetch",
         30,
     )
+
+
+async def test_with_hosts_it_reads_and_reaches_no_other(web: Web) -> None:
+    """An address can carry out what was read: without hosts a call counts as one that sends something."""
+    assert (WebFetch().risk, WebFetch(hosts=["a.org"]).risk) == ("write", "read")
+    (tool,) = [one for one in tools_from_ref("web_fetch:docs.python.org,*.wikipedia.org") if isinstance(one, WebFetch)]
+    assert tool.risk == "read"
+    for url in ("https://evil.org/?q=secret", "https://docs.python.org.evil.org/", "https://wikipedia.org.evil/x"):
+        assert "not one of those that are allowed" in await refused(tool, url)
+    for hosts in ("*", "a.org,", "https://a.org", "a.org/x", "*.", "?.org"):
+        with pytest.raises(GraphUnknown, match="names no host"):
+            tools_from_ref(f"web_fetch:{hosts}")

@@ -204,15 +204,15 @@ class Files(Toolbox):
         rows: list[str] = []
         if parts:
             with place.inside(parts[-1]) as inner:
-                full = self._entries(inner, rows, "", 2)
+                full = self._entries(inner, rows, "", tuple(parts), 2)
         else:
-            full = self._entries(place, rows, "", 2)
+            full = self._entries(place, rows, "", (), 2)
         return "\n".join(rows) + (f"\n[only the first {_ENTRIES}]" if full else "") or "(empty)"
 
-    def _entries(self, place: Directory, rows: list[str], before: str, depth: int) -> bool:
+    def _entries(self, place: Directory, rows: list[str], before: str, parts: tuple[str, ...], depth: int) -> bool:
         """Add what a folder holds; whether that was cut off."""
         for name in place.names():
-            found = None if is_hidden(name, self._rules.hidden) else place.status(name)
+            found = None if is_hidden(name, self._rules.hidden, parts) else place.status(name)
             if found is None:
                 continue
             if len(rows) >= _ENTRIES:
@@ -224,14 +224,14 @@ class Files(Toolbox):
                 rows.append(f"{before}{told}" + ("" if stat.S_ISREG(found.st_mode) else " (no file)"))
             else:
                 rows.append(f"{before}{told}/")
-                if depth > 1 and self._below(place, name, rows, f"{before}{told}/"):
+                if depth > 1 and self._below(place, name, rows, f"{before}{told}/", parts):
                     return True
         return False
 
-    def _below(self, place: Directory, name: str, rows: list[str], before: str) -> bool:
+    def _below(self, place: Directory, name: str, rows: list[str], before: str, parts: tuple[str, ...]) -> bool:
         try:
             with place.inside(name) as inner:
-                return self._entries(inner, rows, before, 1)
+                return self._entries(inner, rows, before, (*parts, name), 1)
         except (ToolError, OSError):  # gone, or closed to us
             return False
 

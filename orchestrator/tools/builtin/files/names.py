@@ -12,8 +12,16 @@ from orchestrator.errors import ToolError
 
 OWN = ".orchestrator"
 """How names begin that are this library's, such as the directory of runs and edits. Never shown, never opened."""
-HIDDEN = (".git", ".env", ".env.*")
-"""Names that are hidden unless said otherwise: what is in them is secret, or is carried out by other programs."""
+HIDDEN = (
+    ".git", ".env*", "*.env", ".netrc", "_netrc", ".ssh", ".gnupg", ".password-store", ".local/share/keyrings",
+    ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".terraform.d", ".vault-token",
+    ".npmrc", ".yarnrc*", ".pypirc", ".gem/credentials", ".cargo/credentials*", ".m2/settings.xml",
+    ".git-credentials", ".config/git/credentials", ".pgpass", ".my.cnf", ".htpasswd", ".s3cfg", ".boto",
+    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key", "*.ppk", "*.p12", "*.pfx", "*.jks",
+    "*.keystore", "*.kdbx", ".*_history",
+)  # fmt: skip
+"""Names that are hidden unless said otherwise: what is in them is secret, or is carried out by other programs. With `/`
+it is the end of a path."""
 _DEEP = 40
 _LONG = 255
 _OF_WINDOWS = re.compile(r'[<>:"|?*]|[. ]$|~\d|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)
@@ -24,7 +32,7 @@ def parts_of(path: str, hidden: Sequence[str] = HIDDEN, *, windows: bool = os.na
 
     Args:
         path: relative, with `/`.
-        hidden: patterns of names that are refused wherever they stand.
+        hidden: patterns of names, or of ends of paths, that are refused wherever they stand.
         windows: also refuse what Windows reads as something else.
 
     Raises:
@@ -38,21 +46,36 @@ def parts_of(path: str, hidden: Sequence[str] = HIDDEN, *, windows: bool = os.na
     found = tuple(part for part in path.split("/") if part not in ("", "."))
     if len(found) > _DEEP:
         raise ToolError(f"{said} has more than {_DEEP} folders")
-    for part in found:
+    for index, part in enumerate(found):
         if part == "..":
             raise ToolError(f"{said} has '..': name the file from the root, without it")
         fault = _fault(part, windows)
         if fault:
             raise ToolError(f"{said}: {shown(part)} {fault}")
-        if is_hidden(part, hidden):
+        if is_hidden(part, hidden, found[:index]):
             raise ToolError(f"{said}: {shown(part)} is hidden here, and is neither shown nor changed")
     return found
 
 
-def is_hidden(name: str, hidden: Sequence[str]) -> bool:
-    """Whether a name is hidden, in whatever case it is written, and as a system may read it."""
-    plain = unicodedata.normalize("NFKC", name).casefold().rstrip(" .")
-    return plain.startswith(OWN) or any(fnmatchcase(plain, pattern.casefold()) for pattern in hidden)
+def is_hidden(name: str, hidden: Sequence[str], folders: Sequence[str] = ()) -> bool:
+    """Whether a name is hidden, in whatever case it is written, and as a system may read it.
+
+    Args:
+        folders: the names that lead to it from the root.
+    """
+    plain = _as_read(name)
+    if plain.startswith(OWN):
+        return True
+    for pattern in hidden:
+        *before, last = pattern.casefold().split("/")
+        if fnmatchcase(plain, last) and [_as_read(one) for one in folders[len(folders) - len(before) :]] == before:
+            return True
+    return False
+
+
+def _as_read(name: str) -> str:
+    """A name as the least exact of the systems reads it."""
+    return unicodedata.normalize("NFKC", name).casefold().rstrip(" .")
 
 
 def shown(path: str) -> str:

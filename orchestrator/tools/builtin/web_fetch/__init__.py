@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -14,17 +15,19 @@ from orchestrator.tools.builtin.web_fetch.client import Fetching, Page
 from orchestrator.tools.builtin.web_fetch.guard import Guard, Resolver, system_resolver
 from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL, readable
-from orchestrator.tools.result import ToolFailure, ToolResult
+from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.texts import texts
 from orchestrator.tools.tool import Tool
+from orchestrator.tools.toolbox import Toolbox
 
-__all__ = ["Resolver", "WebFetch", "web_fetch"]
+__all__ = ["Resolver", "WebFetch", "of", "web_fetch"]
 
 TYPES = (
     "text/*", "application/xhtml+xml", "application/json", "application/xml", "*+json", "*+xml",
     "application/x-ndjson", "application/yaml", "application/toml", "application/javascript",
 )  # fmt: skip
 _HTML = ("text/html", "application/xhtml+xml")
+_HOST = re.compile(r"(?:\*\.)?(?:[A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]+")
 _TOLD = 500
 """Characters of what a server says of an error."""
 
@@ -40,12 +43,13 @@ class WebFetch(Tool):
     Each redirect is checked in the same way. Proxies of the environment are not used: they resolve names by themselves.
     No cookies, no credentials, no scripts.
 
-    An address can carry data away, so where pages may be told by others and secrets are in the conversation, `hosts`
-    should say which hosts there are. What a page says is the word of a stranger.
+    An address can carry data away to whatever host it names, so a call counts as one that sends something (risk
+    `write`), and graphs ask before it, unless `hosts` says which hosts there are: then it only reads. What a page says
+    is the word of a stranger.
     """
 
     name = "web_fetch"
-    risk = "read"
+    risk: Risk = "write"
     effect = "read"
     group = "web_fetch"
 
@@ -67,7 +71,7 @@ class WebFetch(Tool):
         Args:
             allow_private: True for this machine and private networks, or networks such as `10.1.0.0/16`, which may
                 also be those that True leaves closed, such as link-local ones.
-            hosts: patterns of the only hosts that are asked; None: all.
+            hosts: patterns of the only hosts that are asked, also by redirects; the risk is `read` then. None: all.
             ports: the only ports; None: all.
             types: patterns of the media types that are read.
             limit: bytes that are read of a page, unpacked; what is behind is left out.
@@ -83,6 +87,8 @@ class WebFetch(Tool):
         """
         types = texts("types", types)
         self.timeout = seconds
+        if hosts is not None:
+            self.risk = "read"
         self._shown = shown
         self._fetching = Fetching(
             Guard(private=allow_private, hosts=hosts, ports=ports, resolve=resolve),
@@ -126,3 +132,18 @@ def _text(page: Page) -> tuple[str, str]:
 
 
 web_fetch = WebFetch()
+
+
+def of(hosts: str) -> Toolbox:
+    """The tool of a reference `web_fetch:HOST,HOST`.
+
+    Raises:
+        ValueError: one is no host, or would be all of them.
+    """
+    names = [host.strip() for host in hosts.split(",")]
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise ValueError(
+                f"{name!r} names no host: write web_fetch:docs.python.org,*.wikipedia.org, or web_fetch for all hosts"
+            )
+    return Toolbox(WebFetch(hosts=names))
