@@ -6,8 +6,11 @@ possessive or bounded, and no place is looked at anew for each beginning of a ma
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Callable
+from urllib.parse import quote, quote_plus
 
 BLANK = "[redacted]"
 _LEAST = 4
@@ -71,3 +74,69 @@ def _under(key: str, value: object, redact: Callable[[str], str]) -> object:
         return redacted(value, redact)
     secret = len(value) >= _LEAST and redact(f"{key}: 'something'") == f"{key}: {BLANK}"
     return BLANK if secret else redact(value)
+
+
+# -- secrets that are known ----------------------------------------------------------------------------------------
+
+_KNOWN_AT_MOST = 200
+_known: dict[str, tuple[str, ...]] = {}
+"""Values that this process was given as secrets, each with the ways to write it, in the order in which they came."""
+
+
+def know(secret: str) -> None:
+    """Remember a value as a secret for as long as the process lives: results and errors are journaled without it.
+
+    Short words are no secrets: `ollama`, as the key of a server that wants none, may well stand in a reply.
+    """
+    if secret in _known or not _telling(secret):
+        return
+    if len(_known) >= _KNOWN_AT_MOST:
+        del _known[next(iter(_known))]
+    _known[secret] = forms_of(secret)
+
+
+def _telling(secret: str) -> bool:
+    """Whether a value is found in a text only where it was put."""
+    return len(secret) >= 16 or (len(secret) >= 8 and any(sign.isdigit() for sign in secret))
+
+
+def forms_of(secret: str) -> tuple[str, ...]:
+    """The ways to write a secret: as it is, as JSON, Python, addresses and hex digits have it, and in base64.
+
+    In base64 it looks different by what stands before it: there are three ways, without the signs at both ends that
+    its neighbours have a part in.
+    """
+    data = secret.encode("utf-8", "surrogatepass")
+    found = {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], data.hex(), data.hex().upper()}
+    found |= {quote(data, safe=""), quote_plus(data)}
+    if _telling(secret):
+        for before in range(3):
+            core = slice(-(-before * 8 // 6), (before + len(data)) * 8 // 6)
+            shifted = b"\0" * before + data
+            found |= {base64.b64encode(shifted)[core].decode(), base64.urlsafe_b64encode(shifted)[core].decode()}
+    return tuple(sorted(found, key=lambda form: (-len(form), form)))
+
+
+def without_known(text: str) -> str:
+    """The text with every secret that is known blanked, in whichever way it is written."""
+    for forms in [*_known.values()]:
+        for form in forms:
+            if form in text:
+                text = text.replace(form, BLANK)
+    return text
+
+
+def without_known_in(value: object) -> object:
+    """The same of all texts in plain JSON; the value itself if it has none."""
+    if not _known:
+        return value
+    if isinstance(value, str):
+        return without_known(value)
+    if isinstance(value, dict):
+        pairs = [(without_known(str(key)), without_known_in(part)) for key, part in value.items()]
+        changed = any(a is not b or k != key for (k, a), (key, b) in zip(pairs, value.items(), strict=True))
+        return dict(pairs) if changed else value
+    if isinstance(value, list):
+        parts = [without_known_in(part) for part in value]
+        return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+    return value

@@ -77,15 +77,15 @@ def _row(info: RunInfo) -> dict[str, object]:
 
 
 def _table(found: Sequence[RunInfo]) -> str:
-    from orchestrator.cli.words import ago
+    from orchestrator.cli.words import ago, line
 
     rows = [
         (
-            info.run_id,
-            info.graph,
+            line(info.run_id),
+            line(info.graph),
             info.status,
             ago(info.updated),
-            " ".join(f"{key}={value}" for key, value in info.labels.items()),
+            line(" ".join(f"{key}={value}" for key, value in info.labels.items())),
         )
         for info in found
     ]
@@ -157,18 +157,18 @@ def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[st
 
     usage = run.usage
     spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {words.lasting(run.seconds)}"
-    lines = [f"{run.run_id}  {run.graph}  {run.status}  (record {run.seq}; {spent})"]
+    lines = [f"{words.line(run.run_id)}  {words.line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
     lines.append(f"why  {why.run}")
     if run.labels:
-        lines.append("labels  " + " ".join(f"{key}={value}" for key, value in run.labels.items()))
+        lines.append("labels  " + words.line(" ".join(f"{key}={value}" for key, value in run.labels.items())))
     if run.error is not None:
         lines.append(f"error  {behind(str(redacted(str(run.error))))}")
     lines += approved
     lines.append("state")
-    lines += [f"  {name}  {words.short(_shown(value), 100)}" for name, value in run.values.items()]
+    lines += [f"  {words.line(name)}  {words.short(_shown(value), 100)}" for name, value in run.values.items()]
     if len(run.branches) > 1:
         lines.append("branches")
-        lines += [f"  {one.path or '-'}  {one.node}  {one.phase}" for one in run.branches]
+        lines += [f"  {words.line(one.path or '-')}  {words.line(one.node)}  {one.phase}" for one in run.branches]
     if points:
         lines.append("history")
         for point in points:
@@ -187,8 +187,8 @@ def _step(point: Point) -> str:
     from orchestrator.cli.redaction import redacted
     from orchestrator.visible import narrow
 
-    place = f"{point.path}/{point.node}" if point.path else point.node
-    outcome = "" if point.outcome in ("done", None) else f" -> {point.outcome}"
+    place = words.line(f"{point.path}/{point.node}" if point.path else point.node)
+    outcome = "" if point.outcome in ("done", None) else f" -> {words.line(str(point.outcome))}"
     said = (
         f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
         if point.error is not None
@@ -229,6 +229,7 @@ def events(
     from orchestrator.cli.report import document
     from orchestrator.cli.shown import note
     from orchestrator.cli.storage import store_url
+    from orchestrator.cli.words import line
 
     as_text = sys.stdout.isatty() and not json
     sink: Sink = JsonLines() if not as_text else Tree(out, sys.stdout) if follow else Plain(out)
@@ -244,7 +245,7 @@ def events(
 
     found = one_run(store_url(store), run, look)
     if as_text:
-        out(f"{run}  {found.graph}  {found.status}")
+        out(f"{line(run)}  {line(found.graph)}  {found.status}")
     else:
         note(found, store_url(store))
         out_line(document(found, output=False))

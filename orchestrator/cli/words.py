@@ -14,8 +14,13 @@ from orchestrator.visible import exact
 from orchestrator.visible import shown as visible
 
 __all__ = [
-    "ago", "command", "compact", "lasting", "plain", "program", "quoted", "short", "visible",
+    "ago", "command", "compact", "lasting", "line", "plain", "program", "quoted", "short", "visible",
 ]  # fmt: skip
+
+
+def line(text: str) -> str:
+    """A name that a store or a server gave, as a part of one line: ends of lines and tabs are escapes as well."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def compact(value: object) -> str:

@@ -52,6 +52,7 @@ from orchestrator.graph.limits import Reserve
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
 from orchestrator.kernel.token import mix
+from orchestrator.redacting import without_known_in
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
 if TYPE_CHECKING:
@@ -213,7 +214,10 @@ class Ledger:
         """Journal the result of an effect, and give it as a replay will."""
         unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
         usage = None if effect.usage is None else effect.usage(value)
-        result = _encoded(effect, value)
+        encoded = _encoded(effect, value)
+        result = without_known_in(encoded)
+        if result is not encoded:  # a key that was repeated: the node gets what a replay will give it
+            value = effect.decode(result)
         self._land(ticket, result=result, usage=usage, unknown=unknown)
         return value
 

@@ -14,7 +14,7 @@ from orchestrator.errors import EffectFailed, StepTimeout, message_of
 from orchestrator.executor.signals import alone
 from orchestrator.executor.tracebacks import traceback_of
 from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed, StepRetried
-from orchestrator.redacting import redact
+from orchestrator.redacting import redact, without_known
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
@@ -34,7 +34,7 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
     asked = getattr(error, "retry_after", None)
     return Failure(
         type=kind,
-        message=message_of(error),
+        message=without_known(message_of(error)),
         node=activation.node,
         path=activation.path,
         retry_after=asked if isinstance(asked, int | float) and math.isfinite(asked) else None,

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from orchestrator.errors import message_of
-from orchestrator.redacting import redact
+from orchestrator.redacting import redact, without_known
 
 MOST = 8_000
 """Characters of a whole traceback."""
@@ -70,7 +70,7 @@ def _told(error: BaseException, depth: int = 0) -> str:
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
-    message = message_of(error)
+    message = without_known(message_of(error))
     if len(message) > _MESSAGE:
         message = f"{message[:_MESSAGE]}... ({len(message) - _MESSAGE} characters more)"
     frames = list(_lines(error.__traceback__))

@@ -21,6 +21,7 @@ from orchestrator.models.messages import Message, Reply
 from orchestrator.models.prices import Price, approximated, price_in
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.secrets import ENV, looked_up
+from orchestrator.redacting import know
 
 Key: TypeAlias = "str | SecretStr | Callable[[], str | Awaitable[str]]"
 """A key; `env:NAME`, to read it from the environment at each request; or a function, sync or async, that gives it."""
@@ -151,6 +152,9 @@ class OpenAIModel(RequestModel):
                 body.setdefault("stream_options", {"include_usage": True})
         own = {name: self._header(name, value) for name, value in self._headers.items()}
         sent = {"Authorization": f"Bearer {await self._api_key()}", **_idempotency(), **own}
+        key = sent["Authorization"].removeprefix("Bearer ").strip()
+        for secret in (key, *_user_info(self.base_url)[:1]):
+            know(secret)  # a model that repeats it is not to bring it into the journal
         told = (sent["Authorization"].removeprefix("Bearer "), *own.values(), *_user_info(self.base_url))
         return Call(body, sent, (*told, *self._connection.query.values()))
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
-from urllib.parse import quote
+
+from orchestrator.redacting import forms_of, know
 
 ENV = "env:"
 
 
 def looked_up(given: str) -> str | None:
     """The value; None if the environment does not have it."""
-    return (os.environ.get(given.removeprefix(ENV)) or None) if given.startswith(ENV) else given
+    if not given.startswith(ENV):
+        return given
+    found = os.environ.get(given.removeprefix(ENV)) or None
+    if found is not None:
+        know(found.strip())
+    return found
 
 
 def without(words: str, secrets: tuple[str, ...]) -> str:
     """Words for an error message, without these secrets."""
     for secret in secrets:
         if len(secret) >= 6:
-            for form in {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret, safe="")}:
+            for form in forms_of(secret):
                 words = words.replace(form, "***")
     return words

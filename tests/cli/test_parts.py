@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,15 +17,18 @@ from orchestrator.cli.asking import value_of
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
+from orchestrator.cli.looking import _table
 from orchestrator.cli.progress import Plain
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.report import question_text
 from orchestrator.cli.values import input_of
+from orchestrator.cli.words import visible
 from orchestrator.errors import GraphUnknown
 from orchestrator.executor import Event
 from orchestrator.graph.refs import module_of_file
 from orchestrator.kernel.question import Question, Value
 from orchestrator.models import model_from_ref
+from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
 from tests.cli import trial
 
@@ -305,3 +309,15 @@ def test_words_come_back_from_a_shell_as_they_were(place: Path, monkeypatch: pyt
     monkeypatch.setattr(sys, "argv", ["orchestrator"])
     made = words.command("resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME")
     assert shlex.split(made) == ["orchestrator", "resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME"]
+
+
+def test_a_name_from_a_stranger_s_store_stays_on_its_line() -> None:
+    forged = RunInfo(
+        run_id="r\u2028x", graph="g\nok  other  completed", status="completed", labels={"a\nb": "c\td\x1b[2J"},
+        created=0.0, updated=0.0, head=1, structure="", content="",
+    )  # fmt: skip
+    true = replace(forged, run_id="r", graph="g", labels={})
+    (first, second) = visible(_table([forged, true])).split("\n")
+    assert first.startswith(r"r\u2028x  g\nok  other  completed  completed")
+    assert r"a\nb=c\td\u001b[2J" in first
+    assert second.startswith("r  ")

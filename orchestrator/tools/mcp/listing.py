@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.jsontypes import digest
-from orchestrator.tools.mcp.schemas import checked_schema
-from orchestrator.tools.mcp.tail import plain
+from orchestrator.tools.mcp.schemas import NAMED, checked_schema
+from orchestrator.tools.mcp.tail import plain, seen
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -88,17 +88,37 @@ def _flaw(tool: Tool) -> str | None:
 
 def _listed(tool: Tool) -> Listed:
     told = [tool.name, tool.title, tool.description, tool.input_schema, _plain_hints(tool.annotations)]
-    description = plain(tool.description or tool.title or "").strip()
+    description = seen(plain(tool.description or tool.title or "")).strip()
     if len(description) > _DESCRIPTION:
         description = description[:_DESCRIPTION] + " [...]"
     hints = tool.annotations
     return Listed(
         tool.name,
         description,
-        checked_schema(tool.input_schema),
+        _seen_in(checked_schema(tool.input_schema)),
         Hints() if hints is None else Hints(hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint),
         digest(told),
     )
+
+
+def _seen_in(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with what it says to people and models as they see it; names and values stay as the server knows."""
+    return {key: _said_in(key, value) for key, value in schema.items()}
+
+
+def _said_in(keyword: str, value: Any) -> Any:
+    if keyword == "description" and isinstance(value, str):
+        return seen(plain(value))
+    if keyword in ("default", "const", "enum", "required"):
+        return value
+    if isinstance(value, dict):
+        named = keyword in NAMED
+        return {
+            key: _seen_in(one) if named and isinstance(one, dict) else _said_in(key, one) for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_seen_in(one) if isinstance(one, dict) else one for one in value]
+    return value
 
 
 def _plain_hints(hints: ToolAnnotations | None) -> object:

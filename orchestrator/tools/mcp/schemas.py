@@ -15,7 +15,7 @@ _STEPS = 5_000
 """How many schemas may be looked at to check one value, not counting those of its parts."""
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
 """Said to people. `title` goes as a keyword only, not as the name of a property."""
-_NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 """Keywords whose value is schemas by name."""
 _INNER = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -64,7 +64,7 @@ def _cleaned(schema: Any, depth: int) -> Any:
     for keyword, value in schema.items():
         if keyword in _DROPPED:
             continue
-        if keyword in _NAMED:
+        if keyword in NAMED:
             found[keyword] = {name: _cleaned(one, depth + 1) for name, one in _is(dict, keyword, value).items()}
         elif keyword in _LISTS:
             found[keyword] = [_cleaned(one, depth + 1) for one in _is(list, keyword, value)]
@@ -140,7 +140,7 @@ def _all(schema: Any) -> Iterator[Any]:
     if not isinstance(schema, dict):
         return
     yield schema
-    for keyword in _NAMED:
+    for keyword in NAMED:
         for one in schema.get(keyword, {}).values():
             yield from _all(one)
     for keyword in _LISTS:

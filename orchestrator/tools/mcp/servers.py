@@ -91,9 +91,10 @@ Server: TypeAlias = StdioServer | HttpServer
 def hidden(server: Server) -> tuple[str, ...]:
     """Secrets that are blanked wherever the server itself says them: headers, and variables that are named like one."""
     if isinstance(server, HttpServer):
-        return server.secrets
-    named = (value for name, value in server.env.items() if redacted({name: value}) == {name: BLANK})
-    return tuple(named)
+        found = server.secrets
+    else:
+        found = tuple(value for name, value in server.env.items() if redacted({name: value}) == {name: BLANK})
+    return found
 
 
 def servers_of(text: str, directory: str | None = None) -> list[Server]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 
-from orchestrator.redacting import BLANK, redact
+from orchestrator.redacting import BLANK, forms_of, redact
 
 _KEPT = 8_192
 _TOLD_LINES = 12
@@ -14,6 +13,13 @@ _SHORTEST = 4
 """Characters of a secret that is looked for; a shorter one would be found everywhere."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
+_UNSEEN = re.compile(
+    r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff"
+    r"\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]++"
+)
+"""Runs of characters that people do not see and models read: Unicode's Default_Ignorable ones, and Braille's blank.
+
+Not the two joiners: Persian and Hindi are written with them, and many emoji."""
 _WIDE = re.compile(r"[ \t]{3,}")
 
 
@@ -50,7 +56,7 @@ def exactly_without(text: str, secrets: tuple[str, ...]) -> str:
     """The text with these secrets blanked."""
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= _SHORTEST:
-            for form in {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]}:
+            for form in forms_of(secret):
                 text = text.replace(form, BLANK)
     return text
 
@@ -58,3 +64,12 @@ def exactly_without(text: str, secrets: tuple[str, ...]) -> str:
 def plain(text: str) -> str:
     """The text without control characters, save for ends of lines and tabs."""
     return _CONTROL.sub("", text.replace("\r\n", "\n"))
+
+
+def seen(text: str) -> str:
+    """The text without characters that people do not see; how many there were stands in their place.
+
+    Who reads what a tool is for sees what the model is told: text in tag characters is an instruction to models alone.
+    A single one, as emoji have it, goes without a word.
+    """
+    return _UNSEEN.sub(lambda run: "" if len(run[0]) == 1 else f"[{len(run[0])} invisible characters]", text)
