@@ -59,6 +59,7 @@ from orchestrator.tools.mcp.schemas import checked_schema
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
+from orchestrator.visible import barred, exact, narrow, shown
 
 Reader: TypeAlias = Callable[[str], object]
 
@@ -74,6 +75,9 @@ class Parser:
     """What its grammar is made of, beside what the patterns show."""
     errors: tuple[type[Exception], ...] = ()
     """What it refuses text with."""
+
+    largest: int = 1_000_000
+    """Characters that it is fed; fewer for what goes through a text sign by sign in Python."""
 
     def __call__(self, text: str) -> None:
         """Let it read."""
@@ -175,6 +179,13 @@ def _shown(text: str) -> None:
     brief.tail(text, 80)
 
 
+def _visible(text: str) -> None:
+    exact(text)
+    shown(text)
+    narrow(text)
+    barred(text)
+
+
 def _redaction(text: str) -> None:
     redact(text)
     redacted({"text": text, "password": text, text[:40]: text[:40]})
@@ -260,6 +271,12 @@ PARSERS: Mapping[str, Parser] = {
         _shown,
         ("orchestrator.render.words:*", "orchestrator.render.html.page:_UNSAFE", "orchestrator.cli.live.brief:*"),
         ("\x1b[", "\x1b]0;", "\u0301", "\u202e", "\U000e0041", "a" * 50 + " "),
+    ),
+    "text made visible": Parser(
+        _visible,
+        ("orchestrator.visible:*",),
+        ("\u200b", " ", "\\u200b", "\n", "\t", "\u0301", "\u200d", "\U000e0041", "\\", "a\u0301", "\U0001f468\u200d"),
+        largest=100_000,
     ),
     "plan of steps": Parser(
         read_steps,

@@ -17,7 +17,6 @@ from tests.contract.attacks import Attack, attacks, beginnings, fillers
 from tests.contract.parsers import OWN, PARSERS, Parser
 
 ROOT = Path(__file__).parents[2]
-MEGABYTE = 1_000_000
 _SMALL = 4_000
 _TIMES = 4
 """How much longer each text is than the one before."""
@@ -195,11 +194,11 @@ def test_a_megabyte_of_a_token_is_read_in_proportion(name: str) -> None:
     parser = PARSERS[name]
     for token in parser.tokens[:1]:
         repeated = next(attacks(token, ()))
-        assert slow(parser, repeated(MEGABYTE // _TIMES), repeated(MEGABYTE)) is None, token
+        assert slow(parser, repeated(parser.largest // _TIMES), repeated(parser.largest)) is None, token
 
 
 @pytest.mark.storm
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_storm_of_texts_on_every_parser(name: str, scale: int) -> None:
     """Every attack, up to a megabyte and, with `--storm-scale N`, N times as long."""
-    assert check(PARSERS[name], 1_024_000 * scale) == []
+    assert check(PARSERS[name], PARSERS[name].largest * scale) == []
