@@ -9,14 +9,18 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from orchestrator.cli import ending
+
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with `arguments` (default: the process's own) and exit with its code."""
     try:
+        ending.begin()
         from orchestrator.cli.app import run
 
         run(arguments)
-    except KeyboardInterrupt:  # before a command was known, or after it was done
+    except KeyboardInterrupt:  # before a command was known
+        ending.settle(130)
         sys.exit(130)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.cli import asking, exits, progress, report
+from orchestrator.cli.ending import telling
 from orchestrator.cli.environment import on_change, on_terminal, user_name
 from orchestrator.cli.guard import alone
 from orchestrator.cli.interrupts import Interrupted, run_async
@@ -136,11 +137,13 @@ def drive(
             raise
         nobody_reads()  # whoever read the events has gone
         return _interrupted(url, run_id, manner)
-    try:
-        conclude(run, manner)
-    except BrokenPipeError:
-        nobody_reads()
-    return exits.of_status(run.status)
+    found = exits.of_status(run.status)
+    with telling(found):
+        try:
+            conclude(run, manner)
+        except BrokenPipeError:
+            nobody_reads()
+    return found
 
 
 def conclude(run: Run, manner: Manner) -> None:
@@ -162,11 +165,13 @@ def _interrupted(url: str, run_id: str, manner: Manner, *, code: int = exits.INT
     except RunUnknown:
         warn("interrupted; the store was in memory" if manner.go_on.gone else "interrupted before the run began")
         return code
-    try:
-        conclude(run, manner)
-    except BrokenPipeError:
-        nobody_reads()
-    return exits.of_status(run.status) if run.status in FINAL else code
+    code = exits.of_status(run.status) if run.status in FINAL else code
+    with telling(code):
+        try:
+            conclude(run, manner)
+        except BrokenPipeError:
+            nobody_reads()
+    return code
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from functools import wraps
 import typer
 
 from orchestrator.cli.dotenv import load_dotenv
+from orchestrator.cli.ending import settle
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
 from orchestrator.cli.output import nobody_reads, show_log, warn
 from orchestrator.cli.redaction import redacted
@@ -24,7 +25,9 @@ def guarded(command: Callable[..., int]) -> Callable[..., None]:
             show_log()
             return command(*args, **kwargs)
 
-        raise typer.Exit(_code(work))
+        code = _code(work)
+        settle(code)
+        raise typer.Exit(code)
 
     return wrapper
 

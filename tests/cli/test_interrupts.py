@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 
 import pytest
 
@@ -35,6 +36,41 @@ def test_a_second_signal_ends_at_once(shell: Shell) -> None:
     (shell.place / "go").touch()
     done = shell("resume", "b")
     assert (done.code, json.loads(done.out)) == (0, ["one", "stuck", "last"])
+
+
+RESULT = ["one", "slow", "last"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_result_was_told_leaves_its_exit_code(shell: Shell, number: signal.Signals) -> None:
+    (shell.place / "go").touch()
+    for turn, delay in enumerate((0.0, 0.002, 0.01, 0.03)):
+        with shell.begin("run", "trial:waits", "x", "--run-id", f"r{turn}") as process:
+            told = os.read(process._out, 1 << 16).decode()
+            time.sleep(delay)
+            process.signal(number)
+            process.signal(number)
+            out, err = process.read()
+            assert (process.wait(), json.loads(told + out)) == (0, RESULT), err
+            assert "Traceback" not in err
+            assert "KeyboardInterrupt" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_any_moment_gives_the_results_exit_code_or_130_and_no_traceback(
+    shell: Shell, number: signal.Signals
+) -> None:
+    (shell.place / "go").touch()
+    for turn, delay in enumerate((0.0, 0.02, 0.05, 0.1, 0.15, 0.25)):
+        with shell.begin("run", "trial:waits", "x", "--run-id", f"r{turn}") as process:
+            said = os.read(process._err, 1).decode()
+            time.sleep(delay)
+            process.signal(number)
+            out, err = process.read()
+            code = process.wait()
+        assert "Traceback" not in said + err
+        assert "KeyboardInterrupt" not in said + err
+        assert code == (0 if out and json.loads(out) == RESULT else 130), (code, out, err)
 
 
 def test_runs_whose_process_died_are_recovered(shell: Shell) -> None:
