@@ -139,6 +139,7 @@ UNFIT: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("what", UNFIT)
 async def test_what_cannot_be_read_back_is_refused_at_every_door_before_it_is_journaled(what: str, url: str) -> None:
     value, words = UNFIT[what]
@@ -235,6 +236,7 @@ GRAPHS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("what", GRAPHS)
 async def test_a_graph_whose_data_cannot_be_stored_begins_no_run(what: str, url: str) -> None:
     changes, words = GRAPHS[what]
@@ -245,6 +247,7 @@ async def test_a_graph_whose_data_cannot_be_stored_begins_no_run(what: str, url:
         assert (await ex.runs()).runs == ()
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("door", ["runs", "load", "wait", "resume", "delete", "cancel"])
 async def test_a_text_that_no_store_holds_is_named_wherever_it_is_looked_for(door: str, url: str) -> None:
     async with Executor(url) as ex:
@@ -270,6 +273,7 @@ GIVEN: dict[str, tuple[Any, str | None]] = {
 }
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("effect", ["pure", "irreversible"])
 @pytest.mark.parametrize("what", GIVEN)
 async def test_a_result_that_cannot_be_kept_is_a_failed_result_and_the_run_goes_on(
@@ -339,6 +343,7 @@ SAID: dict[str, tuple[Reply, str]] = {
 }
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("what", SAID)
 async def test_an_odd_reply_is_kept_without_what_is_odd_and_says_so(what: str, url: str) -> None:
     reply, words = SAID[what]
@@ -404,6 +409,8 @@ ANYTHING = st.builds(
 )
 DOORS = ("input", "update", "argument", "tool", "result", "effect", "answer", "payload", "label", "ref", "reply")
 _numbers = itertools.count()
+_ROUNDS = max(1, settings.default.max_examples // 4)  # type: ignore[union-attr]
+"""Each is one run for each door and each store."""
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite"])
@@ -413,9 +420,10 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     )
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("door", DOORS)
 @given(value=ANYTHING)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=_ROUNDS, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_whatever_is_accepted_is_read_back_equal_and_whatever_is_refused_leaves_no_record(
     door: str, value: Any, kept: Store
 ) -> None:
