@@ -500,7 +500,7 @@ class Ledger:
     async def _wait_for(self, what: LiveRun | float) -> None:
         """Wait until a run journals something, or for so many seconds; other steps can have this one's place."""
         async with self._context.aside():
-            await (anyio.sleep(what) if isinstance(what, float) else what.moved())
+            await (anyio.sleep(what) if isinstance(what, float | int) else what.moved())
         self._context.go_on()
 
     def _flew(self, key: str) -> None:

@@ -12,6 +12,7 @@ from orchestrator.executor.openings import Opening, around, branch_of, opened_ma
 from orchestrator.executor.overlay import Overlay, Place, Planned, Way
 from orchestrator.executor.planned import Plans
 from orchestrator.executor.worktime import WorkTime
+from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.needs import wants_order
@@ -265,6 +266,9 @@ class Trace:
             self._faulty[place] += record.failed
         if self._failed.pop(place, "") is None:
             self._failures.pop(place, None)
+            self._tells(place, changed)
+        if record.error is not None and record.outcome not in IF_NAMED:
+            self._failures[place] = str(record.error)  # it went on with what a graph inside had made by then
             self._tells(place, changed)
         if place in self._items:
             branch = branch_of(activation)

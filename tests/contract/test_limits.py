@@ -200,7 +200,8 @@ class BesideModel(RequestModel):
 
 @node
 async def ask_item(state: Count, ctx: Context) -> None:
-    await ctx.model.complete(f"about {ctx.item}", **({"max_tokens": state.n} if state.n else {}))
+    options: dict[str, Any] = {"max_tokens": state.n} if state.n else {}
+    await ctx.model.complete(f"about {ctx.item}", **options)
 
 
 def beside(**limits: Any) -> Graph:

@@ -72,7 +72,7 @@ def calling(name: str, inner: str, times: int = 1, **limits: Any) -> Graph:
         return {"log": ToolResult(output=[one.output for one in results]).output}
 
     return Graph(
-        name=name, state=State, nodes={"call": call, "late": node(lambda: {"log": "late"}, effect="pure")},
+        name=name, state=State, nodes={"call": call, "late": node(effect="pure")(lambda: {"log": "late"})},
         edges="START -> call -> END\n* -> late : exhausted\nlate -> END", input="word", output="log",
         limits=Limits(**limits),
     )  # fmt: skip
@@ -206,9 +206,9 @@ async def test_an_agent_that_is_offered_itself_ends_at_a_depth_that_the_error_na
     graph = Graph(
         name="myself", state=State, nodes={"call": call}, edges="START -> call -> END", input="word", output="n"
     )
-    options = {} if depth is None else {"depth": depth}
     most = depth or 10
-    async with Executor(graphs=[graph], tools=[graph.as_tool("myself", "Calls itself.", **options)]) as executor:
+    own = graph.as_tool("myself", "Calls itself.") if depth is None else graph.as_tool("myself", "x", depth=depth)
+    async with Executor(graphs=[graph], tools=[own]) as executor:
         run = await executor.start(graph, run_id="r" * 190)
         assert (run.status, run.output) == ("completed", most + 1)
         ids = [one.run_id for one in (await executor.runs(limit=100)).runs if one.run_id != run.run_id]
@@ -303,7 +303,7 @@ async def test_an_inner_run_that_another_executor_drives_spends_the_limits_aroun
         return {"log": (await ctx.tool("asking", word="a")).error}
 
     graph = Graph(
-        name="outer", state=State, nodes={"begin": node(lambda: None, effect="pure"), "hold": hold, "call": call},
+        name="outer", state=State, nodes={"begin": node(effect="pure")(lambda: None), "hold": hold, "call": call},
         edges="START -> begin -> hold, call -> END", output="log", limits=Limits(calls=3),
     )  # fmt: skip
     tools = [asking().as_tool("asking", "Asks.")]
