@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.records import Failure, StepDone, StepFailed
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Replay:
             kept = sorted(self._kept)
             self._machine = self._kept[kept[bisect_right(kept, seq) - 1]].copy()
         while self._machine.head < seq:
-            self._machine.apply(self._records[self._machine.head])
+            apply_stored(self._machine, self._records[self._machine.head])
             head = self._machine.head
             if head % _EVERY == 0 and head not in self._kept:
                 self._kept[head] = self._machine.copy()

@@ -27,7 +27,7 @@ from orchestrator.executor.versions import content_changes, graph_to_go_on_in
 from orchestrator.executor.workers import Pace
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Caller, Migrated, Resumed, RunStarted
 from orchestrator.kernel.rules import RULES
@@ -302,7 +302,7 @@ class Host:
         records = await self.store.read(info.run_id, after=near.machine.head)
         if last_content(records) in ("" if near.machine.head else graph.content, graph.content):
             for record in records:
-                near.machine.apply(record)
+                apply_stored(near.machine, record)
             return near, None
         if near.machine.head:
             records = await self.store.read(info.run_id)
@@ -462,7 +462,7 @@ def folded(graph: Graph, records: Sequence[Record]) -> Machine:
     """
     machine = Machine(Plan.of(graph))
     for record in records:
-        machine.apply(record)
+        apply_stored(machine, record)
     return machine
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.errors import RunFailed, RunUnknown, StoreError
 from orchestrator.executor.overlay import Overlay
-from orchestrator.kernel.machine import Branch, Machine
+from orchestrator.kernel.machine import Branch, Machine, apply_stored
 from orchestrator.kernel.records import Failure
 from orchestrator.redacting import redact
 
@@ -165,7 +165,7 @@ class Run:
         """The run as it was after its record `seq`. Reads the store, and blocks meanwhile."""
         machine = Machine(self.machine.plan)
         for record in self._store.read_now(self.run_id, upto=seq):
-            machine.apply(record)
+            apply_stored(machine, record)
         return Run(machine, self.definition, self._store)
 
     # Those below load the drawing room above this one when they are called.

@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from orchestrator.errors import StoreCorrupt
+from orchestrator.errors import OrchestratorError, StoreCorrupt
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.admission import Delta
@@ -362,6 +362,34 @@ def fold(machine: Machine, record: r.Record) -> Machine:
     following = machine.copy()
     following.apply(record)
     return following
+
+
+_MISFITS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
+
+
+def apply_stored(machine: Machine, record: r.Record) -> None:
+    """Fold in a record that was read back, whoever wrote it.
+
+    Raises:
+        StoreCorrupt: it does not fit the run: no executor wrote it.
+    """
+    try:
+        machine.apply(record)
+    except OrchestratorError:
+        raise
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        why = f"it does not fit the run: {type(error).__name__}: {str(error)[:200]}"
+        raise StoreCorrupt(machine.run_id, record.seq, why) from error
 
 
 def _tells_of_lasting(record: r.EffectSettled) -> bool:

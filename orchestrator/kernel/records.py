@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -28,6 +29,10 @@ FINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled", "exhauste
 
 def _is_empty(text: str) -> bool:
     return not text
+
+
+Moment: TypeAlias = Annotated[float, Field(ge=-253402300799, le=253402300799, allow_inf_nan=False)]
+"""Unix seconds, as far as a calendar goes."""
 
 
 class Failure(BaseModel):
@@ -53,7 +58,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seq: int
-    ts: float
+    ts: Moment
     v: int = RECORD_VERSION
     seal: str = ""
     """Proof that the holder of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""
@@ -115,8 +120,8 @@ class StepDone(_Record):
     reduced: JsonDict | None = None
     """Values after the step of fields whose reducer is code, so that folding needs none."""
     attempt: int = 1
-    started: float = 0.0
-    ended: float = 0.0
+    started: Moment = 0.0
+    ended: Moment = 0.0
     error: Failure | None = None
     failed: int = 0
     """Calls of tools that failed, or could not be made, in the attempt that ended so."""
@@ -167,8 +172,8 @@ class StepFailed(_Record):
     path: str = ""
     node: str
     attempt: int = 1
-    started: float = 0.0
-    ended: float = 0.0
+    started: Moment = 0.0
+    ended: Moment = 0.0
     error: Failure
 
 
@@ -181,10 +186,10 @@ class StepRetried(_Record):
     node: str
     attempt: int
     """The attempt that failed."""
-    started: float = 0.0
-    ended: float = 0.0
+    started: Moment = 0.0
+    ended: Moment = 0.0
     error: Failure
-    next_at: float
+    next_at: Moment
 
 
 class GraphOpened(_Record):
@@ -236,13 +241,13 @@ class EffectSettled(_Record):
     result: object = None
     error: Failure | None = None
     usage: Usage | None = None
-    started: float = 0.0
-    ended: float = 0.0
+    started: Moment = 0.0
+    ended: Moment = 0.0
     unknown: bool = False
     """It may or may not have happened (a cancelled or timed-out irreversible call)."""
     tries: int = 1
     """How many times it was tried."""
-    next_at: float | None = None
+    next_at: Moment | None = None
     """Unix seconds: it failed, and is tried again then. None: this is its end."""
 
 
@@ -302,7 +307,7 @@ class TimerSet(_Record):
     type: Literal["timer_set"] = "timer_set"
     activation: str
     name: str
-    at: float
+    at: Moment
 
 
 class TimerFired(_Record):
@@ -487,6 +492,8 @@ def decode(data: bytes | str) -> Record:
     Raises:
         ValueError: it is not a record that this version knows (pydantic's `ValidationError` is one).
     """
+    if (b"NaN" in data or b"Infinity" in data) if isinstance(data, bytes) else ("NaN" in data or "Infinity" in data):
+        _refuse_constants(data)
     try:
         record = _adapter.validate_json(data)
     except ValidationError as error:
@@ -501,6 +508,16 @@ def decode(data: bytes | str) -> Record:
     if record.v > RECORD_VERSION:
         raise ValueError(f"record version {record.v} is newer than {RECORD_VERSION}; update the library")
     return record
+
+
+def _refuse_constants(data: bytes | str) -> None:
+    """Refuse numbers that JSON does not have: nothing here writes them, and what folds over them breaks."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    with suppress(RecursionError):
+        json.loads(data, parse_constant=refuse)
 
 
 def _is_too_deep(error: ValidationError) -> bool:

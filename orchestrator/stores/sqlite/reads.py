@@ -8,7 +8,7 @@ from collections.abc import Collection
 from contextlib import closing
 from operator import itemgetter
 from types import NoneType
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
@@ -150,13 +150,17 @@ def graph(connection: sqlite3.Connection, digest: str, url: str) -> JsonObject:
     if row is None:
         raise graph_unknown(digest, url)
     try:
-        data: JsonObject = json.loads(row[0])
-    except (TypeError, ValueError):
+        data: JsonObject = json.loads(row[0], parse_constant=_refuse)
+    except (TypeError, ValueError, RecursionError):
         raise StoreError(
             f"store {url}: graph {digest!r} is damaged; give the executor the graph itself, or restore the store from "
             "a copy"
         ) from None
     return data
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> tuple[int, bytes] | None:
