@@ -389,7 +389,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "addresses": Parser(
         _address,
-        ("orchestrator.tools.builtin.web_fetch.guard:*",),
+        ("orchestrator.tools.builtin.web_fetch.guard:*", "orchestrator.tools.builtin.web_fetch:*"),
         ("//", "@", "http://a:", "%", "..", "0x", "?", "#"),
         (ToolError,),
     ),
