@@ -45,7 +45,7 @@ from orchestrator.render.html.page import embedded
 from orchestrator.tools.builtin.files.names import parts_of
 from orchestrator.tools.builtin.files.text import Text, numbered
 from orchestrator.tools.builtin.terminal.kept import Kept
-from orchestrator.tools.builtin.web_fetch import guard
+from orchestrator.tools.builtin.web_fetch import _HOST, guard
 from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
@@ -233,6 +233,7 @@ def _files(text: str) -> None:
 
 def _address(text: str) -> None:
     guard.told(text)
+    _HOST.fullmatch(text)
     guard.Guard().url(f"http://a/{text}")
 
 
