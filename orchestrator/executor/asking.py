@@ -101,14 +101,17 @@ def about(question: Question) -> str:
 def answer_to(context: StepContext, question: Question) -> Answer:
     """The answer to a question of this step.
 
-    An answer to a question of the same id that showed another call does not count: the journal may say of a question
-    what the step never asked.
+    An answer to a question of the same id that showed another call, or in a run that is not believed other words, does
+    not count: the journal may say of a question what the step never asked.
 
     Raises:
         Suspend: there is none yet.
     """
     answered = context.activation.answers.get(question.id)
+    guard = context.live.guard
     if answered is None or (answered.about and answered.about != about(question)):
+        raise context.signalled(Suspend(question))
+    if guard is not None and not guard.showed(question):
         raise context.signalled(Suspend(question))
     return answered.answer
 

@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from orchestrator.executor.sealing import Audit
     from orchestrator.executor.step_context import StepContext
     from orchestrator.graph.graph import Graph
+    from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
     from orchestrator.tools.tool import Tool
 
 
 class CallGuard:
-    """The approvals of one run that are believed and not used yet."""
+    """The approvals of one run that are believed and not used yet, and what its journal says was asked."""
 
     def __init__(self, graph: Graph | None, audit: Audit) -> None:
         self._confirms = [] if graph is None else list(_confirms(graph))
         self._shown: dict[str, tuple[object, object]] = {}
+        self._doubted: dict[str, Question] = {}
+        """What the journal says was asked, by the questions' ids, where that is not believed."""
         self._approved: Counter[str] = Counter()
         self._intended: set[str] = set()
         for record in audit.records:
@@ -42,6 +45,10 @@ class CallGuard:
         """Take the next record into account."""
         if isinstance(record, Asked):
             payload = record.question.payload
+            if believed:
+                self._doubted.pop(record.question.id, None)
+            else:
+                self._doubted[record.question.id] = record.question
             if record.question.kind == "approval" and "tool" in payload:
                 self._shown[record.question.id] = payload["tool"], payload.get("args")
         elif isinstance(record, Answered):
@@ -53,6 +60,11 @@ class CallGuard:
                 self._intended.add(record.key)
             if not record.again:
                 self._approved[_call(record.name, record.request.get("args"))] -= 1
+
+    def showed(self, question: Question) -> bool:
+        """Whether a person who answered a question saw what the step asks, and no other words under its id."""
+        said = self._doubted.get(question.id)
+        return said is None or _words(said) == _words(question)
 
     def asks_about(self, tool: Tool, args: Mapping[str, object], key: str) -> bool:
         """Whether a call has to be asked about: the graph would, and no believed answer approved it.
@@ -97,6 +109,10 @@ def _confirms(graph: Graph) -> Iterable[Confirm]:
             yield node
         if node.subgraph is not None:
             yield from _confirms(node.subgraph)
+
+
+def _words(question: Question) -> tuple[object, ...]:
+    return question.kind, question.prompt, question.payload, question.choices
 
 
 def _call(tool: object, args: object) -> str:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel.question import Deny
+from orchestrator.kernel.question import Approve, Deny
 from orchestrator.kernel.records import (
     Answered,
     AnswersWithdrawn,
     Asked,
+    EffectIntended,
     EffectSettled,
     Resumed,
     RunStarted,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
 
 _BYTES = 16
@@ -142,8 +144,11 @@ class Audit:
     def _doubtful(self, machine: Machine, answer: Answered) -> bool:
         if answer.seq in self.believed or isinstance(answer.answer, Deny):
             return False
-        kinds = {one.question.id: one.question.kind for one in self.records if isinstance(one, Asked)}
-        return kinds.get(answer.question) in _APPROVING and not _done_since(machine, answer)
+        asked = {one.question.id: one.question for one in self.records if isinstance(one, Asked)}
+        question = asked.get(answer.question)
+        if question is None or not (question.kind in _APPROVING or isinstance(answer.answer, Approve)):
+            return False
+        return not _done_since(machine, answer, question)
 
 
 def audit(seal: Seal | None, run_id: str, records: Sequence[Record]) -> Audit:
@@ -161,15 +166,28 @@ def live_answers(machine: Machine) -> Iterable[tuple[str, Answered]]:
             yield from token.answers.items()
 
 
-def _done_since(machine: Machine, answer: Answered) -> bool:
-    """Whether the step that has this answer did something outside since, and its end is known."""
+def _done_since(machine: Machine, answer: Answered, question: Question) -> bool:
+    """Whether what this answer allowed was done since, and its end is known.
+
+    That can be seen of a tool call only: what else the step did may have been something else than was approved.
+    """
     for frame in machine.frames():
         for token in frame.live.values():
             if token.answers.get(answer.question) is answer:
                 return any(
-                    entry.intended.kind != "model"
+                    _is_of(entry.intended, question, answer)
                     and isinstance(entry.settled, EffectSettled)
-                    and entry.settled.seq > entry.intended.seq > answer.seq
+                    and entry.settled.seq > answer.seq
                     for entry in machine.ledger.of(token.key)
                 )
     return False
+
+
+def _is_of(intended: EffectIntended, question: Question, answer: Answered) -> bool:
+    """Whether a question is about this effect."""
+    if question.kind == "unknown_outcome":
+        return question.payload.get("key") == intended.key
+    given = answer.answer.args if isinstance(answer.answer, Approve) else None
+    call = (question.payload.get("tool"), question.payload.get("args") if given is None else given)
+    made = (intended.name, intended.request.get("args"))
+    return intended.kind == "tool" and intended.seq > answer.seq and call == made

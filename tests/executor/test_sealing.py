@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Approve, Deny, Executor, Graph, tool
+from orchestrator import Approve, Context, Deny, Executor, Graph, node, tool
 from orchestrator.errors import StoreError
 from orchestrator.executor import Run, Seal
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import Answered, Asked, Record, StepDone
+from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record, StepDone
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.stores import open_store
 from orchestrator.stores.sqlite.writes import checksum
@@ -247,6 +247,61 @@ async def test_an_answer_counts_for_the_call_that_was_shown(world: World) -> Non
         assert (run.status, world.paid) == ("paused", [])
         (again,) = run.waiting
         assert (again.payload["args"], again.payload["risk"]) == ({"amount": 10}, "dangerous")
+
+
+def asking(done: list[str]) -> Graph:
+    """A graph whose node asks by itself, and does by itself what was approved."""
+
+    class Nothing(BaseModel):
+        pass
+
+    @node
+    async def clear(state: Nothing, ctx: Context) -> None:
+        if isinstance(await ctx.ask("approval", prompt="Delete everything?"), Approve):
+            done.append("deleted")
+
+    return Graph(name="asking", state=Nothing, nodes={"clear": clear}, edges="START -> clear -> END")
+
+
+async def test_an_approval_counts_for_the_words_that_were_shown(world: World) -> None:
+    """Others store, under a question's id, other words, or a question of another kind with its answer."""
+    for old, new in ((b"Delete everything?", b"Say hello?"), (b'"approval"', b'"input"')):
+        world.remove()
+        done: list[str] = []
+        async with Executor(f"sqlite:///{world.file}", graphs=[asking(done)]) as executor:
+            await executor.start(asking(done), {}, run_id="r")
+        (asked,) = [one for one in await world.records() if isinstance(one, Asked)]
+        yes = Answered(seq=asked.seq + 1, ts=asked.ts, question=asked.question.id, answer=Approve())
+        if new == b'"input"':
+            await world.forge(yes)
+        world.rewrite(asked.seq, lambda data, old=old, new=new: data.replace(old, new))
+        async with Executor(f"sqlite:///{world.file}", graphs=[asking(done)], seal=world.seal) as executor:
+            run = await executor.load("r")
+            if run.waiting:
+                run = await executor.answer("r", asked.question.id, Approve())
+            else:
+                run = await executor.resume("r")
+            assert (run.status, done) == ("paused", [])
+            (again,) = run.waiting
+            assert (again.kind, again.prompt) == ("approval", "Delete everything?")
+            run = await executor.answer("r", again.id, Approve())
+            assert (run.status, done) == ("completed", ["deleted"])
+
+
+async def test_an_approval_is_not_kept_because_the_journal_says_that_something_was_done(world: World) -> None:
+    done: list[str] = []
+    async with Executor(f"sqlite:///{world.file}", graphs=[asking(done)]) as executor:
+        await executor.start(asking(done), {}, run_id="r")
+    (asked,) = [one for one in await world.records() if isinstance(one, Asked)]
+    seq, ts, who = asked.seq, asked.ts, {"activation": asked.activation, "node": "clear", "key": "k" * 32}
+    await world.forge(
+        Answered(seq=seq + 1, ts=ts, question=asked.question.id, answer=Approve()),
+        EffectIntended(seq=seq + 2, ts=ts, **who, kind="effect", name="log", effect="idempotent", digest="d"),
+        EffectSettled(seq=seq + 3, ts=ts, **who),
+    )
+    async with Executor(f"sqlite:///{world.file}", graphs=[asking(done)], seal=world.seal) as executor:
+        run = await executor.resume("r")
+        assert (run.status, done) == ("paused", [])
 
 
 async def test_without_a_seal_the_store_is_trusted_unless_the_call_says_otherwise(world: World) -> None:
