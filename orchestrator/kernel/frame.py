@@ -52,6 +52,7 @@ class Frame(Joins):
             version = self.stepped(activation, update, ops, reduced, alone=alone)
         self._remove(activation)
         if outcome == "exhausted" and not self.plan.topology.has_route(activation.node, outcome):
+            # Only journals of earlier versions hold this: there a spent limit of a graph inside also ended this graph.
             self._park(activation, version)
             self.exhaust("nested", activation.node, error)
         else:

@@ -10,7 +10,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,6 +157,7 @@ class Simulation:
         probability: float = 0.0,
         pauses: float = 0.0,
         late: float = 0.0,
+        overdue: Collection[str] = (),
         most_steps: int = 5_000,
         observers: Sequence[Callable[[Machine, r.Record, Delta], None]] = (),
     ) -> None:
@@ -167,6 +168,8 @@ class Simulation:
         self.start = plan.schema.initial(values or {})
         self.probability, self.pauses, self.late, self.most_steps = probability, pauses, late, most_steps
         self.observers = observers
+        self.overdue = frozenset(overdue)
+        """Subgraph nodes whose time is up when the first step inside would land."""
         self.machine = Machine(plan)
         self.trace = Trace(self.order.name, plan, self.machine)
         self.shadows: list[Machine] = []
@@ -285,6 +288,10 @@ class Simulation:
     def step(self, a: Activation) -> None:
         """Land the next record of an activation."""
         at = {**self.head(), "activation": a.key, "path": a.path, "node": a.node}
+        around = a.frame.parent
+        if around is not None and around.node in self.overdue:
+            self.time_out(around)
+            return
         if a.fault is not None:
             self._fail(a, a.fault)
             return
@@ -306,22 +313,35 @@ class Simulation:
         else:
             self._end_step(a, act)
 
+    def time_out(self, a: Activation) -> None:
+        """Land the time-out of a subgraph's activation."""
+        error = r.Failure(type="StepTimeout", message=f"{a.node} took too long", node=a.node, path=a.path)
+        at = {**self.head(), "activation": a.key, "path": a.path, "node": a.node}
+        delta = self.land(r.TimerFired(**at, name=r.TIMEOUT, error=error))
+        assert [begun.key for begun in delta.started] == [a.key], "the node around it goes on, and nothing else"
+        self._land_late(delta)
+
     def _end_step(self, a: Activation, act: Act) -> None:
         if a.child is not None and a.child.status in ("failed", "cancelled"):
             error = a.child.error or r.Failure(type="Inner", message=a.child.status)
         elif act.fail is not None:
             error = r.Failure(type="Broken", message=act.fail, node=a.node, path=a.path)
         else:
-            outcome = "exhausted" if a.child is not None and a.child.status == "exhausted" else act.outcome
+            spent = a.child is not None and a.child.status == "exhausted"
+            named = spent and a.frame.plan.topology.has_route(a.node, "exhausted")
+            outcome = "exhausted" if named else act.outcome
             given = act.update if self.lean else {**act.update, **({"trail": a.key} if act.update else {})}
             update, ops = a.frame.plan.schema.encode_update(given)
             fault = self.machine.probe(a, outcome, update, ops)
             if fault is not None:
                 self._fail(a, fault)
             else:
-                self._done(a, outcome, dict(update), ops)
+                self._done(a, outcome, dict(update), ops, a.child.error if a.child is not None and spent else None)
             return
-        if a.frame.plan.topology.has_route(a.node, "error"):
+        topology = a.frame.plan.topology
+        if error.type == "StepTimeout" and topology.has_route(a.node, "timeout"):
+            self._done(a, "timeout", {}, {}, error)
+        elif topology.has_route(a.node, "error"):
             self._done(a, "error", {}, {}, error)
         else:
             self._fail(a, error)

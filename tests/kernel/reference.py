@@ -9,6 +9,7 @@ Nothing is counted or kept: whether a token can reach a join is found by walking
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from orchestrator.kernel.plan import Plan
 from .behave import Behaviour, Sight
 from .harness import TooLongError
 
+RESERVED = ("error", "timeout", "exhausted")
 Path = tuple[int, ...]
 Places = tuple[Path, ...]
 
@@ -41,13 +43,13 @@ class Shape:
     def outcomes(self, node: str) -> list[str]:
         if node == "START":
             return ["done"]
-        caught = [e.outcome for e in self.plan.edges if e.source == node and e.outcome in ("error", "timeout")]
+        caught = [e.outcome for e in self.plan.edges if e.source == node and e.outcome in RESERVED]
         return [*self.plan.nodes[node].outcomes, *(o for o in caught if o is not None)]
 
     def edges(self, node: str, outcome: str) -> list[Edge]:
         mine = [edge for edge in self.plan.edges if edge.source == node]
         named = [edge for edge in mine if edge.outcome == outcome]
-        return named or [edge for edge in mine if edge.outcome is None and outcome not in ("error", "timeout")]
+        return named or [edge for edge in mine if edge.outcome is None and outcome not in RESERVED]
 
     def vertex(self, edge: Edge, edges: list[Edge]) -> str:
         """A map beside other edges is a fork of its own, between the two nodes."""
@@ -194,6 +196,13 @@ class Token:
         return self.path, self.joined
 
 
+class SpentError(Exception):
+    """A limit of a graph around the one that runs is spent."""
+
+    def __init__(self, graph: Reference) -> None:
+        self.graph = graph
+
+
 @dataclass
 class Told:
     """What a run came to."""
@@ -206,10 +215,22 @@ class Told:
 
 
 class Reference:
-    """One run."""
+    """One run of a graph, or of one inside another. Where branches race for limits, the dice decide."""
 
-    def __init__(self, plan: Plan, behaviour: Behaviour, values: Mapping[str, Any], most: int = 400) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        behaviour: Behaviour,
+        values: Mapping[str, Any],
+        most: int = 400,
+        around: Reference | None = None,
+    ) -> None:
         self.plan, self.behaviour, self.most = plan, behaviour, most
+        self.line: list[Reference] = [self] if around is None else [self, *around.line]
+        self.steps = 0
+        self.visits = Counter[str]()
+        self.after = False
+        """A limit was spent, and the exhausted edge taken."""
         self.shape: Shape = plan.__dict__.setdefault("_reference", Shape(plan))
         self.first = plan.schema.decode(plan.schema.initial(values))
         self.own = {name for name, entry in plan.schema.fields.items() if entry.local}
@@ -257,11 +278,54 @@ class Reference:
         while self.told is None:
             ready = [token for token in self.live if token.phase == "run"]
             assert ready, f"deadlock: {[(t.node, t.phase) for t in self.live]}"
-            self.step(dice.choice(ready))
+            self.admit(dice.choice(ready))
             steps += 1
             if steps > self.most:
                 raise TooLongError(self.plan.name)
         return self.told
+
+    # -- limits (R14) -------------------------------------------------------------------------------------------
+
+    def admit(self, token: Token) -> None:
+        """Begin a step, unless a limit of this graph, or of one around it, is spent."""
+        for graph in self.line:
+            if graph.refuses(token.node if graph is self else None):
+                if graph is not self:
+                    raise SpentError(graph)
+                self.exhaust()
+                return
+        for graph in self.line:
+            graph.steps += 1
+        self.visits[token.node] += 1
+        self.step(token)
+
+    def refuses(self, node: str | None) -> bool:
+        """Whether no further step may begin, of this node or (None) in a graph inside."""
+        limits = self.plan.limits
+        if self.after:
+            return node is not None and self.visits[node] > 0
+        if node is not None and node in limits.visits and self.visits[node] >= limits.visits[node]:
+            return True
+        return limits.steps is not None and self.steps >= limits.steps
+
+    def exhaust(self) -> None:
+        """All that is live or ended becomes one token, without forks, at the exhausted target; or the output."""
+        tokens = [*self.live, *self.ended]
+        past = frozenset[int]().union(*(token.past for token in tokens))
+        one = len({token.past for token in tokens}) == 1
+        own = tokens[0].own if one else {name: self.first[name] for name in self.own}
+        ways = (e.target for e in self.plan.edges if e.source == "*" and e.outcome == "exhausted")
+        target = "END" if self.after else next(ways, "END")
+        if self.conflicting(past) or any(token.fault for token in self.live):
+            self.finish("failed", self.first)
+        elif target in ("END", "STOP"):
+            self.after = True
+            self.finish("completed", self.state(past, own))
+        else:
+            self.after = True
+            self.visits.clear()
+            self.ended, self.cells = [], []
+            self.live = [Token(target, "run", (), (), past, own, error="LimitSpent")]
 
     def step(self, token: Token) -> None:
         values = dict(self.plan.schema.dump(self.state(token.past, token.own)))
@@ -273,16 +337,24 @@ class Reference:
         if token.fault:
             self.finish("failed", self.first)
             return
-        child = None
+        child, exhausted = None, False
         sight = Sight(token.node, values, item, items, error=token.error)
         inner = self.plan.sub.get(token.node)
         if inner is not None:
             given = {name: values[name] for name in ("xs", "ys", "tasks")}
-            result = Reference(inner, self.behaviour, given, self.most).run(random.Random(0))
+            inside = Reference(inner, self.behaviour, given, self.most, self)
+            try:
+                result = inside.run(random.Random(0))
+            except SpentError as spent:
+                if spent.graph is not self:
+                    raise
+                self.live.append(token)
+                self.exhaust()
+                return
             if result.status == "failed":
                 self.fail(token)
                 return
-            child = result.values
+            child, exhausted = result.values, result.status == "exhausted"
         act = self.behaviour(self.plan, replace(sight, child=child))
         if act.fail is not None:
             self.fail(token)
@@ -295,7 +367,8 @@ class Reference:
             past = token.past | {len(self.events) - 1}
             own = self.plan.schema.apply(self.state(token.past, token.own), update, ops)
             token = replace(token, past=past, own={name: own[name] for name in self.own})
-        self.send(token, act.outcome)
+        named = exhausted and self.shape.edges(token.node, "exhausted")
+        self.send(replace(token, error="LimitSpent" if exhausted else None), "exhausted" if named else act.outcome)
         self.settle()
 
     def fail(self, token: Token) -> None:
@@ -307,6 +380,7 @@ class Reference:
 
     def finish(self, status: str, values: Mapping[str, Any]) -> None:
         if self.told is None:
+            status = "exhausted" if self.after and status == "completed" else status
             self.told = Told(status, dict(self.plan.schema.dump(values)), self.seen, len(self.ended) > 1)
             self.live.clear()
 
@@ -319,8 +393,7 @@ class Reference:
 
     def send(self, token: Token, outcome: str) -> None:
         edges = self.shape.edges(token.node, outcome)
-        error = token.error if outcome == "error" else None
-        token = replace(token, forks=self.opened(token, token.node, token.path), error=error)
+        token = replace(token, forks=self.opened(token, token.node, token.path))
         for number, edge in enumerate(edges):
             path = token.path if len(edges) == 1 else (*token.path, number)
             if edge.each is None:

@@ -94,12 +94,13 @@ class Sketch:
         return any(_races(graph) for graph in self.inner.values())
 
 
-def _races(graph: Graph) -> bool:
-    """The same of a graph inside another one."""
-    if graph.limits.steps is not None or any(edge.target == "STOP" for edge in graph.edges):
+def _races(graph: Graph, limited: bool = False) -> bool:
+    """The same of a graph inside another one. A limit is a race only where several branches can spend it."""
+    limited = limited or graph.limits.steps is not None or bool(graph.limits.visits)
+    if (limited and graph.topology.fans) or any(edge.target == "STOP" for edge in graph.edges):
         return True
     inner = [node.subgraph for node in graph.nodes.values() if node.subgraph is not None]
-    return any(isinstance(node.join, int) for node in graph.nodes.values()) or any(map(_races, inner))
+    return any(isinstance(node.join, int) for node in graph.nodes.values()) or any(_races(g, limited) for g in inner)
 
 
 def problems_of(sketch: Sketch) -> list[Problem]:
@@ -296,6 +297,54 @@ def structured(seed: int) -> Sketch:
     sketch = Builder(dice, dice.choice((6, 9, 14, 20)), dice.choice((2, 3, 4))).sketch(f"structured {seed}")
     if dice.random() < 0.05:
         sketch.edges = [replace(e, target="STOP") if e.target == "END" else e for e in sketch.edges]
+    return sketch
+
+
+# -- limits of graphs inside ------------------------------------------------------------------------------------
+
+
+class Line(Builder):
+    """Blocks in which one token is live at a time, so that no branches race for a limit."""
+
+    def block(self, depth: int) -> tuple[str, list[Exit]]:
+        kinds: list[Callable[[int], tuple[str, list[Exit]]]] = [self.single]
+        if depth > 0 and self.left > 1:
+            kinds += [self.sequence, self.sequence, self.choice, self.loop, self.loop]
+        return self.dice.choice(kinds)(depth - 1)
+
+    def limited(self, levels: int) -> Graph:
+        """A graph that may spend its limits, with others like it inside."""
+        sketch = self.sketch("inner")
+        names = names_of(tuple(sketch.edges))
+        if levels > 1:
+            for name in self.dice.sample(names, min(2, len(names))):
+                sketch.inner[name] = Line(self.dice, 4, 2, f"{name}s").limited(levels - 1)
+        visits = {self.dice.choice(names): self.dice.randint(1, 2)} if self.dice.random() < 0.3 else {}
+        sketch.limits = Limits(steps=self.dice.choice((None, 1, 2, 3, 4, 6, 9)), visits=visits)
+        if self.dice.random() < 0.4:
+            last = self.dice.choice([*names, f"{self.prefix}late", "END"])
+            sketch.edges.append(Edge("*", last, "exhausted"))
+            if last not in (*names, "END"):
+                sketch.edges.append(Edge(last, "END"))
+        return settle(sketch).graph()
+
+
+def limited(seed: int) -> Sketch:
+    """A structured graph in which some nodes are graphs that spend their own limits, with or without an edge for it."""
+    dice = random.Random(f"limited {seed}")
+    sketch = structured(dice.randrange(100_000))
+    sketch.name = f"limited {seed}"
+    plain = [
+        node
+        for node in names_of(tuple(sketch.edges))
+        if node not in sketch.inner and all(e.outcome is None for e in sketch.edges if e.source == node)
+    ]
+    for node in dice.sample(plain, min(len(plain), dice.randint(1, 3))):
+        sketch.inner[node] = Line(dice, 5, 3, f"{node}s").limited(dice.choice((1, 1, 2, 3)))
+        ways = [edge for edge in sketch.edges if edge.source == node]
+        if dice.random() < 0.5 and len(ways) == 1 and ways[0].each is None:
+            target = dice.choice((ways[0].target, ways[0].target, "END"))
+            sketch.edges += [Edge(node, f"{node}x", "exhausted"), Edge(f"{node}x", target)]
     return sketch
 
 

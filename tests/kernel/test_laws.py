@@ -21,6 +21,7 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Limits
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
+from orchestrator.kernel.limitwords import SPENT
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
 
@@ -28,13 +29,15 @@ from .behave import Seeded
 from .harness import Simulation, TooLongError, Trace, agree, many, observe
 from .orders import Order, orders
 from .reference import Reference
-from .sketches import Sketch, mutated, settle, structured, unstructured, values_for
+from .sketches import Sketch, limited, mutated, settle, structured, unstructured, values_for
 
 KINDS: dict[str, Callable[[int], Sketch]] = {
     "structured": structured,
     "unstructured": unstructured,
     "mutated": mutated,
 }
+DRAWN = {**KINDS, "limited": limited}
+"""All kinds of graphs; those with limits inside have laws of their own."""
 MOST = 150
 """Records of a run. Longer ones say no more and take their time."""
 quick = settings(
@@ -69,7 +72,7 @@ class Trial:
     @classmethod
     def draw(cls, kind: str, seed: int, limits: Limits | None = None, **behaviour: float) -> Trial | None:
         """One that the checks accept, or None."""
-        sketch = settle(KINDS[kind](seed))
+        sketch = settle(DRAWN[kind](seed))
         if limits is not None:
             sketch.limits = limits
         try:
@@ -226,6 +229,30 @@ def test_limits_end_every_run(kind: str, seed: int, steps: int, concurrency: int
         ends_once(trace)
         assert trace.machine.usage.steps <= steps
         assert concurrency is None or trace.most <= concurrency
+
+
+@drawn(seed=seeds)
+def test_limits_of_graphs_inside_are_no_race_where_one_token_can_spend_them(seed: int) -> None:
+    trial = trial_of("limited", seed, writes=0.02)
+    try:
+        as_read(trial, confluent(trial, 4, seed), seed)
+    except TooLongError:
+        assume(False)
+
+
+def test_graphs_inside_spend_their_limits_at_all_levels_with_an_edge_for_it_and_without() -> None:
+    met = Counter[str]()
+    for seed in range(30):
+        trial = Trial.draw("limited", seed)
+        if trial is None or trial.races:
+            continue
+        trace = trial.run(Order("first"), most_steps=1_000)
+        for record in trace.records:
+            if isinstance(record, r.StepDone) and record.error is not None and record.error.type == SPENT:
+                met["with an edge" if record.outcome == "exhausted" else "without"] += 1
+                met["deep inside"] += record.node not in trial.plan.nodes
+        met["late"] += any(seen.node.endswith("late") for seen in trace.seen.values())
+    assert min(met[name] for name in ("with an edge", "without", "deep inside", "late")) > 1, met
 
 
 def test_the_generators_draw_what_they_are_for() -> None:

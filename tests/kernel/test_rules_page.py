@@ -25,7 +25,7 @@ from .orders import orders
 from .test_cost import driven, forward
 
 PAGE = Path(__file__).parents[2] / "docs" / "kernel.md"
-DOES = ("xs", "ys", "tasks", "takes", "writes", "fails", "join", "steps", "inside")
+DOES = ("xs", "ys", "tasks", "takes", "writes", "fails", "join", "steps", "inside", "inside steps", "overdue")
 COMES = ("order", "or", "sees", "place", "status", "error", "rounds")
 IDS = ("run", "another-run", "0")
 
@@ -75,11 +75,15 @@ EXAMPLES = examples()
 
 def plan_of(example: Example) -> Plan:
     wanted: dict[str, Any] = {name: int(number) for name, number in example.words("join")}
-    steps = example.one("steps")
     inner, _, text = example.one("inside").partition(":")
-    sub = {inner: plan(text, name="inner")} if inner else None
+    sub = {inner: plan(text, name="inner", limits=limits_of(example, "inside steps"))} if inner else None
     says = joins("j k j1 j2", **wanted)
-    return plan(example.text, says, limits=Limits(steps=int(steps) if steps else None), sub=sub)
+    return plan(example.text, says, limits=limits_of(example, "steps"), sub=sub)
+
+
+def limits_of(example: Example, key: str) -> Limits:
+    steps = example.one(key)
+    return Limits(steps=int(steps) if steps else None)
 
 
 def values_of(example: Example) -> dict[str, Any]:
@@ -110,8 +114,17 @@ class Does:
 
 def runs_of(example: Example) -> list[Trace]:
     graph, values, does = plan_of(example), values_of(example), Does(example)
+    overdue = example.one("overdue").split()
     return [
-        Simulation(graph, does, order=order, run_id=run_id, values=values, probability=0.1).run()
+        Simulation(
+            graph,
+            does,
+            order=order,
+            run_id=run_id,
+            values=values,
+            probability=0.1,
+            overdue=overdue,
+        ).run()
         for run_id in IDS
         for order in orders(graph, 12)
     ]

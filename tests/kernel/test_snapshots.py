@@ -29,7 +29,7 @@ from .behave import Script, Seeded, times
 from .build import plan
 from .harness import Simulation, TooLongError
 from .orders import orders
-from .sketches import Sketch, mutated, settle, structured, unstructured, values_for
+from .sketches import Sketch, limited, mutated, settle, structured, unstructured, values_for
 
 WALKED = (Machine, Frame, Ledger, EffectEntry, Activation, Cell, Group, OpenFork, Version, Rank, Path)
 PASSING = {"_delta", "touched", "seen"}
@@ -92,6 +92,7 @@ KINDS: dict[str, Callable[[int], Sketch]] = {
     "structured": structured,
     "unstructured": unstructured,
     "mutated": mutated,
+    "limited": limited,
 }
 
 
