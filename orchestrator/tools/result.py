@@ -71,9 +71,9 @@ class ToolResult(BaseModel):
     def _agreeing(self) -> Self:
         """The exit code follows from the error."""
         if self.error is not None and not self.error.strip():
-            self.__dict__["error"] = None
+            object.__setattr__(self, "error", None)  # it is frozen
         if not self.exit_code and self._must_fail():
-            self.__dict__["exit_code"] = 1
+            object.__setattr__(self, "exit_code", 1)
             self.__pydantic_fields_set__.add("exit_code")
         return self
 

@@ -191,7 +191,10 @@ def test_only_nodes_that_call_tools_have_the_outcome_and_no_plain_edge_stands_fo
 
 
 async def test_a_node_may_still_have_an_outcome_of_that_name() -> None:
-    own = node(lambda: Outcome("failed", log="mine"), outcomes=("ok", "failed"))
+    @node(outcomes=("ok", "failed"))
+    def own() -> Outcome[Any]:
+        return Outcome("failed", log="mine")
+
     graph = Graph(name="g", state=Log, nodes={"own": own}, edges="START -> own -> END")
     async with Executor() as executor:
         found = await executor.start(graph, {})
