@@ -194,10 +194,12 @@ def _definition(name: str, spec: object, trust: Trust | None, unresolved: list[s
     elif isinstance(reducer, str):
         if reducer in BUILTIN:
             kind = Annotated[kind, BUILTIN[reducer]]
-        elif ":" in reducer and trust is None:
-            unresolved.append(name)
-        elif ":" in reducer and trust is not None:
-            kind = Annotated[kind, trust.follow(reducer, "reducer")]
+        elif ":" in reducer:
+            if trust is None:
+                unresolved.append(name)
+            else:
+                function = trust.follow(reducer, "reducer")
+                kind = Annotated[kind, function]
         else:
             known = ", ".join([*BUILTIN, "local"])
             raise GraphError(f"field {name!r} names reducer {reducer!r}: there are {known} and 'module:function'")
