@@ -15,6 +15,7 @@ from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFai
 from orchestrator.executor.call_guard import ask_first
 from orchestrator.executor.effect import Effect, own_tools, said_around
 from orchestrator.executor.effects import innermost
+from orchestrator.executor.tracebacks import bounded, traceback_of_tool
 from orchestrator.executor.unknown import uncertain
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, as_json
@@ -144,7 +145,8 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
                 retry, unsure = tool.retry, uncertain(error) and (fence is None or fence.entered is not False)
                 again = retry is not None and attempt < retry.attempts and retry.matches(error)
                 if retry is None or not again or (unsure and tool.effect == "irreversible"):
-                    return _told(storable(kept(tool.failure(error), tool.max_kept))), unsure
+                    failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
+                    return _told(storable(kept(failure, tool.max_kept))), unsure
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
             if not context.live.hold.fresh:
@@ -194,7 +196,10 @@ _NOTHING = ToolResult().model_dump(mode="json")
 def _data(result: ToolResult) -> dict[str, Any]:
     """A result without what goes without saying: as of `ToolResult`, whatever the defaults of its own class are."""
     data = result.model_dump(mode="json", include=set(ToolResult.model_fields))
-    return {name: value for name, value in data.items() if value != _NOTHING.get(name)}
+    found = {name: value for name, value in data.items() if value != _NOTHING.get(name)}
+    if result.traceback:
+        found["traceback"] = bounded(result.traceback)
+    return found
 
 
 def _tool_result(found: object) -> ToolResult:

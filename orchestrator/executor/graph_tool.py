@@ -108,7 +108,8 @@ class GraphTool(Tool):
             metadata[LASTING] = True
         if run.status == "completed":
             return ToolResult(output=run.output, metadata=metadata)
-        return ToolFailure(output=run.output, error=_why(run), metadata=metadata)
+        where = "" if run.error is None else run.error.traceback
+        return ToolFailure(output=run.output, error=_why(run), metadata=metadata, traceback=where)
 
     def _too_deep(self, step: StepContext) -> str:
         own = self.graph.name == step.live.machine.plan.name

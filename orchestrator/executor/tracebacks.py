@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.errors import message_of
+from orchestrator.errors import ToolError, ToolFailed, message_of
 from orchestrator.redacting import redact, without_known
 
 MOST = 8_000
@@ -34,8 +34,11 @@ _GROUP = 4
 """Errors of a group that are told with their frames."""
 _LINE = 160
 _MESSAGE = 600
+_LEAST = 200
+"""Characters below which what a tool raised is not told."""
 
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
+_TOOL = "\n\nThat made the call of the tool fail, which was the cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
 
 
@@ -53,9 +56,39 @@ def traceback_of(error: BaseException) -> str:
             break
         parts.insert(0, part)
         link = before
-    text = redact("".join(parts)).encode("utf-8", "backslashreplace").decode()
-    # The last lines say what happened.
-    return text if len(text) <= MOST else f"[...]\n{text[-MOST + 6 :]}"
+    text = bounded(redact("".join(parts)))
+    raised = _raised_by_tool(error)
+    if not raised:
+        return text
+    room = MOST - len(text) - len(_TOOL)
+    return f"{bounded(raised, room)}{_TOOL}{text}" if room >= _LEAST else text
+
+
+def traceback_of_tool(error: Exception) -> str:
+    """The traceback of an error that a tool raised; empty if its message says all and none of its code is the user's."""
+    if isinstance(error, ToolError) and not _is_in_own_code(error.__traceback__):
+        return ""
+    return traceback_of(error)
+
+
+def bounded(text: str, most: int = MOST) -> str:
+    """A traceback as it can be stored, at most `most` characters: the last lines say what happened."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= most else f"[...]\n{text[-most + 6 :]}"
+
+
+def _raised_by_tool(error: BaseException) -> str:
+    """What the journal has of where a tool raised, if an error stands for its failed call."""
+    link, seen = error, set[int]()
+    while id(link) not in seen and len(seen) <= _CHAIN:
+        if isinstance(link, ToolFailed):
+            return link.result.traceback
+        seen.add(id(link))
+        before, _ = _before(link)
+        if before is None:
+            break
+        link = before
+    return ""
 
 
 def _before(error: BaseException) -> tuple[BaseException | None, str]:
@@ -72,7 +105,9 @@ def _told(error: BaseException, depth: int = 0) -> str:
     )
     message = without_known(message_of(error))
     if len(message) > _MESSAGE:
-        message = f"{message[:_MESSAGE]}... ({len(message) - _MESSAGE} characters more)"
+        # Blanked before it is cut: half a secret does not look like one.
+        start = redact(message[: 4 * _MESSAGE])[:_MESSAGE]
+        message = f"{start}... ({len(message) - _MESSAGE} characters more)"
     frames = list(_lines(error.__traceback__))
     lines = ["Traceback (most recent call last):", *frames] if frames else []
     lines.append(f"{name}: {message}" if message else name)
@@ -83,6 +118,12 @@ def _told(error: BaseException, depth: int = 0) -> str:
         if len(error.exceptions) > _GROUP:
             lines.append(f"  +- and {len(error.exceptions) - _GROUP} errors more")
     return "\n".join(lines)
+
+
+def _is_in_own_code(trace: TracebackType | None) -> bool:
+    while trace is not None and _is_library(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return trace is not None
 
 
 def _lines(trace: TracebackType | None) -> Iterator[str]:
@@ -117,8 +158,10 @@ def _frames(frames: Sequence[tuple[str, int, str]]) -> Iterator[str]:
     for file, line, function in frames:
         yield f'  File "{file}", line {line}, in {function}'
         source = linecache.getline(file, line).strip()
+        if len(source) > _LINE:
+            source = redact(source[: 4 * _MESSAGE])[:_LINE] + "..."
         if source:
-            yield f"    {source if len(source) <= _LINE else source[:_LINE] + '...'}"
+            yield f"    {source}"
 
 
 _HERE = str(Path(__file__).parents[1])

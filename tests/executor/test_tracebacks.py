@@ -17,6 +17,7 @@ from orchestrator.errors import OrchestratorError, RunFailed, ToolError
 from orchestrator.executor.tracebacks import MOST, traceback_of
 from orchestrator.kernel.records import Failure
 from orchestrator.nodes import Ask, Execute, Subgraph
+from orchestrator.tools import ToolResult
 
 pytestmark = pytest.mark.anyio
 
@@ -245,3 +246,107 @@ async def test_a_tool_that_failed_is_named_by_what_check_raises() -> None:
     graph = of(Execute())
     with pytest.raises(RunFailed, match="ToolFailed: tool 'broken' failed: out of order"):
         await graph.run({"tool": "broken"}, tools=[broken], check=True)
+
+
+# -- tools that raise ----------------------------------------------------------------------------------------------
+
+
+@tool(risk="none", effect="irreversible")
+def prices() -> int:
+    """Give a price."""
+    return look_up({})
+
+
+def is_of_tool(text: str) -> bool:
+    """Whether a traceback begins with where the tool raised, and says after it what failed for that."""
+    tool, _, step = text.partition("That made the call of the tool fail")
+    where = f'File "{__file__}", line ' in tool and 'in look_up\n    return prices["tea"]\nKeyError: ' in tool
+    return where and "ToolFailed: tool 'prices' failed: " in step
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite"])
+async def test_a_step_that_fails_because_a_tool_raised_tells_where_the_tool_raised(store: str, tmp_path: Path) -> None:
+    @node(tools=[prices])
+    async def checks(ctx: Context[None]) -> None:
+        await ctx.tool("prices", check=True)
+
+    @node(tools=[prices])
+    async def wraps(ctx: Context[None]) -> None:
+        try:
+            await ctx.tool("prices", check=True)
+        except Exception as error:
+            raise RuntimeError("no price") from error
+
+    url = store if store != "sqlite" else f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url, tools=[prices]) as executor:
+        for graph in (of(Execute()), of(checks)):
+            found = await executor.start(graph, {"tool": "prices"})
+            assert is_of_tool(traceback(found))
+            assert len(traceback(found)) <= MOST
+            assert traceback(await executor.load(found.run_id)) == traceback(found)
+        text = traceback(await executor.start(of(wraps), {}))
+        assert is_of_tool(text)
+        assert text.endswith("RuntimeError: no price")
+
+
+async def test_where_a_tool_raised_is_journaled_with_its_call_and_is_in_no_state_and_no_prompt() -> None:
+    seen: list[ToolResult] = []
+
+    @node(tools=[prices])
+    async def work(ctx: Context[None]) -> dict[str, object]:
+        seen.append(await ctx.tool("prices"))
+        if len(seen) == 1:
+            raise ConnectionError  # the next attempt is given what the journal has
+        return {"result": seen[-1]}
+
+    async with Executor() as executor:
+        run = await executor.start(of(work.with_(retry=Retry(attempts=2, wait=0.001))), {})
+        records = [one for one in await executor.store.read(run.run_id) if one.type == "effect_settled"]
+    assert run.status == "completed", run.error
+    assert [one.result["traceback"] for one in records] == [seen[0].traceback]  # type: ignore[index]
+    assert [("in look_up" in one.traceback, one.text, one.model_dump()) for one in seen] == [
+        (True, "Error: Unexpected error executing tool prices: 'tea'", seen[0].model_dump())
+    ] * 2
+    assert "look_up" not in json.dumps(run.values, default=str) + repr(seen) + json.dumps(seen[0].model_dump())
+    assert "traceback" not in ToolResult.model_json_schema()["properties"]
+
+
+async def test_a_tool_that_says_why_it_failed_has_a_traceback_if_it_is_the_users() -> None:
+    @tool(risk="none", effect="pure")
+    def refuses() -> str:
+        """Refuse."""
+        raise ToolError("out of order")
+
+    graph = of(Execute())
+    async with Executor(tools=[refuses]) as executor:
+        run = await executor.start(graph, {"tool": "refuses"})
+    assert 'raise ToolError("out of order")' in traceback(run)
+
+
+async def test_a_graph_called_as_a_tool_tells_where_it_failed() -> None:
+    inner = of(wrong).as_tool("inner", "Fail.")
+    async with Executor(tools=[inner], graphs=[of(wrong)]) as executor:
+        run = await executor.start(of(Execute(), limits=Limits(steps=9)), {"tool": "inner", "args": {"question": "?"}})
+    assert 'return prices["tea"]' in traceback(run)
+
+
+async def test_what_a_tool_raised_is_bounded_and_holds_no_secret(tmp_path: Path) -> None:
+    long = "x" * 590 + SECRET + "y" * 100_000
+
+    @tool(risk="none", effect="pure")
+    def loud() -> str:
+        """Fail at length."""
+        try:
+            raise ValueError(long + "\ud800")
+        except ValueError:
+            raise ExceptionGroup("g", [ValueError(long) for _ in range(50)]) from ValueError(SECRET)
+
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", tools=[loud]) as executor:
+        run = await executor.start(of(Execute()), {"tool": "loud"})
+        records = [one for one in await executor.store.read(run.run_id) if one.type == "effect_settled"]
+    told = [one.result["traceback"] for one in records]  # type: ignore[index]
+    assert 0 < len(told[0]) <= MOST
+    assert len(traceback(run)) <= MOST
+    assert traceback(run).endswith("characters more)")
+    for text in (told[0], traceback(run)):
+        assert SECRET[:12] not in text
