@@ -15,6 +15,7 @@ from orchestrator.executor.signals import alone
 from orchestrator.executor.tracebacks import traceback_of
 from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed, StepRetried
 from orchestrator.redacting import redact, without_known
+from orchestrator.tools.capping import cut
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator.steps")
 
+MOST_SAID = 20_000
+"""Characters of an error's message that a run keeps: its beginning and its end. It is in records, in logs and in pages,
+and each of them looks through it for secrets."""
 PATIENCE = 300.0
 """Seconds: what asks to wait for longer is not waited for."""
 
@@ -34,7 +38,7 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
     asked = getattr(error, "retry_after", None)
     return Failure(
         type=kind,
-        message=without_known(message_of(error)),
+        message=cut(without_known(message_of(error)), MOST_SAID),
         node=activation.node,
         path=activation.path,
         retry_after=asked if isinstance(asked, int | float) and math.isfinite(asked) else None,

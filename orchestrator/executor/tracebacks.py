@@ -65,7 +65,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def traceback_of_tool(error: Exception) -> str:
-    """The traceback of an error that a tool raised; empty if its message says all and none of its code is the user's."""
+    """The traceback of an error that a tool raised; empty if its message says all, and no code is the user's."""
     if isinstance(error, ToolError) and not _is_in_own_code(error.__traceback__):
         return ""
     return traceback_of(error)

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Retry, Run, node, tool
 from orchestrator.errors import OrchestratorError, RunFailed, ToolError
+from orchestrator.executor.failing import MOST_SAID
 from orchestrator.executor.tracebacks import MOST, traceback_of
 from orchestrator.kernel.records import Failure
 from orchestrator.nodes import Ask, Execute, Subgraph
@@ -138,6 +139,20 @@ def test_an_error_that_caused_itself_and_one_without_words_are_told() -> None:
     one.__cause__, other.__cause__ = other, one
     assert traceback_of(one).count("ValueError: one") == 1
     assert "it has no message" in traceback_of(Mute())
+
+
+async def test_a_message_without_end_is_kept_by_its_beginning_and_its_end(tmp_path: Path) -> None:
+    @node
+    def long() -> None:
+        raise ValueError("begin" + "x" * 50_000_000 + "end")
+
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        run = await executor.start(of(long), {})
+        assert (await executor.load(run.run_id)).error == run.error
+    assert run.error is not None
+    assert run.error.message.startswith("begin")
+    assert run.error.message.endswith("end")
+    assert len(run.error.message) < MOST_SAID + 100
 
 
 async def test_secrets_in_source_and_message_are_blanked_in_the_traceback_and_in_the_log(
