@@ -223,6 +223,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         StaleAnswer: it, or whatever the run asked, is closed.
         UsageError: several are open and none was named.
     """
+    from orchestrator.cli import words
     from orchestrator.cli.reading import one_run
     from orchestrator.cli.report import question_text
     from orchestrator.cli.shown import note
@@ -239,7 +240,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         raise StaleAnswer(f"run {run.run_id!r} ({run.status}) waits for no answer{hint}")
     if len(found) > 1:
         note(run, url)
-        listed = "\n".join(f"--question {question.id}\n  {question_text(question)}" for question in found)
+        listed = "\n".join(f"--question {words.line(question.id)}\n  {question_text(question)}" for question in found)
         raise UsageError(f"run {run.run_id!r} waits for several answers; say which:\n{listed}")
     return found[0]
 

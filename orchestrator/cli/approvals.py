@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli import words
 from orchestrator.cli.redaction import redacted
+from orchestrator.visible import narrow
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor, Run
@@ -43,9 +44,10 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
             continue
         answer = record.answer
         args = answer.args if isinstance(answer, Approve) and answer.args is not None else question.payload.get("args")
-        call = "" if "tool" not in question.payload else f" {question.payload['tool']} {words.compact(args)}"
+        tool = question.payload.get("tool")
+        call = "" if tool is None else f" {narrow(str(tool))} {words.compact(args)}"
         said = answer.type if isinstance(answer, Approve | Deny) else "answer"
-        who = "policy" if record.policy else record.by
+        who = "policy" if record.policy else narrow(record.by)
         pending = record.question in waiting
         lines.append(
             f"{'pending' if pending else 'answered'}  {record.seq}  {said}{redacted(call)}  by {who or '?'}"

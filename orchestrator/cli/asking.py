@@ -6,11 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.cli.environment import forget_what_was_typed
 from orchestrator.cli.output import warn
 from orchestrator.cli.report import question_text
 from orchestrator.cli.words import visible
@@ -57,7 +57,7 @@ class Asker:
 
         args = question.payload.get("args")
         call = isinstance(args, dict) and "tool" in question.payload
-        _forget_what_was_typed()
+        forget_what_was_typed()
         while True:
             said = (await _line("Approve? [y/n/e] " if call else "Approve? [y/n] ")).strip()
             if said.lower() in ("y", "yes"):
@@ -95,16 +95,6 @@ def value_of(question: Question, text: str) -> Answer:
         except ValueError:
             pass  # it may be meant as text; whether that fits, the question knows
     return Value(value=text)
-
-
-def _forget_what_was_typed() -> None:
-    """A key that was pressed before a call was shown is no answer to whether it may be made."""
-    with suppress(ImportError):  # there is none on Windows
-        import termios
-
-        if sys.stdin.isatty():
-            with suppress(termios.error):
-                termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 async def _line(prompt: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.errors import StoreError
+from orchestrator.visible import narrow
 
 KEYS = "_API_KEY"
 STORE = "ORCHESTRATOR_STORE"
@@ -60,16 +61,14 @@ def _read(file: Path) -> dict[str, str | None]:
 
 def _is_here(url: str) -> bool:
     """Whether a store is a file inside the current directory, and not one that a link leads out to."""
-    from orchestrator.stores import file_of
+    from orchestrator.cli.storage import stays_here
 
     try:
-        file = file_of(url)
+        return stays_here(url)
     except StoreError:
         return False
-    here = Path.cwd().resolve()
-    return file is not None and here in Path(file).resolve().parents
 
 
 def _listed(names: list[str]) -> str:
     more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(map(narrow, names[:_MOST_NAMES])) + (f" and {more} more" if more > 0 else "")

@@ -89,13 +89,15 @@ def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict
 
 
 def _report_text(name: str, report: CheckReport, skipped: Sequence[str]) -> str:
-    count = len(report.errors)
+    from orchestrator.cli.words import line
+
+    name, count = line(name), len(report.errors)
     head = f"{name}: {count} problem{'s' if count != 1 else ''}" if count else f"{name}: OK"
     if skipped and not count:
         head = f"{name}: no problem in what was checked"
     problems = [f"  {p.code}  {_indented(p.message)}" for p in report.errors]
     notes = [f"  note  {_indented(note)}" for note in report.notes]
-    return "\n".join((head, *problems, *notes, *(f"  not checked without --trust  {one}" for one in skipped)))
+    return "\n".join((head, *problems, *notes, *(f"  not checked without --trust  {line(one)}" for one in skipped)))
 
 
 def _indented(text: str) -> str:
@@ -189,7 +191,8 @@ def _format(given: str | None, output: Path | None) -> str:
 
 
 def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str]) -> Graph | Run:
-    from orchestrator.cli.graphrefs import is_file_ref, shape_from_ref, shipped
+    from orchestrator.cli.environment import is_installed
+    from orchestrator.cli.graphrefs import is_file_ref, shape_from_ref, shipped, unknown
     from orchestrator.cli.output import warn
     from orchestrator.cli.reading import find_run
 
@@ -200,6 +203,9 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
     if at is not None:
         raise UsageError(f"--at is for a run, and there is no run {what!r} in this store")
     try:
+        if not is_file_ref(what) and what not in shipped() and not is_installed(what):
+            # A run's id, mistyped or of another store, must not import what stands here under that name.
+            raise unknown(what, "it is neither shipped nor an installed module")
         found, skipped = shape_from_ref(what, trust)
     except GraphUnknown as error:
         if is_file_ref(what):

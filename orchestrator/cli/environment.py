@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -42,7 +43,7 @@ def import_for(ref: str, directory: str) -> None:
     if place.endswith(".py"):
         if Path(directory).resolve() in Path(directory, place).resolve().parents:
             import_from(directory)
-    elif not _installed(place.partition(".")[0]) or (_is_graphs(place) and _has_graphs(directory)):
+    elif not is_installed(place) or (_is_graphs(place) and _has_graphs(directory)):
         import_from(directory)
 
 
@@ -73,7 +74,9 @@ def _is_graphs(module: str) -> bool:
     return top == "graphs" and not (_HOME / "graphs" / f"{rest}.py").is_file()
 
 
-def _installed(name: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether a module's package can be imported, without the current directory."""
+    name = module.partition(".")[0]
     try:
         return name in sys.modules or importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -97,6 +100,16 @@ def on_change() -> Literal["continue", "strict"]:
 def on_terminal() -> bool:
     """Whether a person can be asked: questions are shown on stderr and read from stdin."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def forget_what_was_typed() -> None:
+    """A key that was pressed before something was shown is no answer to whether it may be done."""
+    with suppress(ImportError):  # there is none on Windows
+        import termios
+
+        if sys.stdin.isatty():
+            with suppress(termios.error):
+                termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def user_name() -> str:

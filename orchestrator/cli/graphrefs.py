@@ -133,7 +133,7 @@ def _module(name: str, ref: str) -> ModuleType:
     with importing(name):
         there = _is_there(name)
     if not there:
-        raise _unknown(ref, f"there is no module {name!r}" if name != ref else "it is neither shipped nor a module")
+        raise unknown(ref, f"there is no module {name!r}" if name != ref else "it is neither shipped nor a module")
     return _import(name)
 
 
@@ -197,12 +197,13 @@ def _only(module: ModuleType, place: str) -> Graph:
     if len(there) == 1:
         return next(iter(there.values()))
     if not there:
-        raise _unknown(place, f"module {place} has no graph in it")
+        raise unknown(place, f"module {place} has no graph in it")
     choices = ", ".join(f"{place}:{name}" for name in there)
     raise GraphUnknown(f"{place} has several graphs; say which: {choices}")
 
 
-def _unknown(ref: str, fault: str) -> GraphUnknown:
+def unknown(ref: str, fault: str) -> GraphUnknown:
+    """The error that there is no such graph, with those that there are."""
     names = shipped()
     close = get_close_matches(ref, names, 1)
     guess = f"; did you mean {close[0]!r}?" if close else "."

@@ -175,7 +175,7 @@ def _hint(refs: Mapping[str, object]) -> str:
     if not isinstance(refs.get("graph"), str):
         return ""
     said = words.quoted(_stored(refs).options())
-    return f". It says of itself, check it before you use it:\n  {words.visible(said)}"
+    return f". It says of itself, check it before you use it:\n  {words.line(said)}"
 
 
 def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:

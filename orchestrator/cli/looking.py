@@ -83,7 +83,7 @@ def _table(found: Sequence[RunInfo]) -> str:
         (
             line(info.run_id),
             line(info.graph),
-            info.status,
+            line(info.status),
             ago(info.updated),
             line(" ".join(f"{key}={value}" for key, value in info.labels.items())),
         )

@@ -33,7 +33,7 @@ class GoOn:
 
     def answer(self, run_id: str, question: Question) -> str:
         """The command that answers a question, and no other one."""
-        tail = ("--question", question.id, *self.code, *self._where())
+        tail = ("--question", words.line(question.id), *self.code, *self._where())
         if question.kind == "approval":
             return words.command("approve", run_id, *tail)
         if question.kind == "pause":
@@ -45,7 +45,7 @@ class GoOn:
 
 
 def _sample(question: Question) -> str:
-    return words.quoted(["|".join(question.choices)]) if question.choices else "VALUE"
+    return words.quoted([words.line("|".join(question.choices))]) if question.choices else "VALUE"
 
 
 def document(run: Run, *, output: bool = True) -> dict[str, object]:
@@ -77,7 +77,7 @@ def tell_status(run: Run, go_on: GoOn) -> None:
     elif run.status == "interrupted":
         warn(f"{run.run_id} was interrupted; go on with:\n  {go_on.resume(run.run_id)}")
     elif run.status == "failed":
-        place = f" at {run.error.node}" if run.error is not None and run.error.node else ""
+        place = f" at {narrow(run.error.node)}" if run.error is not None and run.error.node else ""
         warn(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}")
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"

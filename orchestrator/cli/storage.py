@@ -16,14 +16,27 @@ def store_url(given: str | None) -> str:
     """`--store`, else `ORCHESTRATOR_STORE`, else a file under the current directory.
 
     Raises:
-        UsageError: it is no URL of a store.
+        UsageError: it is no URL of a store; or none was named, and a link in the current directory leads to another
+            one: the directory may be of another person, who has no say in which store it is.
     """
-    url = given or os.environ.get("ORCHESTRATOR_STORE") or DEFAULT
+    chosen = given or os.environ.get("ORCHESTRATOR_STORE")
+    url = chosen or DEFAULT
     try:
         file_of(url)
     except StoreError as error:
         raise UsageError(str(error)) from None
+    if not chosen and not stays_here(url):
+        raise UsageError(f"{file_of(url)} leads out of this directory: name the store with --store if you mean that")
     return url
+
+
+def stays_here(url: str) -> bool:
+    """Whether a store is a file inside the current directory, and not one that a link leads out to."""
+    file = store_file(url)
+    try:
+        return file is not None and Path.cwd().resolve() in file.resolve().parents
+    except RuntimeError:  # links that lead to each other
+        return False
 
 
 def store_file(url: str) -> Path | None:

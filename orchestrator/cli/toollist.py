@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.words import plain, short, visible
+from orchestrator.cli.words import line, plain, short, visible
 
 if TYPE_CHECKING:
     from orchestrator.tools import Tool, Toolbox
@@ -42,7 +42,7 @@ def table(groups: Mapping[str, Sequence[Tool]]) -> str:
     widths = [max(width, len(word)) for width, word in zip(widths, head, strict=True)]
     lines = [_line((*head, "what it does"), widths)]
     for name, found in rows.items():
-        lines.append(visible(name))
+        lines.append(line(name))
         lines += [_line(row, widths) for row in found]
     return "\n".join(lines)
 
@@ -56,7 +56,7 @@ def whole(tool: Tool) -> str:
 
 def _row(tool: Tool) -> tuple[str, ...]:
     said = tool.description.strip().partition("\n")[0]
-    return tuple(visible(cell) for cell in (tool.name, arguments(tool.parameters), tool.risk, tool.effect, said))
+    return tuple(line(cell) for cell in (tool.name, arguments(tool.parameters), tool.risk, tool.effect, said))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

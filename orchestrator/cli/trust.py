@@ -12,9 +12,11 @@ import hmac
 import os
 import secrets
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.output import warn
 from orchestrator.cli.storage import is_ours, store_file
 from orchestrator.jsontypes import Json, canonical
 
@@ -73,10 +75,27 @@ def _key(*, make: bool) -> bytes | None:
         path = key_file()
         if make and not path.exists():
             _make_key(path)
-        key = path.read_bytes()
+        with open(path, "rb") as file:
+            if not _is_private(os.fstat(file.fileno())):
+                _warn_of(path)
+                return None
+            key = file.read(_KEY_BYTES + 1)
     except (OSError, RuntimeError):  # RuntimeError: this user has no home
         return None
     return key if len(key) == _KEY_BYTES else None
+
+
+def _is_private(stat: os.stat_result) -> bool:
+    """Whether a file is this user's, and no other user can read or change it."""
+    return not hasattr(os, "geteuid") or (stat.st_uid == os.geteuid() and not stat.st_mode & 0o077)
+
+
+@cache
+def _warn_of(path: Path) -> None:
+    warn(
+        f"warning: {path} is not yours alone, so it is not used: nothing is sealed, and no approval in a store is "
+        "believed. Remove it, and a new key is made"
+    )
 
 
 def _make_key(path: Path) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cli import words
-from orchestrator.cli.environment import import_for, on_terminal
+from orchestrator.cli.environment import forget_what_was_typed, import_for, on_terminal
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.coderefs import CodeRef, code_refs
 from orchestrator.graph.trust import Trust, is_ours
+from orchestrator.visible import narrow
 
 DATA = (".yaml", ".yml", ".json")
 """How the names of graph files end."""
@@ -60,10 +61,10 @@ def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
     if not found:
         return tuple(modules)
     needed = tuple(dict.fromkeys(one.ref.partition(":")[0] for one in found))
-    listed = "\n".join(f"  {one.place}: {one.ref}" for one in found)
+    listed = "\n".join(f"  {one.place}: {narrow(one.ref)}" for one in found)
     warn(f"{graph} names code, which runs when it is imported:\n{listed}")
     if not _agrees(needed):
-        trusting = [word for module in needed for word in ("--trust", module)]
+        trusting = [word for module in needed for word in ("--trust", words.line(module))]
         command = words.command(*sys.argv[1:2], *trusting, *sys.argv[2:])
         raise UsageError(f"{graph}: its code is not trusted. If you know what it does:\n  {words.visible(command)}")
     return (*modules, *needed)
@@ -73,7 +74,8 @@ def _agrees(modules: Sequence[str]) -> bool:
     """Whether the person at the terminal admits modules; not without a terminal."""
     if not on_terminal():
         return False
-    sys.stderr.write(words.visible(f"Import {', '.join(modules)}? [y/N] "))
+    forget_what_was_typed()
+    sys.stderr.write(f"Import {narrow(', '.join(modules))}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

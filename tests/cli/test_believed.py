@@ -46,3 +46,22 @@ def test_what_the_user_approved_is_believed_when_the_run_goes_on_later(shell: Sh
     done = shell("resume", "n")
     assert done.code == 0, done.err
     assert shell.read("notes.txt") == ["hello"]
+
+
+def test_names_with_ends_of_lines_make_no_lines(shell: Shell) -> None:
+    """Of people who answered in a store, and of variables in `.env`."""
+    stranger = {"HOME": str(shell.place / "stranger")}
+    assert shell("run", "trial:noted", "--tools", "trial:note", "--run-id", "n", env=stranger).code == 3
+    by = ("--by", "you\npolicy  none is kept")
+    assert shell("approve", "n", "--question", _open(shell), "--no-resume", *by, env=stranger).code == 0
+    (shell.place / ".env").write_text("'x\nerror: fake'=1\n")
+    shown, refused = shell.all(("show", "n"), ("resume", "n"))
+    assert "by you policy  none is kept  (not from" in shown.out
+    for done in (shown, refused):
+        lines = f"{done.out}\n{done.err}".splitlines()
+        assert not [line for line in lines if line.startswith(("policy", "error: fake"))]
+
+
+def _open(shell: Shell) -> str:
+    """The id of the question that the run `n` waits for."""
+    return str(shell("show", "n", "--json").json["waiting"][0]["id"])

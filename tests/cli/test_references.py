@@ -169,3 +169,47 @@ def test_a_changed_graph_is_refused_where_that_was_asked_for(shell: Shell) -> No
     accepted = shell("resume", "h", "--accept-changes", env=strict)
     assert accepted.code == 3
     assert "Really, Ann?" in accepted.err
+
+
+def test_a_link_does_not_say_which_store_it_is(shell: Shell) -> None:
+    """A directory that another person made leads no command to another store, and has no file made elsewhere."""
+    (other := shell.place.parent / "other").mkdir()
+    (shell.place / ".orchestrator").symlink_to(other)
+    run = ("run", "trial:number", "--run-id", "n")
+    for done in shell.all(run, ("runs",), ("recover",)):
+        assert (done.code, "runs.db leads out of this directory" in done.err) == (2, True), done.err
+    assert not list(other.iterdir())
+    assert shell("runs", "--store", "sqlite:///.orchestrator/runs.db").code == 0  # it was named
+    (shell.place / ".orchestrator").unlink()
+    (shell.place / ".orchestrator").mkdir()
+    (link := shell.place / ".orchestrator/runs.db").symlink_to(other / "runs.db")
+    assert shell("runs").code == 2
+    link.unlink()
+    link.symlink_to("../here.db")
+    assert shell(*run).code == 3
+
+
+def test_a_key_that_others_can_read_seals_nothing(shell: Shell) -> None:
+    code = ("--graph", "trial:noted", "--tools", "trial:note", "--model", "offline")
+    run = ("run", "trial:noted", "--tools", "trial:note")
+    assert shell(*run, "--run-id", "a").code == 3
+    key = shell.place / "home/.local/state/orchestrator/key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert shell("approve", "a", "--no-resume").code == 0
+    key.chmod(0o644)
+    refused, paused = shell("resume", "a"), shell("resume", "a", *code)
+    assert (refused.code, paused.code) == (2, 3)
+    assert paused.err.count("key is not yours alone") == 1
+    assert not (shell.place / "notes.txt").exists()
+    key.unlink()
+    assert shell(*run, "--run-id", "b").code == 3
+    done = shell("approve", "b")
+    assert (done.code, done.err.count("not yours alone")) == (0, 0)
+
+
+def test_a_run_that_is_not_there_imports_no_module_of_its_name(shell: Shell) -> None:
+    (shell.place / "demo.py").write_text("open('owned', 'w')\nfrom trial import number as graph\n")
+    missing, drawn = shell("render", "demo"), shell("render", "trial:number")
+    assert (missing.code, drawn.code) == (2, 0)
+    assert "there is no run 'demo' in this store, and unknown graph 'demo'" in missing.err
+    assert not (shell.place / "owned").exists()

@@ -140,3 +140,20 @@ def test_check_notes_calls_that_nothing_confirms(shell: Shell) -> None:
     assert "note" not in shell("check", "g.yaml").out
     (shell.place / "g.yaml").write_text(text.replace("time_out -> END", "time_out -> execute"))
     assert "note  execute calls tools without a confirm before it: START -> " in shell("check", "g.yaml").out
+
+
+def test_references_with_ends_of_lines_make_no_lines(place: Shell) -> None:
+    refs = ["shop:count\nnothing of it is run", "shop\n\nerror: it is trusted\n:x"]
+    ask = {"kind": "ask", "prompt": "?", "answer": "topic", "tools": refs}
+    state = {"name": "S", "fields": {"topic": {"type": "str", "default": ""}}}
+    graph = {"name": "g", "state": state, "input": "topic", "nodes": {"a": ask}, "edges": "START -> a -> END"}
+    (place.place / "g.json").write_text(json.dumps(graph))
+    (place.place / "h.json").write_text(json.dumps({**graph, "name": "h\nh: OK"}))
+    for done in place.all(("run", "g.json", "x"), ("check", "g.json"), ("check", "h.json")):
+        lines = f"{done.out}\n{done.err}".splitlines()
+        assert not [one for one in lines if one.startswith(("nothing", "error: it is", "h: OK"))], lines
+    with place.terminal("run", "g.json", "x") as terminal:
+        shown = terminal.wait_for("[y/N] ")
+        assert "\nerror: it is" not in shown.replace("\r", "")
+        terminal.type("\n")
+        assert terminal.end() == 2
