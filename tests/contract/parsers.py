@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -152,6 +153,18 @@ def _deltas(text: str) -> None:
         piece = text[start : start + 64]
         call = {"index": 0, "id": f"c{start}", "function": {"arguments": piece}}
         assembly.add({"choices": [{"delta": {"content": piece, "tool_calls": [call]}}]})
+    assembly.answer()
+
+
+def _small_pieces(text: str) -> None:
+    """The arguments of one call, cut after each bracket, under a new id and a longer name each time."""
+    assembly = Assembly()
+    pieces = ['{"a":[1', *re.split(r"(?<=\})", text)]
+    for number, piece in enumerate(pieces):
+        call = {"index": 0, "id": f"c{number}", "function": {"arguments": piece}}
+        assembly.add({"choices": [{"delta": {"tool_calls": [call]}}]})
+    for piece in pieces:
+        assembly.add({"choices": [{"delta": {"tool_calls": [{"index": 1, "function": {"name": piece}}]}}]})
     assembly.answer()
 
 
@@ -334,7 +347,8 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "arithmetic": Parser(read, (), ("1+", "(", "**", "-", "1,000"), (NoArithmetic,)),
     "server-sent events": Parser(_events, (), ("data: ", "\n\n", "\r", "data: {}\n\n", ":", "\ufeff", *_JSON)),
-    "pieces of a stream": Parser(_deltas, (), _JSON),
+    "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.deltas:*",), _JSON),
+    "small pieces of a call": Parser(_small_pieces, (), (",{}", "}", '"}', "{}", '"\\}', "{", "]}"), largest=40_000),
     "answers of model servers": Parser(_answer_of_a_server, (), ("<html>", *_JSON), (ModelError,)),
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
     "lines of MCP servers": Parser(

@@ -10,6 +10,7 @@ Parts are kept as they come and joined once, so that a stream costs what it hold
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from orchestrator.jsontypes import paired, storable
 from orchestrator.models.chat.reply import OWN, text_of
 
 _REASONING = ("reasoning_content", "reasoning")
+_SIGN = re.compile(r'[{}\[\]"]')
+_IN_TEXT = re.compile(r'["\\]')
+_BLANKS = " \t\n\r"
 
 
 class Piece(NamedTuple):
@@ -26,32 +30,104 @@ class Piece(NamedTuple):
     reasoning: str = ""
 
 
+class _Object:
+    """Whether text that comes in pieces is one whole JSON object: each character is read once, and parsed once."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._depth = 0
+        self._in_text = False
+        self._escaped = False
+        self._whole: bool | None = None
+        """None until the brackets are closed; nothing can make False true again."""
+
+    def whole(self, parts: Sequence[str]) -> bool:
+        """Whether the parts make one object; the parts of an earlier call come first again."""
+        while self._read < len(parts) and self._whole is not False:
+            self._take(parts[self._read], parts)
+            self._read += 1
+        return self._whole is True
+
+    def _take(self, part: str, parts: Sequence[str]) -> None:
+        at = 0
+        if self._depth == 0:
+            at = len(part) - len(part.lstrip(_BLANKS))
+            if at == len(part):
+                return
+            if self._whole or part[at] != "{":  # behind an object, or something else
+                self._whole = False
+                return
+        at = self._closing(part, at)
+        if self._depth == 0:
+            text = "".join(parts[: self._read]) + part[:at]
+            self._whole = not part[at:].strip(_BLANKS) and _is_object(text)
+
+    def _closing(self, part: str, at: int) -> int:
+        """Go on until the brackets are closed or the part ends; the place behind."""
+        if self._escaped:
+            self._escaped, at = False, at + 1
+        while found := (_IN_TEXT if self._in_text else _SIGN).search(part, at):
+            at = found.end()
+            sign = found[0]
+            if sign == "\\":
+                if at == len(part):
+                    self._escaped = True
+                at += 1
+            elif sign == '"':
+                self._in_text = not self._in_text
+            else:
+                self._depth += 1 if sign in "{[" else -1
+                if self._depth == 0:
+                    return at
+        return len(part)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 class _Call:
     """A call that comes in pieces."""
 
     def __init__(self) -> None:
         self.id = ""
-        self.name = ""
+        self._names: list[str] = []
+        self._named = 0
         self.arguments: list[str] = []
+        self._written = _Object()
         self.object: dict[str, Any] | None = None
         """The arguments, where a server does not write them as text."""
         self.extras: dict[str, list[Any]] = {}
+
+    @property
+    def name(self) -> str:
+        """The name, as far as it has come."""
+        if len(self._names) > 1:
+            self._names = ["".join(self._names)]
+        return self._names[0] if self._names else ""
+
+    def _is_name(self, name: str) -> bool:
+        return len(name) == self._named and name == self.name
 
     def goes_on(self, identity: str, name: str) -> bool:
         """Whether a piece with this id and name belongs to this call."""
         if identity and identity == self.id:
             return True
         if not name:  # some write a new id in every piece, but none begins a call without a name
-            return not self._whole() or not identity
+            return not identity or not self._whole()
         if identity and self.id:
             return False
         begun = bool(self.arguments) or self.object is not None
-        return not begun or (name == self.name and not self._whole())
+        return not begun or (self._is_name(name) and not self._whole())
 
     def add(self, piece: Mapping[str, Any], identity: str, name: str, arguments: object) -> None:
         self.id = self.id or identity
-        if name != self.name and not self.arguments:  # some repeat the name in every piece
-            self.name += name
+        if name and not self.arguments and not self._is_name(name):  # some repeat the name in every piece
+            self._names.append(name)
+            self._named += len(name)
         if isinstance(arguments, str):
             if arguments:
                 self.arguments.append(arguments)
@@ -62,14 +138,7 @@ class _Call:
                 self.extras.setdefault(key, []).append(value)
 
     def _whole(self) -> bool:
-        if self.object is not None:
-            return True
-        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
-            return False
-        try:
-            return isinstance(json.loads("".join(self.arguments)), dict)
-        except (ValueError, RecursionError):
-            return False
+        return self.object is not None or self._written.whole(self.arguments)
 
     def data(self) -> dict[str, Any]:
         arguments: object = self.object if self.object is not None else paired("".join(self.arguments))
