@@ -217,9 +217,10 @@ class Admission:
     def _hold(self, key: str, line: tuple[Frame, ...], reserve: Reserve | None) -> None:
         """Reserve for a call under way, in the graphs around it, in place of what it reserved so far."""
         before = self._held.pop(key, None) or _NOTHING
-        if reserve is not None and reserve != _NOTHING:
-            self._held[key] = reserve
-        now = reserve or _NOTHING
+        # A step that is gone holds nothing: its graphs do not wait for the run that it began.
+        now = reserve if reserve is not None and line else _NOTHING
+        if now != _NOTHING:
+            self._held[key] = now
         for frame in line:
             frame.held_calls += now.calls - before.calls
             frame.held_tokens += now.tokens - before.tokens
