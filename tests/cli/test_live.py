@@ -357,6 +357,22 @@ async def test_what_is_over_stays_and_what_goes_on_is_drawn_anew(monkeypatch: py
     assert final.endswith("\n")
 
 
+async def test_names_in_a_forged_journal_command_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as of outcomes that no graph of this library has."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    screen = Screen(travel, stream := Written())
+    evil = "\x1b]52;c;eA==\x07\nApprove? "
+    for event in await seen(travel):
+        if event.type == "step_done":
+            screen.show(event.model_copy(update={"data": {**event.data, "outcome": evil}}))
+            break
+        screen.show(event)
+    screen.hold()
+    assert "\\u001b]52;c;eA==\\u0007\\nApprove?" in stream.getvalue()
+    assert "\x1b]" not in stream.getvalue()
+
+
 @pytest.mark.parametrize(
     ("terminal", "env", "draws"),
     [(True, {"TERM": "xterm"}, True), (False, {"TERM": "xterm"}, False), (True, {"TERM": "dumb"}, False),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from orchestrator.cli import words
+
 Part: TypeAlias = tuple[str, str]
 """A text, and the style (of rich) that it is shown in."""
 
@@ -46,10 +48,14 @@ class Line:
         )
 
     def said_in(self, encoding: str) -> Line:
-        """The same in the characters that an encoding has; others are written as escapes, which take more room."""
+        """The same in the characters that an encoding has; others are written as escapes, which take more room.
+
+        So is what could command the terminal, wherever it stands: names of nodes and outcomes come from stores, too.
+        """
+        safe = replace(self, parts=tuple((words.line(text), style) for text, style in self.parts))
         if encoding.lower().startswith("utf"):
-            return self
-        plain = ((text.translate(_ASCII), style) for text, style in self.parts)
+            return safe
+        plain = ((text.translate(_ASCII), style) for text, style in safe.parts)
         parts = tuple((text.encode(encoding, "backslashreplace").decode(encoding), style) for text, style in plain)
         return replace(self, parts=parts, more="~")
 
