@@ -79,6 +79,8 @@ class Parser:
 
     largest: int = 1_000_000
     """Characters that it is fed; fewer for what goes through a text sign by sign in Python."""
+    usual: int = 1_000_000
+    """Characters that it is fed outside of the storm."""
 
     def __call__(self, text: str) -> None:
         """Let it read."""
@@ -291,6 +293,7 @@ PARSERS: Mapping[str, Parser] = {
         ("orchestrator.visible:*",),
         ("\u200b", " ", "\\u200b", "\n", "\t", "\u0301", "\u200d", "\U000e0041", "\\", "a\u0301", "\U0001f468\u200d"),
         largest=100_000,
+        usual=40_000,
     ),
     "plan of steps": Parser(
         read_steps,
@@ -305,18 +308,24 @@ PARSERS: Mapping[str, Parser] = {
         (PlanFault,),
     ),
     "inputs of planned calls": Parser(
-        _inputs, ("orchestrator.nodes.plans.inputs:*",), (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"), (AgentError,)
+        _inputs,
+        ("orchestrator.nodes.plans.inputs:*",),
+        (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"),
+        (AgentError,),
+        usual=200_000,
     ),
     "answers": Parser(
         _answers,
         ("orchestrator.nodes.extract:*",),
         ("The answer is ", "So the answer is 1. ", "1,000", "- ", "Mr. ", "yes ", '"'),
+        usual=200_000,
     ),
     "labels": Parser(_labels, ("orchestrator.nodes.labels:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
     "bracket form": Parser(
         _form("bracket"),
         ("orchestrator.models.text.bracket:*", "orchestrator.models.text.defuse:*"),
         ("Action: search[", "Action: search", "Action Input: ", "[", "]", "'", "Observation: ", "Action: add[1, "),
+        usual=200_000,
     ),
     "plugin form": Parser(
         _form("plugin"),
@@ -344,10 +353,11 @@ PARSERS: Mapping[str, Parser] = {
             "orchestrator.models.offline.fitting:*",
         ),
         ("1+", "(", "1,000,", "-", "add 1 to ", "2(", "1e", "1.1.", "to the power of "),
+        usual=200_000,
     ),
     "arithmetic": Parser(read, (), ("1+", "(", "**", "-", "1,000"), (NoArithmetic,)),
     "server-sent events": Parser(_events, (), ("data: ", "\n\n", "\r", "data: {}\n\n", ":", "\ufeff", *_JSON)),
-    "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.deltas:*",), _JSON),
+    "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.deltas:*",), _JSON, usual=200_000),
     "small pieces of a call": Parser(_small_pieces, (), (",{}", "}", '"}', "{}", '"\\}', "{", "]}"), largest=40_000),
     "answers of model servers": Parser(_answer_of_a_server, (), ("<html>", *_JSON), (ModelError,)),
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
@@ -360,6 +370,7 @@ PARSERS: Mapping[str, Parser] = {
         _schema,
         ("orchestrator.tools.mcp.listing:*",),
         ("(a+)+", "a{1,9}", "\\1", "(?=", "[", "(", "|", "\\"),
+        usual=200_000,
     ),
     "values and their schemas": Parser(_validation, (), (*_JSON, "(", "-", "'a',", "aaaa", "a!", "not ", "~")),
     "references of MCP servers": Parser(
@@ -372,6 +383,7 @@ PARSERS: Mapping[str, Parser] = {
         read_docstring,
         ("orchestrator.tools.docs:*",),
         ("Args:\n", "    a: b\n", ":param a: b\n", "a\n---\n", "Args:\n    a (int): b\n", "Parameters\n----------\n"),
+        usual=200_000,
     ),
     "types in docstrings": Parser(
         written_type,
@@ -386,6 +398,7 @@ PARSERS: Mapping[str, Parser] = {
         ("orchestrator.graph.arrows:*",),
         ("a -> ", "a -> b\n", "a, ", "a -> b : c\n", "->", "-", "#", "a->b->", "START -> "),
         (GraphError, ValueError),
+        usual=200_000,
     ),
     "graph files in YAML": Parser(
         read_yaml,
@@ -424,7 +437,7 @@ PARSERS: Mapping[str, Parser] = {
         ("a", "."),
         (TypeError, ValueError),
     ),
-    "marks": Parser(lambda text: (words.plain(text), redact(text)), (), _MARKS),
+    "marks": Parser(lambda text: (words.plain(text), redact(text)), (), _MARKS, usual=200_000),
 }
 
 OWN: Mapping[str, str] = {
