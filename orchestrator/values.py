@@ -15,6 +15,7 @@ NaN, infinities and halves of surrogate pairs are no JSON and are refused anywhe
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 
 from pydantic_core import to_json
@@ -33,6 +34,7 @@ __all__ = [
     "check_text",
     "checked",
     "fault_in",
+    "read_bounded",
 ]
 
 MAX_DEPTH = 160
@@ -52,6 +54,20 @@ MAX_DIGITS = 4300
 
 _LARGEST = 10**MAX_DIGITS
 _SMALL = 1 << 63
+
+
+def read_bounded(path: str | os.PathLike[str], most: int = MAX_BYTES) -> str:
+    """The text of a file of at most so many bytes; of a larger one no more than that is read.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is larger, or is not UTF-8.
+    """
+    with open(path, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"the file has more than {most:,} bytes, the limit for files of this kind")
+    return data.decode("utf-8").replace("\r\n", "\n")
 
 
 class Unfit(ValueError):

@@ -135,5 +135,7 @@ def parse_json(text: str, option: str) -> object:
     """
     try:
         return json.loads(text)
+    except RecursionError:
+        raise UsageError(f"{option} is nested too deeply") from None
     except ValueError as error:
         raise UsageError(f"{option} is not JSON: {error}") from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.options import parse_json
+from orchestrator.values import MAX_BYTES, read_bounded
 
 if TYPE_CHECKING:
     from orchestrator.graph import Graph
@@ -37,14 +37,13 @@ def input_of(graph: Graph, question: str | None, given: str | None) -> object:
 def _read(given: str) -> object:
     text, place = given, "--input"
     if given == "-":
-        text, place = sys.stdin.read(), "--input - (stdin)"
+        text, place = sys.stdin.read(MAX_BYTES + 1), "--input - (stdin)"
     elif given.startswith("@"):
         place = f"--input {given}"
         try:
-            text = Path(given[1:]).read_text("utf-8")
+            text = read_bounded(given[1:])
         except (OSError, ValueError) as error:
             raise UsageError(f"{place}: {error}") from None
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{place} is not JSON: {error}") from None
+    if len(text) > MAX_BYTES:
+        raise UsageError(f"{place}: the input has more than {MAX_BYTES:,} characters, the limit for a value")
+    return parse_json(text, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from orchestrator.kernel.question import Question, Value
 from orchestrator.models import model_from_ref
 from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
+from orchestrator.values import MAX_BYTES
 from tests.cli import trial
 
 
@@ -44,6 +46,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.path[:] = path
     for name in set(sys.modules) - set(modules):
         del sys.modules[name]
+
+
+def test_input_that_is_too_large_or_too_deep_is_refused(place: Path) -> None:
+    large = place / "large.json"
+    large.touch()
+    os.truncate(large, MAX_BYTES + 1)
+    with pytest.raises(UsageError, match=r"--input @large.json: the file has more than 67,108,864 bytes"):
+        input_of(trial.number, None, "@large.json")
+    for given in ("[" * 200_000, '{"a":' * 200_000):
+        with pytest.raises(UsageError, match="--input is nested too deeply"):
+            input_of(trial.number, None, given)
 
 
 # -- modules in files -------------------------------------------------------------------------------------------

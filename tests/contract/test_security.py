@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -11,13 +12,17 @@ from pathlib import Path
 import pytest
 
 import graphs
-from orchestrator import Executor, Graph
+from orchestrator import Executor, Graph, OpenAIModel, values
+from orchestrator.cli import dotenv
+from orchestrator.graph import source
 from orchestrator.models.messages import Reply, ToolCall
+from orchestrator.models.middleware import tape
 from orchestrator.nodes import Confirm
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools.builtin.files import Files
 from orchestrator.tools.builtin.files.names import HIDDEN
 from orchestrator.tools.builtin.web_fetch import WebFetch
+from orchestrator.tools.mcp import servers
 from orchestrator.tools.result import Risk
 from orchestrator.visible import UNICODE
 
@@ -79,6 +84,26 @@ def test_what_is_asked_by_default_is_as_the_graphs_say(page: str) -> None:
 def test_the_page_names_all_that_files_hides_and_the_version_of_unicode() -> None:
     assert [name for name in HIDDEN if f"`{name}`" not in TEXT] == []
     assert f"Unicode {UNICODE}" in TEXT
+
+
+def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
+    part = TEXT[TEXT.index("## What is bounded") : TEXT.index("## Regular expressions")]
+    rows = {line.split("|")[1].strip(): line for line in part.splitlines() if line.startswith("| ")}
+    mib = 1 << 20
+    reply = inspect.signature(OpenAIModel).parameters["max_reply_bytes"]
+    for row, bounds in {
+        "a graph file": (f"{source.LONGEST:,} bytes", f"{source.DEEPEST} levels", f"{source.MOST:,} values"),
+        "the answer of a model server": (f"{reply.default // mib} MiB",),
+        "`--input @FILE`, `--input -`": (f"{values.MAX_BYTES:,} bytes",),
+        "an answer, `--args`, any value of a run": (f"{values.MAX_BYTES // mib} MiB", f"{values.MAX_DEPTH} levels"),
+        "`.mcp.json`": (f"{servers.MOST_BYTES:,} bytes",),
+        "`.env`": (f"{dotenv.MOST_BYTES:,} bytes",),
+        "a cassette of recorded replies": (f"{tape.MOST_BYTES // mib} MiB",),
+    }.items():
+        assert [bound for bound in bounds if bound not in rows[row]] == []
+    places = {name for line in rows.values() for name in re.findall(r"`(orchestrator/[\w/]+\.py)`", line)}
+    assert len(places) > 15
+    assert [place for place in sorted(places) if not (ROOT / place).exists()] == []
 
 
 def test_both_pages_are_linked_and_name_no_host_and_no_address() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator import Context, Executor, Graph, OpenAIModel, Usage
 from orchestrator.errors import ModelError, ModelUnavailable
 from orchestrator.models import Cassette, Reply, ToolCall, system, user, with_middleware
-from orchestrator.models.middleware.tape import differences, error_data, error_from
+from orchestrator.models.middleware.tape import MOST_BYTES, differences, error_data, error_from
 from orchestrator.testing import ScriptedModel
 from tests.executor.sample import Log, single
 from tests.models.speaker import Speaker
@@ -210,6 +211,16 @@ async def test_a_file_that_is_none_is_refused(path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"is no cassette.*ORCHESTRATOR_CASSETTE=record"):
         Cassette(path)
     assert path.read_text() == text
+
+
+def test_a_file_that_is_too_large_or_too_deep_is_refused(path: Path) -> None:
+    path.parent.mkdir()
+    for text, why in (("[" * 200_000, "RecursionError"), ("", "more than 134,217,728 bytes")):
+        path.write_text(text)
+        if not text:
+            os.truncate(path, MOST_BYTES + 1)
+        with pytest.raises(ValueError, match=why):
+            Cassette(path)
 
 
 async def test_secrets_are_blanked_in_the_file_and_matched_all_the_same(path: Path) -> None:

@@ -12,8 +12,11 @@ from typing import Any
 from orchestrator.errors import ModelError, message_of
 from orchestrator.jsontypes import canonical, cleaned, digest
 from orchestrator.models.middleware.files import write_whole
+from orchestrator.values import MAX_BYTES, read_bounded
 
 VERSION = 1
+MOST_BYTES = 2 * MAX_BYTES
+"""Bytes of a cassette that is read."""
 _SHOWN = 60
 
 
@@ -52,7 +55,7 @@ class Tape:
             ValueError: it is no cassette.
         """
         try:
-            written = json.loads(self.path.read_text("utf-8"))
+            written = json.loads(read_bounded(self.path, MOST_BYTES))
             if written["version"] != VERSION:
                 raise ValueError(f"its version is {written['version']!r}, not {VERSION}")
             for one in written["entries"]:
@@ -60,9 +63,9 @@ class Tape:
                 outcomes: list[Outcome | None] = [Outcome(**outcome) for outcome in one["outcomes"]]
                 # The digest is not stored, so that a request may be mended by hand.
                 self.entries.setdefault(digest(asked), Entry(asked)).outcomes.extend(outcomes)
-        except (KeyError, TypeError, ValueError) as error:
-            mend = "mend it, or record it anew with ORCHESTRATOR_CASSETTE=record"
-            raise ValueError(f"{self.path} is no cassette ({type(error).__name__}: {error}); {mend}") from None
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            advice = "correct it, or record it anew with ORCHESTRATOR_CASSETTE=record"
+            raise ValueError(f"{self.path} is no cassette ({type(error).__name__}: {error}); {advice}") from None
 
     def save(self) -> None:
         """Write the file: whole or not at all, sorted keys, so that a version control shows what has changed."""

@@ -18,8 +18,11 @@ from typing import TypeAlias, cast
 from orchestrator.errors import GraphUnknown
 from orchestrator.redacting import BLANK, redact, redacted
 from orchestrator.tools.mcp.written_secrets import VARIABLE, secret_written_in
+from orchestrator.values import read_bounded
 
 PREFIX = "mcp:"
+MOST_BYTES = 1_000_000
+"""Bytes of a file of servers."""
 """What a reference to a server begins with."""
 
 _LONGEST = 10_000
@@ -182,9 +185,13 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
     """
     where = f"tools {PREFIX}{path}"
     try:
-        read = json.loads(Path(path).read_text("utf-8"))
+        text = read_bounded(path, MOST_BYTES)
     except OSError as error:
         raise GraphUnknown(f"{where}: the file cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise GraphUnknown(f"{where}: {error}") from None
+    try:
+        read = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise GraphUnknown(f"{where}: the file is no JSON: {error}") from None
     listed = read.get("mcpServers", read.get("servers")) if isinstance(read, dict) else None

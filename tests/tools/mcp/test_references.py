@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.mcp import HttpServer, McpToolbox, StdioServer
-from orchestrator.tools.mcp.servers import absolute, servers_in, servers_of
+from orchestrator.tools.mcp.servers import MOST_BYTES, absolute, servers_in, servers_of
 
 TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 
@@ -145,6 +145,13 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         servers_of(f"mcp:{path}")
     with pytest.raises(GraphUnknown, match="there is no server 'b' in it; there are: a"):
         servers_of(f"mcp:{_file(tmp_path, {'a': {'command': 'x'}})}#b")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    path.write_text('{"mcpServers": {"a": {"command": "x"}}}' + " " * MOST_BYTES)
+    with pytest.raises(GraphUnknown, match="the file has more than 1,000,000 bytes"):
+        servers_of(f"mcp:{path}")
 
 
 def test_a_reference_for_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
