@@ -293,7 +293,7 @@ class Host:
         """
         machine = (await self.snapshots.nearest(info, graph, upto)).machine
         for record in await self.store.read(info.run_id, after=machine.head, upto=upto):
-            machine.apply(record)
+            apply_stored(machine, record)
         return machine
 
     async def _folded(self, info: RunInfo, graph: Graph, *, strict: bool) -> tuple[Near, tuple[str, ...] | None]:

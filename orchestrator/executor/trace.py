@@ -14,7 +14,7 @@ from orchestrator.executor.planned import Plans
 from orchestrator.executor.worktime import WorkTime
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.needs import wants_order
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.token import Phase
@@ -110,7 +110,7 @@ class Trace:
         activation = machine.running.get(getattr(record, "activation", None) or "")
         opened = opened_maps(self.machine, record, activation)
         before = machine.updated
-        delta = machine.apply(record)
+        delta = apply_stored(machine, record)
         if before and (not self._awake or record.type == "resumed") and record.ts > before:
             self._time.gap(before, record.ts)
         self._edges(changed)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply_stored
 
 if TYPE_CHECKING:
     from orchestrator.kernel.frame import Frame
@@ -55,7 +55,7 @@ class _Walk:
                 self._intended[record.key] = record
             elif isinstance(record, r.EffectSettled) and record.ok:
                 self._calls.setdefault(record.activation, []).append((self._intended[record.key], record))
-            delta = self._machine.apply(record)
+            delta = apply_stored(self._machine, record)
             for activation in delta.started:
                 # One that comes back, from a question or from the graph inside it, began when it first began.
                 if activation.key not in self._before:

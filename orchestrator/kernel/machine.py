@@ -369,25 +369,17 @@ _MISFITS = (
 )  # fmt: skip
 
 
-def apply_stored(machine: Machine, record: r.Record) -> None:
-    """Fold in a record that was read back, whoever wrote it.
+def apply_stored(machine: Machine, record: r.Record) -> Delta:
+    """Fold in a record that was read from a store, and that any program may have written.
 
     Raises:
-        StoreCorrupt: it does not fit the run: no executor wrote it.
+        StoreCorrupt: the record does not fit the run, so no executor wrote it.
     """
     try:
-        machine.apply(record)
+        return machine.apply(record)
     except OrchestratorError:
         raise
-    except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _MISFITS as error:
         why = f"it does not fit the run: {type(error).__name__}: {str(error)[:200]}"
         raise StoreCorrupt(machine.run_id, record.seq, why) from error
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
+from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.token import Phase
 from orchestrator.kernel.why import Traced
 
@@ -176,7 +177,7 @@ class _Reader:
             start = start or record.ts
             if isinstance(record, r.Resumed):
                 self._gap(before, record)
-            delta = self.machine.apply(record)
+            delta = apply_stored(self.machine, record)
             self._note(record)
             for activation in delta.started:
                 self._begin(activation, record)

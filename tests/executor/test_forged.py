@@ -22,10 +22,12 @@ from orchestrator.cli.approvals import approvals
 from orchestrator.cli.looking import _row, _table, _told
 from orchestrator.cli.output import _json
 from orchestrator.cli.report import document
+from orchestrator.comparing import _compared
 from orchestrator.errors import OrchestratorError
 from orchestrator.nodes import Ask
 from orchestrator.render import to_html, to_mermaid, to_svg, to_text
 from orchestrator.render.why import reasons
+from orchestrator.render.why import why as stand_of
 from orchestrator.stores.sqlite.writes import checksum
 
 ODD: list[Any] = [
@@ -159,6 +161,8 @@ async def read(executor: Executor, name: str) -> None:
     points = await executor.history(name, at=run.seq)
     why = reasons(run)
     _told(run, points, why, await approvals(executor, run), None)
+    stand = stand_of(run)
+    _json([stand.to_json(), stand.to_text(), (await _compared(executor, run)).cells()])
     _json([document(run), [point.to_json() for point in points]])
     for draw in (to_svg, to_text, to_mermaid, to_html):
         draw(run.definition, run)
@@ -187,6 +191,12 @@ def test_a_forged_record_is_read_or_refused(true: Path, tmp_path: Path) -> None:
     came = storm(true, tmp_path, range(25))
     assert came["StoreCorrupt"] > 3
     assert came["read"] > 1
+
+
+@pytest.mark.parametrize("seed", [231])
+def test_a_forgery_that_was_once_a_traceback_is_refused(true: Path, tmp_path: Path, seed: int) -> None:
+    """An update with a field that the state does not have."""
+    assert set(storm(true, tmp_path, range(seed, seed + 1))) <= {"StoreCorrupt", "read"}
 
 
 @pytest.mark.storm

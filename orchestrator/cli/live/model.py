@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.cli.live import brief
 from orchestrator.executor.events import record_of
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import failed_result
 from orchestrator.kernel.token import Phase
@@ -172,7 +172,7 @@ class Model:
             self._live(event)
             return
         self._before(record)
-        delta = self.machine.apply(record)
+        delta = apply_stored(self.machine, record)
         for activation in delta.started:
             self._begun(activation, record.ts)
         for activation in delta.cancelled:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Delta
+from orchestrator.kernel.machine import Delta, apply_stored
 from orchestrator.kernel.why import Traced
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def states(plan: Plan, records: Iterable[r.Record]) -> States:
     """The states of every step that ended, of a run's records from its first one."""
     reader = _Reader(plan)
     for record in records:
-        reader.apply(record)
+        apply_stored(reader, record)
     for activation in reader.running.values():
         reader.before(activation)
     for branch in reader.frames():
