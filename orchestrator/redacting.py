@@ -37,12 +37,13 @@ _NAMED = re.compile(
     r"""(?ix)
     ((?:api[_-]?key|secret|token|passw(?:or)?d|passwd|credential|private[_-]?key)[\w-]{0,20}
         ["']?\s{0,4}[:=]\s{0,4})
-    (?: "(?!env:)[^"]{4,}+" | '(?!env:)[^']{4,}+'
-      | [^\s"',;})\]\[]{0,200}+\[redacted\](?:\[redacted\]|[^\s"',;})\]])*+
+    (?: (?: "(?!env:)[^"]{4,}+" | '(?!env:)[^']{4,}+'
+          | (?!(?:none|null|true|false)\b)(?!env:)[^\s"',;})\]\[]{0,200}+\[redacted\] )
+        (?:\[redacted\]|[^\s"',;})\]\[])*+
       | (?!(?:none|null|true|false)\b)(?!env:)[^\s"',;})\]]{4,}+ )
     """
 )
-"""What is blanked already is taken whole, so that redacting twice changes nothing."""
+"""What follows a quoted or a blanked value directly is taken with it, so that redacting twice changes nothing."""
 
 
 def redact(text: str) -> str:
@@ -53,8 +54,8 @@ def redact(text: str) -> str:
     text = _WHOLE.sub(BLANK, text)
     text = _WEB_TOKEN.sub(rf"\1{BLANK}", text)
     text = _BEARER.sub(rf"\1\2{BLANK}", text)
-    text = _USERINFO.sub(rf"\1{BLANK}", text)
-    return _NAMED.sub(rf"\1{BLANK}", text)
+    text = _NAMED.sub(rf"\1{BLANK}", text)
+    return _USERINFO.sub(rf"\1{BLANK}", text)  # last: what a named value ended at may stand in a password
 
 
 def redacted(value: object, redact: Callable[[str], str] = redact) -> object:

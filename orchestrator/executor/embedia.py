@@ -148,6 +148,8 @@ class Embedia:
             self._steps.setdefault(publisher, []).append(step)
             yield publisher, "AgentStep", dict(step)
         status = {"error": "failed", "exhausted": "exhausted"}.get(record.outcome, "completed")
+        if status == "completed" and record.error is not None:
+            status = "exhausted"  # the agent spent its own limits, and no edge takes that
         given = list(record.update.values())
         output = given[0] if len(given) == 1 else dict(record.update)
         yield from self._left(record, status, output, record.error)

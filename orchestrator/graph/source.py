@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LONGEST = 1_000_000
 """Bytes of a graph file."""
-DEEPEST = 100
+DEEPEST = 160
 """Levels of lists and mappings in it."""
 MOST = 100_000
 """Values in it, with those that aliases stand for."""

@@ -276,7 +276,7 @@ async def test_every_agent_that_began_is_told_to_end_also_when_the_run_stops_aro
         return "Question: 5" if request.task == "think" else adding(request)
 
     async with Executor(store, model=ScriptedModel(stuck), tools=[add, sink]) as executor:
-        run = await executor.start(many(unasked(max_steps=1)), {"questions": ["1", "5"]})
+        run = await executor.start(many(unasked()).with_limits(calls=12), {"questions": ["1", "5"]})
         events = await told(executor, run.run_id)
     assert run.status == "exhausted"
     begun = [event.id for event in events if event.event == "ToolStart"]
@@ -284,3 +284,15 @@ async def test_every_agent_that_began_is_told_to_end_also_when_the_run_stops_aro
     assert sorted(begun) == sorted(ended)
     assert names(events).count("AgentTimeout") == 3
     assert ended[-1] == begun[0]
+
+
+async def test_agents_that_spend_their_own_limits_leave_the_run_around_them_alone(store: str) -> None:
+    def stuck(request: ModelRequest) -> str:
+        return "Question: 5" if request.task == "think" else adding(request)
+
+    async with Executor(store, model=ScriptedModel(stuck), tools=[add, sink]) as executor:
+        run = await executor.start(many(unasked(max_steps=1)), {"questions": ["1", "5"]})
+        events = await told(executor, run.run_id)
+    assert (run.status, run.output) == ("completed", ["2", "6"])
+    assert names(events).count("AgentTimeout") == 2
+    assert names(events).count("ToolStart") == names(events).count("ToolEnd")

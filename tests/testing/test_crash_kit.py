@@ -160,13 +160,13 @@ async def test_it_finds_a_ledger_that_settles_before_it_calls(monkeypatch: pytes
 
 async def test_it_finds_a_ledger_that_forgets_an_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def intend(
-        self: Ledger, effect: Effect[Any], key: str, wanted: str, occurrence: int, *, again: bool
+        self: Ledger, effect: Effect[Any], key: str, wanted: str, occurrence: int, *, again: bool, tries: int = 1
     ) -> Ticket:
         if effect.name != "pay":
-            return await original(self, effect, key, wanted, occurrence, again=again)
+            return await original(self, effect, key, wanted, occurrence, again=again, tries=tries)
         self._used.add(key)
         self._flying.add(key)
-        return Ticket(key, time.time(), irreversible=True)
+        return Ticket(key, time.time(), True, self._context)
 
     original = Ledger._intend
     monkeypatch.setattr(Ledger, "_intend", intend)
