@@ -293,11 +293,21 @@ async def test_an_approval_is_not_kept_because_the_journal_says_that_something_w
     async with Executor(f"sqlite:///{world.file}", graphs=[asking(done)]) as executor:
         await executor.start(asking(done), {}, run_id="r")
     (asked,) = [one for one in await world.records() if isinstance(one, Asked)]
-    seq, ts, who = asked.seq, asked.ts, {"activation": asked.activation, "node": "clear", "key": "k" * 32}
+    seq, ts, who = asked.seq, asked.ts, asked.activation
     await world.forge(
         Answered(seq=seq + 1, ts=ts, question=asked.question.id, answer=Approve()),
-        EffectIntended(seq=seq + 2, ts=ts, **who, kind="effect", name="log", effect="idempotent", digest="d"),
-        EffectSettled(seq=seq + 3, ts=ts, **who),
+        EffectIntended(
+            seq=seq + 2,
+            ts=ts,
+            activation=who,
+            node="clear",
+            key="k",
+            kind="effect",
+            name="log",
+            effect="idempotent",
+            digest="d",
+        ),
+        EffectSettled(seq=seq + 3, ts=ts, activation=who, node="clear", key="k"),
     )
     async with Executor(f"sqlite:///{world.file}", graphs=[asking(done)], seal=world.seal) as executor:
         run = await executor.resume("r")
