@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -172,7 +173,7 @@ def test_the_inner_run_of_a_step_that_is_gone_reserves_nothing() -> None:
     run.advance()
     machine = run.machine
     b, c = machine.running.values()
-    call = {"activation": b.key, "node": "b", "key": "call"}
+    call: dict[str, Any] = {"activation": b.key, "node": "b", "key": "call"}
     run.land(r.EffectIntended(**run.head(), **call, kind="tool", name="t", effect="read", digest="d"))
     reserve = Reserve(tokens=5, calls=1)
     run.land(r.Spent(**run.head(), **call, run="inner", reserve=reserve))
