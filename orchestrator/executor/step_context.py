@@ -22,6 +22,7 @@ from orchestrator.executor.signals import Lost, Signal, TimedOut, at_home
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.kernel.records import EffectClass, Failure
+from orchestrator.redacting import without_known_in
 from orchestrator.tools.capping import cut
 from orchestrator.values import check_text, checked, fault_in
 
@@ -291,9 +292,10 @@ class StepContext(Context[Any]):
             await self._ledger.close_readers()
 
     def tell(self, kind: str, **data: object) -> None:
-        """Send a live event about this step to whoever watches."""
+        """Send a live event about this step, without known secrets, to all watchers."""
         if self.live.watchers:
-            self.live.tell(kind, {"activation": self.activation.key, "path": self.path, "node": self.node, **data})
+            clean = {name: without_known_in(value) for name, value in data.items()}
+            self.live.tell(kind, {"activation": self.activation.key, "path": self.path, "node": self.node, **clean})
 
     def failure(self, error: BaseException) -> Failure:
         """An error, as data."""

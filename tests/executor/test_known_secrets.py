@@ -152,3 +152,18 @@ def test_only_so_many_secrets_are_remembered() -> None:
         know(f"secret-number-{number:06}")
     assert len(redacting._known) == 200
     assert without_known("secret-number-000999") == "[redacted]"
+
+
+@node
+async def emits(ctx: Context) -> dict[str, str]:
+    know(KEY)
+    await ctx.emit("news", {"key": [f"it is {KEY}"]})
+    return {"said": "done"}
+
+
+@pytest.mark.anyio
+async def test_a_key_in_a_live_event_is_not_shown() -> None:
+    async with Executor() as executor, executor.stream(of(emits), {}) as stream:
+        events = [event.to_json() async for event in stream]
+    [data] = [event for event in events if event["type"] == "emitted"]
+    assert {"key": ["it is [redacted]"]} in (data.get("data"), data.get("data", {}).get("data"))
