@@ -49,7 +49,7 @@ def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
 
 
 def journal_seal(url: str, *, make: bool) -> Seal | None:
-    """What records are sealed with in a store; None: it is in memory, where nobody else writes.
+    """What records are sealed with in a store; None: the store is in memory, where no other process writes.
 
     Args:
         make: whether to make a key if this user has none. A command that only looks needs none.

@@ -37,7 +37,7 @@ class Granted:
     """The caller's journal has the call."""
 
     totals: Totals | None = None
-    """Of the caller; None: nobody waits for the inner run, so nobody around the caller is asked."""
+    """Of the caller; None: no step waits for the inner run, so no run around the caller is asked."""
     caller: Caller | None = None
     """The call that began the caller."""
 
@@ -45,7 +45,7 @@ class Granted:
 async def ask_away(host: Host, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
     """Journal a call of an inner run in its caller, or learn which limit forbids it; or ask again in so many seconds.
 
-    Calls under way are not waited for: whether those in the journal still are, nobody here can tell.
+    Calls under way are not waited for: whether those in the journal still run is not known here.
 
     Raises:
         StoreError: the store cannot say.

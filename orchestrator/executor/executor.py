@@ -317,7 +317,7 @@ class Executor:
         return await control.cancel(self._host, run_id, by=by, reason=reason)
 
     async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
-        """Delete a run that nobody drives: its records, questions, messages and labels, for good.
+        """Delete a run that is not being driven: its records, questions, messages and labels, for good.
 
         Args:
             children: whether the runs that its calls of graphs as tools began are deleted with it, and theirs. Their

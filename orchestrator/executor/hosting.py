@@ -445,7 +445,7 @@ class Host:
 
 
 def _doubt(live: LiveRun, checked: Audit) -> None:
-    """Let what is not believed approve nothing in a run that was taken up."""
+    """Withdraw approvals without a valid seal when a run is taken up."""
     live.journal.chain = checked.chain
     if not checked.whole:
         live.guard = CallGuard(live.machine.plan.graph, checked)

@@ -31,11 +31,11 @@ _LIBRARY_FRAMES = 6
 _CHAIN = 3
 """Errors that an error was raised from, or while they were dealt with."""
 _GROUP = 4
-"""Errors of a group that are told with their frames."""
+"""Errors of an exception group that are shown with their frames."""
 _LINE = 160
 _MESSAGE = 600
 _LEAST = 200
-"""Characters below which what a tool raised is not told."""
+"""With fewer characters than this left, the traceback of the tool is left out."""
 
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 _TOOL = "\n\nThat made the call of the tool fail, which was the cause of the following exception:\n\n"

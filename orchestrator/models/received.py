@@ -5,7 +5,7 @@
     other fields of a provider   left out
     costs without an end         left out
 
-What was changed is told in `Reply.details["altered"]`.
+What was changed is listed in `Reply.details["altered"]`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class SQLiteStore:
         StoreError: the file is not a store, or its log is damaged.
         StoreTooNew: a newer version of this library wrote it.
         StoreUnavailable: it cannot be opened.
-        StoreUnsupported: it is on a network file system (told on Linux only).
+        StoreUnsupported: it is on a network file system (detected on Linux only).
     """
 
     def __init__(self, path: str | Path, *, url: str | None = None, network: bool = False) -> None:
