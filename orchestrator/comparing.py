@@ -207,8 +207,8 @@ async def _compared(executor: Executor, run: Run) -> Compared:
         usage += child.usage
     return Compared(
         run,
-        model_calls=sum(kinds[key] == "model" for key in made) + sum(child.model_calls for child in children),
-        tool_calls=sum(kinds[key] == "tool" for key in made) + sum(child.tool_calls for child in children),
+        model_calls=sum(kinds.get(key) == "model" for key in made) + sum(child.model_calls for child in children),
+        tool_calls=sum(kinds.get(key) == "tool" for key in made) + sum(child.tool_calls for child in children),
         rounds=int(critical_path(run.machine.plan, records, rounds_of)),
         usage=usage,
     )

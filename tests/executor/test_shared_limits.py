@@ -246,6 +246,8 @@ async def test_a_crash_between_two_journals_neither_counts_a_call_twice_nor_lose
     await crashed(limits, deep, 6)
 
 
+# The crash kit leaves an event loop in the middle: on trio there may be coroutines then that never began.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.storm
 @pytest.mark.parametrize(("limits", "deep"), CRASHES)
 async def test_no_crash_at_any_write_counts_a_call_twice_or_loses_one(limits: dict[str, Any], deep: int) -> None:
