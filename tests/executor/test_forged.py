@@ -193,7 +193,7 @@ def test_a_forged_record_is_read_or_refused(true: Path, tmp_path: Path) -> None:
     assert came["read"] > 1
 
 
-@pytest.mark.parametrize("seed", [231])
+@pytest.mark.parametrize("seed", [231, 1043])
 def test_a_forgery_that_was_once_a_traceback_is_refused(true: Path, tmp_path: Path, seed: int) -> None:
     """An update with a field that the state does not have."""
     assert set(storm(true, tmp_path, range(seed, seed + 1))) <= {"StoreCorrupt", "read"}
