@@ -53,7 +53,7 @@ class _Walk:
                 self._end(ended)
             elif isinstance(record, r.EffectIntended):
                 self._intended[record.key] = record
-            elif isinstance(record, r.EffectSettled) and record.ok:
+            elif isinstance(record, r.EffectSettled) and record.ok and record.key in self._intended:
                 self._calls.setdefault(record.activation, []).append((self._intended[record.key], record))
             delta = apply_stored(self._machine, record)
             for activation in delta.started:
