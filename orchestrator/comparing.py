@@ -14,11 +14,11 @@ from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
 from orchestrator.executor.children import child_id, old_child_id
 from orchestrator.graph.limits import Usage
-from orchestrator.kernel.critical import Call, critical_path
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 from orchestrator.render import to_svg
 from orchestrator.stores import open_store
 from orchestrator.tools import toolbox_of
+from orchestrator.views.critical_path import Call, critical_path
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run

@@ -23,10 +23,10 @@ import anyio
 
 from orchestrator.cli.live import paint
 from orchestrator.cli.live.model import Model
-from orchestrator.executor.events import record_of
 from orchestrator.executor.ownership import is_held
-from orchestrator.executor.trace import Trace
 from orchestrator.render import to_svg
+from orchestrator.views.events import record_of
+from orchestrator.views.trace import Trace
 
 if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cli.report import question_text
 from orchestrator.kernel.question import Question
-from orchestrator.render.words import lines, plain
+from orchestrator.views.safe_text import lines, plain
 from orchestrator.visible import BAR, BLANK, DEFAULT_IGNORABLE, barred, exact, is_hidden, narrow, shown
 
 HIDDEN = [chr(code) for first, last in (*DEFAULT_IGNORABLE, *BLANK) for code in {first, (first + last) // 2, last}]

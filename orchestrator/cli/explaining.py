@@ -12,7 +12,7 @@ from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.render.why import Stand
+    from orchestrator.views.explanation import Stand
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def why(
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.reading import loaded, one_run
     from orchestrator.cli.storage import store_url
-    from orchestrator.render.why import why as reasons
+    from orchestrator.views.explanation import why as reasons
 
     async def look(executor: Executor) -> Stand:
         found = await loaded(executor, run)

@@ -14,8 +14,8 @@ from orchestrator.cli.guard import guarded
 if TYPE_CHECKING:
     from orchestrator.cli.progress import Sink
     from orchestrator.executor import Executor, Point, Run
-    from orchestrator.render.why import Reasons
     from orchestrator.stores import RunInfo
+    from orchestrator.views.explanation import Reasons
 
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
 
@@ -116,7 +116,7 @@ def show(
     from orchestrator.cli.report import document, tell_traceback
     from orchestrator.cli.shown import note
     from orchestrator.cli.storage import store_url
-    from orchestrator.render.why import reasons
+    from orchestrator.views.explanation import reasons
 
     async def look(executor: Executor) -> tuple[Run, list[Point], Reasons, list[str]]:
         found = await loaded(executor, run, at)

@@ -12,22 +12,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.executor.events import EVENT_TYPES, Event
     from orchestrator.executor.executor import Executor
-    from orchestrator.executor.history import Point
-    from orchestrator.executor.overlay import Overlay
-    from orchestrator.executor.run import Run
     from orchestrator.executor.sealing import Seal
     from orchestrator.executor.streaming import Stream
     from orchestrator.executor.sync import run_sync
+    from orchestrator.views.events import EVENT_TYPES, Event
+    from orchestrator.views.history import Point
+    from orchestrator.views.overlay import Overlay
+    from orchestrator.views.run import Run
 
 _HOME = {
-    "EVENT_TYPES": "events",
-    "Event": "events",
+    "EVENT_TYPES": ".views.events",
+    "Event": ".views.events",
     "Executor": "executor",
-    "Overlay": "overlay",
-    "Point": "history",
-    "Run": "run",
+    "Overlay": ".views.overlay",
+    "Point": ".views.history",
+    "Run": ".views.run",
     "Seal": "sealing",
     "Stream": "streaming",
     "run_sync": "sync",
@@ -40,6 +40,6 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'orchestrator.executor' has no attribute {name!r}")
-    value: object = getattr(import_module(f"orchestrator.executor.{home}"), name)
+    value: object = getattr(import_module(f".{home}", __name__), name)
     globals()[name] = value
     return value

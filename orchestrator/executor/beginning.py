@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
     from orchestrator.executor.hosting import Host
     from orchestrator.executor.resolve import Given
-    from orchestrator.executor.run import Run
     from orchestrator.graph.limits import Limits
+    from orchestrator.views.run import Run
 
 
 async def begin(

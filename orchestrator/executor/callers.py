@@ -28,10 +28,10 @@ from orchestrator.kernel.token import Phase
 if TYPE_CHECKING:
     from orchestrator.executor.children import Children
     from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.run import Run
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Caller
+    from orchestrator.views.run import Run
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
     from orchestrator.executor.executor import Executor
     from orchestrator.executor.hosting import Host
-    from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import Answer
+    from orchestrator.views.run import Run
 
 
 def child_id(parent: str, key: str) -> str:

@@ -19,9 +19,9 @@ from orchestrator.values import check_text
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
     from orchestrator.executor.hosting import Host
-    from orchestrator.executor.run import Run
     from orchestrator.kernel.question import Answer
     from orchestrator.kernel.records import Record
+    from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
 

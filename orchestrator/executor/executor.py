@@ -22,15 +22,15 @@ from orchestrator.stores import open_store
 from orchestrator.tools.collect import toolbox_of
 
 if TYPE_CHECKING:
-    from orchestrator.executor.events import Event
-    from orchestrator.executor.history import Point
-    from orchestrator.executor.run import Run
     from orchestrator.executor.sealing import Seal
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.models.base import Model
     from orchestrator.stores.base import Page, Store
     from orchestrator.tools.collect import ToolsLike
+    from orchestrator.views.events import Event
+    from orchestrator.views.history import Point
+    from orchestrator.views.run import Run
 
 _THREADS = 40
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from orchestrator.errors import StoreCorrupt
-from orchestrator.executor.events import Event, Watcher, event_of
+from orchestrator.executor.events import Watcher
 from orchestrator.kernel.records import FINAL
+from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
+    from orchestrator.embedia import Embedia
     from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.embedia import Embedia
     from orchestrator.executor.hosting import Host
     from orchestrator.kernel.records import Record
 
@@ -146,7 +147,7 @@ class Events(AsyncIterator[Event]):
 
     async def _embedia(self) -> Embedia:
         if self._teller is None:
-            from orchestrator.executor.embedia import Embedia
+            from orchestrator.embedia import Embedia
 
             self._teller = Embedia(await self._host.stored_graph(await self._host.store.info(self._run_id)))
         return self._teller

@@ -26,10 +26,10 @@ from orchestrator.tools.result import Risk, ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
     from orchestrator.executor.step_context import StepContext
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
+    from orchestrator.views.run import Run
 
 DEPTH = 10
 """How many runs may be inside each other, unless a tool says otherwise."""

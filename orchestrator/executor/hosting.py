@@ -20,7 +20,6 @@ from orchestrator.executor.holding import Holdings
 from orchestrator.executor.inbox import POLL, drop_unsealed, handle, look
 from orchestrator.executor.journal import Journal
 from orchestrator.executor.offered import compare_offered, offered
-from orchestrator.executor.run import Run
 from orchestrator.executor.sealing import audit
 from orchestrator.executor.snapshots import Near, Snapshots
 from orchestrator.executor.versions import content_changes, graph_to_go_on_in
@@ -32,6 +31,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Caller, Migrated, Resumed, RunStarted
 from orchestrator.kernel.rules import RULES
 from orchestrator.stores.base import RunInfo
+from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

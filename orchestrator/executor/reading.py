@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.history import Point, points
 from orchestrator.executor.ownership import is_held
-from orchestrator.executor.run import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import Page, RunInfo
 from orchestrator.values import check_labels, check_text
+from orchestrator.views.history import Point, points
+from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
     from orchestrator.executor.hosting import Host

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.executor.events import Event, Watcher, event_of
+from orchestrator.executor.events import Watcher
 from orchestrator.executor.following import watch
+from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
     from orchestrator.executor.driving import LiveRun
     from orchestrator.executor.hosting import Host
-    from orchestrator.executor.run import Run
+    from orchestrator.views.run import Run
 
 
 class Stream:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from orchestrator.render.style import stylesheet
     from orchestrator.render.svg import to_svg
     from orchestrator.render.text import to_text
-    from orchestrator.render.words import lines, plain, told
     from orchestrator.render.yaml_ import to_yaml
+    from orchestrator.views.safe_text import lines, plain, told
 
 Format: TypeAlias = Literal["svg", "png", "dot", "mermaid", "text", "html", "yaml"]
 FORMATS: tuple[Format, ...] = ("svg", "png", "dot", "mermaid", "text", "html", "yaml")
@@ -73,8 +73,8 @@ _HOMES = {
     "RunLike": "overlaid",
     "engines": "backends",
     "draw": "build",
-    "lines": "words",
-    "plain": "words",
+    "lines": ".views.safe_text",
+    "plain": ".views.safe_text",
     "redact": ".redacting",
     "replay": "moments",
     "stylesheet": "style",
@@ -85,7 +85,7 @@ _HOMES = {
     "to_svg": "svg",
     "to_text": "text",
     "to_yaml": "yaml_",
-    "told": "words",
+    "told": ".views.safe_text",
 }
 
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.overlay import Overlay
 from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP, Topology
 from orchestrator.render.drawing import NOTHING, ClusterMark, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.overlaid import Mark, RunLike, edge_mark, node_mark, overlay_of, status_mark
-from orchestrator.render.words import plain, told
+from orchestrator.views.overlay import Overlay
+from orchestrator.views.safe_text import plain, told
 
 if TYPE_CHECKING:
     from orchestrator.graph.edge import Edge

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from orchestrator.executor.overlay import Planned
 from orchestrator.render.overlaid import Mark
+from orchestrator.views.overlay import Planned
 
 Look: TypeAlias = Literal["start", "end", "stop", "any", "code", "model", "tool", "human", "graph", "custom"]
 """What a node is drawn as. `any` stands for the sources of the `*` edges."""

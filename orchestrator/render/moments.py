@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.overlay import Overlay
-from orchestrator.executor.trace import Changed, Trace
 from orchestrator.render.build import draw
 from orchestrator.render.overlaid import Mark, edge_mark, node_mark, plan_marks, status_mark
+from orchestrator.views.overlay import Overlay
+from orchestrator.views.trace import Changed, Trace
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from orchestrator.executor.overlay import Overlay, Planned
-from orchestrator.render.words import told
+from orchestrator.views.overlay import Overlay, Planned
+from orchestrator.views.safe_text import told
 
 if TYPE_CHECKING:
     from orchestrator.kernel.question import Question

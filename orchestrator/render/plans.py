@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.executor.overlay import Planned, PlannedStep
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.layers import layered
 from orchestrator.render.layout import Layout, Point, lay_out
 from orchestrator.render.overlaid import Mark, need_id, places, plan_marks, step_id
-from orchestrator.render.words import plain, told
+from orchestrator.views.overlay import Planned, PlannedStep
+from orchestrator.views.safe_text import plain, told
 
 MOST_PLANS = 12
 """Plans that are drawn; a loop can make more."""

@@ -6,7 +6,7 @@ import unicodedata
 from typing import NamedTuple
 
 from orchestrator.render.drawing import ClusterMark, EdgeMark, NodeMark
-from orchestrator.render.words import cut
+from orchestrator.views.safe_text import cut
 
 NAME_SIZE, DETAIL_SIZE, LABEL_SIZE, PILL_SIZE = 13.0, 11.0, 11.0, 10.5
 LONGEST_NAME, LONGEST_DETAIL, LONGEST_LABEL = 40, 44, 48

@@ -19,10 +19,10 @@ from orchestrator.cli.live.line import Line
 from orchestrator.cli.live.model import Model
 from orchestrator.cli.live.screen import Screen, can_draw
 from orchestrator.executor import Event
-from orchestrator.executor.events import record_of
 from orchestrator.graph.limits import Usage
 from orchestrator.models import Message, ModelEvent, Reply
 from orchestrator.nodes import Confirm, Subgraph
+from orchestrator.views.events import record_of
 from tests.cli.trial import NASTY, SECRET
 
 pytestmark = pytest.mark.anyio

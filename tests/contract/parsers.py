@@ -40,7 +40,6 @@ from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_ref
 from orchestrator.nodes.plans.inputs import arguments_of
 from orchestrator.nodes.plans.steps import read_steps
 from orchestrator.redacting import redact, redacted
-from orchestrator.render import words
 from orchestrator.render.html.data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.tools.builtin.files.names import parts_of
@@ -60,6 +59,7 @@ from orchestrator.tools.mcp.schemas import checked_schema
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
+from orchestrator.views import safe_text
 from orchestrator.visible import barred, exact, narrow, shown
 
 Reader: TypeAlias = Callable[[str], object]
@@ -184,10 +184,10 @@ def _letters(text: str) -> None:
 
 
 def _shown(text: str) -> None:
-    words.plain(text)
-    words.lines(text)
-    words.told(text)
-    words.told(text, 80)
+    safe_text.plain(text)
+    safe_text.lines(text)
+    safe_text.told(text)
+    safe_text.told(text, 80)
     clean({"text": text, "password": text})
     embedded(text)
     brief.text(text)
@@ -285,7 +285,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "shown text": Parser(
         _shown,
-        ("orchestrator.render.words:*", "orchestrator.render.html.page:_UNSAFE", "orchestrator.cli.live.brief:*"),
+        ("orchestrator.views.safe_text:*", "orchestrator.render.html.page:_UNSAFE", "orchestrator.cli.live.brief:*"),
         ("\x1b[", "\x1b]0;", "\u0301", "\u202e", "\U000e0041", "a" * 50 + " "),
     ),
     "text made visible": Parser(
@@ -437,7 +437,7 @@ PARSERS: Mapping[str, Parser] = {
         ("a", "."),
         (TypeError, ValueError),
     ),
-    "marks": Parser(lambda text: (words.plain(text), redact(text)), (), _MARKS, usual=200_000),
+    "marks": Parser(lambda text: (safe_text.plain(text), redact(text)), (), _MARKS, usual=200_000),
 }
 
 OWN: Mapping[str, str] = {

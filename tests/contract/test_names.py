@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import orchestrator
-from orchestrator.executor.events import EVENT_TYPES
+from orchestrator.views.events import EVENT_TYPES
 
 ROOT = Path(__file__).parents[2]
 

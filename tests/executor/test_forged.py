@@ -26,9 +26,9 @@ from orchestrator.comparing import _compared
 from orchestrator.errors import OrchestratorError
 from orchestrator.nodes import Ask
 from orchestrator.render import to_html, to_mermaid, to_svg, to_text
-from orchestrator.render.why import reasons
-from orchestrator.render.why import why as stand_of
 from orchestrator.stores.sqlite.writes import checksum
+from orchestrator.views.explanation import reasons
+from orchestrator.views.explanation import why as stand_of
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 1, 2**63, -(2**70), 1e308, -1e308, float("nan"), float("inf"), float("-inf"), 0.5, 1e12,

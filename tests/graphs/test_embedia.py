@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from graphs.tool_user import graph, tool_user
 from orchestrator import Approve, Deny, Executor, Graph, OpenAIModel, Tool, append, tool
-from orchestrator.executor.embedia import EMBEDIA_TYPES, EmbediaEvent, embedia
+from orchestrator.embedia import EMBEDIA_TYPES, EmbediaEvent, embedia
 from orchestrator.models import ModelRequest
 from orchestrator.nodes import ITEM, Confirm, Subgraph
 from orchestrator.testing import ScriptedModel

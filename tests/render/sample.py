@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from orchestrator.executor.overlay import Overlay
 from orchestrator.graph import Graph, Node, UnresolvedNode, append
 from orchestrator.graph.topology import Join
 from orchestrator.nodes import Subgraph
+from orchestrator.views.overlay import Overlay
 
 HOSTILE = (
     "<script>alert('x')</script> \"q\" ]]> --> {{y}} [z](javascript:1)\n`end` "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.executor.overlay import Overlay
 from orchestrator.graph import Graph
 from orchestrator.nodes import Subgraph
 from orchestrator.render import build, draw
 from orchestrator.render.overlaid import place, short
+from orchestrator.views.overlay import Overlay
 from tests.graph import sample
 from tests.render.sample import make, paused, research, running, search, stored
 

@@ -15,8 +15,8 @@ from orchestrator.cli.live.paint import left_behind
 from orchestrator.cli.looking import _step
 from orchestrator.cli.progress import Plain
 from orchestrator.errors import ToolError
-from orchestrator.executor.overlay import Overlay
 from orchestrator.render import to_dot, to_html, to_mermaid, to_svg, to_text
+from orchestrator.views.overlay import Overlay
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,6 @@ from pydantic import BaseModel
 
 from graphs.rewoo import graph as rewoo
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Retry, Run, Update, append, node
-from orchestrator.executor.overlay import Overlay, Planned, PlannedStep
-from orchestrator.executor.trace import Trace
 from orchestrator.graph.node import ITEM
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Confirm, Subgraph
@@ -21,6 +19,8 @@ from orchestrator.render import Replay, replay, to_mermaid, to_svg, to_text
 from orchestrator.render.overlaid import CLASSES, STATUSES, Mark
 from orchestrator.render.plans import MOST_PLANS
 from orchestrator.tools import tools_from_ref
+from orchestrator.views.overlay import Overlay, Planned, PlannedStep
+from orchestrator.views.trace import Trace
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.executor.overlay import Overlay
 from orchestrator.graph import Graph
 from orchestrator.render import FORMATS, engines, render, to_svg, to_yaml
+from orchestrator.views.overlay import Overlay
 from tests.graph.sample import make
 from tests.render.sample import essay, paused
 

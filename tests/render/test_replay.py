@@ -8,9 +8,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.executor.openings import around
-from orchestrator.executor.overlay import Overlay, Place
-from orchestrator.executor.trace import Trace
 from orchestrator.graph import Graph
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine
@@ -19,6 +16,9 @@ from orchestrator.kernel.token import Phase
 from orchestrator.render.build import draw
 from orchestrator.render.moments import RUN, Live, replay
 from orchestrator.render.overlaid import Mark, plan_marks
+from orchestrator.views.map_openings import around
+from orchestrator.views.overlay import Overlay, Place
+from orchestrator.views.trace import Trace
 from tests.kernel.harness import TooLongError
 from tests.kernel.orders import Order
 from tests.kernel.test_laws import KINDS, Trial

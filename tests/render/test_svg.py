@@ -8,12 +8,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from orchestrator.executor.overlay import Overlay
 from orchestrator.graph import Graph
 from orchestrator.kernel.question import Question
 from orchestrator.render import engines, to_svg
 from orchestrator.render.layout import Engine
 from orchestrator.render.overlaid import RunLike
+from orchestrator.views.overlay import Overlay
 from tests.render.sample import HOSTILE, essay, large, make, paused, research, running, stored
 
 SVG = "{http://www.w3.org/2000/svg}"

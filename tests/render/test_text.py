@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.executor.overlay import Overlay
 from orchestrator.render import to_text
+from orchestrator.views.overlay import Overlay
 from tests.render.sample import HOSTILE, essay, large, make, paused, research, running, stored
 
 

@@ -16,9 +16,9 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import decode
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Confirm, Subgraph
-from orchestrator.render.timeline import Row, Timeline, timeline
-from orchestrator.render.why import why
 from orchestrator.testing import ScriptedModel
+from orchestrator.views.explanation import why
+from orchestrator.views.timeline import Row, Timeline, timeline
 
 pytestmark = pytest.mark.anyio
 

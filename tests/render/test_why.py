@@ -13,8 +13,8 @@ from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Ret
 from orchestrator.executor import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Confirm, Subgraph
-from orchestrator.render.timeline import Row, timeline
-from orchestrator.render.why import Telling, Why, reasons, why
+from orchestrator.views.explanation import Telling, Why, reasons, why
+from orchestrator.views.timeline import Row, timeline
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import lasting
-from orchestrator.render.words import bare, plain, told
+from orchestrator.views.safe_text import bare, plain, told
 
 if TYPE_CHECKING:
     from orchestrator.cli.live.model import Call

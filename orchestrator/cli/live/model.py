@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.cli.live import brief
-from orchestrator.executor.events import record_of
 from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import failed_result
 from orchestrator.kernel.token import Phase
+from orchestrator.views.events import record_of
 
 if TYPE_CHECKING:
     from orchestrator.executor import Event

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
     from orchestrator.render.overlaid import RunLike
+    from orchestrator.views.run import Run
 
 __all__ = ["to_html"]
 

@@ -11,17 +11,17 @@ from orchestrator.jsontypes import digest
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import failed_result
 from orchestrator.redacting import redact, redacted
-from orchestrator.render.html.states import StepState, states
 from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
 from orchestrator.render.overlaid import Mark, node_mark, status_mark
-from orchestrator.render.timeline import Asking, Call, Row, Timeline, timeline
-from orchestrator.render.why import Telling
-from orchestrator.render.words import BEHIND, told
+from orchestrator.views.explanation import Telling
+from orchestrator.views.safe_text import BEHIND, told
+from orchestrator.views.states import StepState, states
+from orchestrator.views.timeline import Asking, Call, Row, Timeline, timeline
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.records import Record
+    from orchestrator.views.run import Run
 
 LONGEST = 50_000
 """Characters of one text that a page keeps."""

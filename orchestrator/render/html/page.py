@@ -18,13 +18,13 @@ from orchestrator.render.backends import RenderError
 from orchestrator.render.overlaid import CLASSES, STATUSES
 from orchestrator.render.style import stylesheet
 from orchestrator.render.svg import to_svg
-from orchestrator.render.words import plain
+from orchestrator.views.safe_text import plain
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
     from orchestrator.render.moments import Replay
     from orchestrator.render.overlaid import RunLike
+    from orchestrator.views.run import Run
 
 _SCRIPTS = ("format.js", "run.js", "picture.js", "list.js", "detail.js", "view.js", "main.js")
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")

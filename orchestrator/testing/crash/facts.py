@@ -12,8 +12,8 @@ from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Ended, StepDone, StepFailed
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
     from orchestrator.kernel.records import EffectClass, EffectKind, Record
+    from orchestrator.views.run import Run
 
 Journals: TypeAlias = Mapping[str, Sequence["Record"]]
 """The records of a run and of the runs that it began, by run id."""

@@ -22,9 +22,9 @@ from orchestrator.testing.crash.stopping import Side, StoppingStore
 from orchestrator.testing.crash.world import World
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
     from orchestrator.stores.base import Store
+    from orchestrator.views.run import Run
 
 _LIVES = 100
 """Lives after which a run counts as one that never ends."""

@@ -11,12 +11,12 @@ from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
-    from orchestrator.executor.run import Run
     from orchestrator.graph.graph import Graph
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import Store
     from orchestrator.testing.crash.facts import Call
+    from orchestrator.views.run import Run
 
 RUN = "crash-kit"
 """The run's id, always the same, so that effects have the same keys in all trials."""

@@ -25,8 +25,8 @@ from orchestrator.testing.crash.kit import CrashReport
 from orchestrator.testing.crash.living import RUN, journals
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
     from orchestrator.testing.crash.facts import Journals
+    from orchestrator.views.run import Run
 
 _KILLED = -9
 _WORDS = 4000

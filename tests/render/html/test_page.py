@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from orchestrator.executor import Run
-from orchestrator.executor.overlay import Overlay
 from orchestrator.render import RenderError, to_html
+from orchestrator.views.overlay import Overlay
 from tests.render.html.sample import EVIL, SECRET, run_count, run_tour, tour
 
 STRUCTURE = """\

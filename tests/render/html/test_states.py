@@ -14,8 +14,8 @@ from orchestrator.executor import Run
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Forked
-from orchestrator.render.html.states import Patch, States, states
-from orchestrator.render.timeline import timeline
+from orchestrator.views.states import Patch, States, states
+from orchestrator.views.timeline import timeline
 from tests.render.html.sample import run_count, run_tour
 from tests.render.html.shapes import SHAPES, Board, shape
 

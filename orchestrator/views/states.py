@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Delta, apply_stored
-from orchestrator.kernel.why import Traced
+from orchestrator.views.causes import Traced
 
 if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema

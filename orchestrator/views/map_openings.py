@@ -9,11 +9,11 @@ from orchestrator.graph.topology import START
 from orchestrator.kernel import records as r
 
 if TYPE_CHECKING:
-    from orchestrator.executor.overlay import Place
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.rank import Path
     from orchestrator.kernel.token import Activation
+    from orchestrator.views.overlay import Place
 
 
 class Opening(NamedTuple):

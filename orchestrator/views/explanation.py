@@ -1,6 +1,6 @@
 """Why a run is where it is, in words: one line for each side of a step, with the edges that were not taken.
 
-What it tells is folded from the journal (`orchestrator.kernel.why`). Words of strangers in it are made safe to show.
+What it tells is folded from the journal (`orchestrator.views.causes`). Words of strangers in it are made safe to show.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.graph.topology import ANY, END, START
 from orchestrator.kernel.plan import Plan
-from orchestrator.render.timeline import Row, Timeline, timeline
-from orchestrator.render.words import plain, told
+from orchestrator.views.safe_text import plain, told
+from orchestrator.views.timeline import Row, Timeline, timeline
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run import Run
-    from orchestrator.kernel.why import Came, Cause, Gone, Took, Way
+    from orchestrator.views.causes import Came, Cause, Gone, Took, Way
+    from orchestrator.views.run import Run
 
 _MOST = 6
 """Names that a line tells; of more it says how many there are."""

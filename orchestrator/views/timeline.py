@@ -14,7 +14,7 @@ from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.token import Phase
-from orchestrator.kernel.why import Traced
+from orchestrator.views.causes import Traced
 
 if TYPE_CHECKING:
     from orchestrator.kernel.plan import Plan

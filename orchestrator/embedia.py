@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.executor.events import Event
 from orchestrator.kernel import records as r
 from orchestrator.nodes.steps import Step
+from orchestrator.views.events import Event
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

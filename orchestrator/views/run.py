@@ -7,18 +7,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.errors import RunFailed, RunUnknown, StoreError
-from orchestrator.executor.overlay import Overlay
 from orchestrator.kernel.machine import Branch, Machine, apply_stored
 from orchestrator.kernel.records import Failure
 from orchestrator.redacting import redact
+from orchestrator.views.overlay import Overlay
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
-    from orchestrator.render.why import Stand
     from orchestrator.stores.base import Store
+    from orchestrator.views.explanation import Stand
 
 
 class Run:
@@ -148,8 +148,8 @@ class Run:
 
     @cached_property
     def _overlay(self) -> Overlay:
-        from orchestrator.executor.glance import glance
-        from orchestrator.executor.trace import Trace
+        from orchestrator.views.machine_overlay import glance
+        from orchestrator.views.trace import Trace
 
         try:
             records = self.records()
@@ -178,7 +178,7 @@ class Run:
         Raises:
             ValueError: there is no such record.
         """
-        from orchestrator.render.why import why
+        from orchestrator.views.explanation import why
 
         return why(self, seq)
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.executor.openings import Opening, around, branch_of, opened_maps
-from orchestrator.executor.overlay import Overlay, Place, Planned, Way
-from orchestrator.executor.planned import Plans
-from orchestrator.executor.worktime import WorkTime
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.needs import wants_order
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.token import Phase
+from orchestrator.views.map_openings import Opening, around, branch_of, opened_maps
+from orchestrator.views.overlay import Overlay, Place, Planned, Way
+from orchestrator.views.plans import Plans
+from orchestrator.views.work_time import WorkTime
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

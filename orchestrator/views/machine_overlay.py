@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.overlay import Overlay, Place
 from orchestrator.kernel.token import Phase
+from orchestrator.views.overlay import Overlay, Place
 
 if TYPE_CHECKING:
     from orchestrator.kernel.machine import Machine

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.overlay import Planned, PlannedStep, StepState
+from orchestrator.views.overlay import Planned, PlannedStep, StepState
 
 if TYPE_CHECKING:
     from orchestrator.kernel.machine import Machine

@@ -1,6 +1,6 @@
 """What a drawing shows of a run, as data: the one thing that `render` wants to know of runs.
 
-`orchestrator.executor.trace` makes it from a journal, record by record.
+`orchestrator.views.trace` makes it from a journal, record by record.
 """
 
 from __future__ import annotations
