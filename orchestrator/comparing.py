@@ -12,7 +12,7 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
-from orchestrator.executor.children import child_id, old_child_id
+from orchestrator.executor.effects.children import child_id, old_child_id
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 from orchestrator.render import to_svg

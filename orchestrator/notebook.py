@@ -23,7 +23,7 @@ import anyio
 
 from orchestrator.cli.live import paint
 from orchestrator.cli.live.model import Model
-from orchestrator.executor.ownership import is_held
+from orchestrator.executor.lease import is_held
 from orchestrator.render import to_svg
 from orchestrator.views.events import record_of
 from orchestrator.views.trace import Trace

@@ -246,6 +246,6 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
 
 
 async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown | StaleAnswer:
-    from orchestrator.executor.asking import stale_or_unknown
+    from orchestrator.executor.effects.questions import stale_or_unknown
 
     return stale_or_unknown(run.machine, name, await executor.store.read(run.run_id))

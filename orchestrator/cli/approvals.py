@@ -18,9 +18,9 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
     Believed is what this user's command line wrote into this very store. All else is asked for again before the run
     does it.
     """
-    from orchestrator.executor.sealing import audit, live_answers
     from orchestrator.kernel.question import Approve, Deny
     from orchestrator.kernel.records import FINAL, Answered, Asked
+    from orchestrator.sealing import audit, live_answers
 
     machine = run.machine
     records = await executor.store.read(run.run_id, upto=run.seq)

@@ -10,7 +10,7 @@ from orchestrator.cli import report, words
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import ModelError, OrchestratorError, RunUnknown
-from orchestrator.executor.graph_tool import GraphTool, graph_tool
+from orchestrator.executor.effects.graph_tools import GraphTool, graph_tool
 from orchestrator.tools.mcp.listing import names_of
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def run(
 
 
 def _name(run_id: str | None) -> str:
-    from orchestrator.executor.beginning import check_run_id
+    from orchestrator.executor.host.beginning import check_run_id
 
     if run_id is None:
         return secrets.token_hex(8)

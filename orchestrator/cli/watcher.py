@@ -13,7 +13,7 @@ from orchestrator.cli.progress import JsonLines, Sink, Tree
 from orchestrator.cli.shown import note
 from orchestrator.cli.storage import store_url
 from orchestrator.errors import InvalidAnswer, StaleAnswer
-from orchestrator.executor.ownership import is_held
+from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
-    from orchestrator.executor.sealing import Seal
-    from orchestrator.executor.streaming import Stream
+    from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.sync import run_sync
+    from orchestrator.sealing import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
     from orchestrator.views.history import Point
     from orchestrator.views.overlay import Overlay
     from orchestrator.views.run import Run
 
 _HOME = {
-    "EVENT_TYPES": ".views.events",
-    "Event": ".views.events",
-    "Executor": "executor",
-    "Overlay": ".views.overlay",
-    "Point": ".views.history",
-    "Run": ".views.run",
-    "Seal": "sealing",
-    "Stream": "streaming",
-    "run_sync": "sync",
+    "EVENT_TYPES": "orchestrator.views.events",
+    "Event": "orchestrator.views.events",
+    "Executor": "orchestrator.executor.executor",
+    "Overlay": "orchestrator.views.overlay",
+    "Point": "orchestrator.views.history",
+    "Run": "orchestrator.views.run",
+    "Seal": "orchestrator.sealing",
+    "Stream": "orchestrator.executor.host.streaming",
+    "run_sync": "orchestrator.executor.sync",
 }
 
 __all__ = ["EVENT_TYPES", "Event", "Executor", "Overlay", "Point", "Run", "Seal", "Stream", "run_sync"]
@@ -40,6 +40,6 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'orchestrator.executor' has no attribute {name!r}")
-    value: object = getattr(import_module(f".{home}", __name__), name)
+    value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value

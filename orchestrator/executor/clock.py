@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.asking import LATE
-from orchestrator.executor.ownership import clocks, steady
+from orchestrator.executor.effects.questions import LATE
+from orchestrator.executor.lease import clocks, steady
 from orchestrator.kernel.records import FINAL, TIMEOUT, Answered, Failure, LimitSpent, TimerFired
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.token import Activation

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Literal, Self
 import anyio
 
 from orchestrator.errors import GraphError, RunExists
-from orchestrator.executor import control, deleting, reading
-from orchestrator.executor.asking import as_answer
-from orchestrator.executor.beginning import begin, join
-from orchestrator.executor.children import Children
-from orchestrator.executor.following import Events
-from orchestrator.executor.hosting import Host
-from orchestrator.executor.resolve import Given
-from orchestrator.executor.streaming import Stream, streamed
-from orchestrator.executor.terminating import guard
+from orchestrator.executor.effects.children import Children
+from orchestrator.executor.effects.questions import as_answer
+from orchestrator.executor.host import deletion, delivery, reading
+from orchestrator.executor.host.beginning import begin, join
+from orchestrator.executor.host.following import Events
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.os_signals import guard
+from orchestrator.executor.host.streaming import Stream, streamed
+from orchestrator.executor.resources import Given
 from orchestrator.stores import open_store
 from orchestrator.tools.collect import toolbox_of
 
 if TYPE_CHECKING:
-    from orchestrator.executor.sealing import Seal
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.models.base import Model
+    from orchestrator.sealing import Seal
     from orchestrator.stores.base import Page, Store
     from orchestrator.tools.collect import ToolsLike
     from orchestrator.views.events import Event
@@ -42,7 +42,7 @@ class Executor:
             run = await executor.start(graph, {"question": "..."})
 
     Leaving the block interrupts what still runs: it is checkpointed, and can be resumed. So do Ctrl-C and SIGTERM
-    (see `orchestrator.executor.terminating`).
+    (see `orchestrator.executor.host.os_signals`).
 
     Args:
         store: a URL (see `open_store`), or a store. One that was given as a URL is closed with the executor.
@@ -203,7 +203,7 @@ class Executor:
             RunUnknown: there is no such run.
             TimeoutError: `timeout` seconds were not enough; the run goes on.
         """
-        return await control.wait_for(self._host, run_id, timeout)
+        return await delivery.wait_for(self._host, run_id, timeout)
 
     @asynccontextmanager
     async def stream(
@@ -253,7 +253,7 @@ class Executor:
             InvalidAnswer: the answer does not fit. After these three nothing has changed.
         """
         given = as_answer(answer)
-        return await control.answer(self._host, run_id, question, given, by=by, digest=digest, resume=resume)
+        return await delivery.answer(self._host, run_id, question, given, by=by, digest=digest, resume=resume)
 
     async def resume(
         self,
@@ -282,7 +282,7 @@ class Executor:
             ToolsChanged: tools that it may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
-        return await control.resume(
+        return await delivery.resume(
             self._host, run_id, approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers
         )
 
@@ -294,11 +294,11 @@ class Executor:
 
         Returns those that it drove, when all have ended or paused. One that cannot go on is logged and left.
         """
-        return await control.recover(self._host, only)
+        return await delivery.recover(self._host, only)
 
     async def recoverable(self) -> list[str]:
         """The ids of the runs, of any graph, that `recover` would go on with if it had their code."""
-        return await control.lost(self._host, None)
+        return await delivery.lost(self._host, None)
 
     async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Pause a run, whoever drives it: what runs lands, nothing new starts. `resume` lifts it.
@@ -306,7 +306,7 @@ class Executor:
         Raises:
             RunUnknown, RunEnded
         """
-        return await control.pause(self._host, run_id, by=by, reason=reason)
+        return await delivery.pause(self._host, run_id, by=by, reason=reason)
 
     async def cancel(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Cancel a run, whoever drives it. What was finished stays in its journal.
@@ -314,7 +314,7 @@ class Executor:
         Raises:
             RunUnknown, RunEnded
         """
-        return await control.cancel(self._host, run_id, by=by, reason=reason)
+        return await delivery.cancel(self._host, run_id, by=by, reason=reason)
 
     async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
         """Delete a run that is not being driven: its records, questions, messages and labels, for good.
@@ -331,7 +331,7 @@ class Executor:
             RunConflict: it, or a run that it began, is driven; nothing was deleted.
             StoreError: the store cannot be written. What is left of the runs that it began is deleted with it later.
         """
-        return await deleting.delete(self._host, run_id, children=children)
+        return await deletion.delete(self._host, run_id, children=children)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.drive.drive import LiveRun
 
 FLUSH_AFTER = 0.05
 """Seconds that a record which nobody waits for may stay in the buffer."""

@@ -15,9 +15,9 @@ import anyio
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
-    from orchestrator.executor.sealing import Chain
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
+    from orchestrator.sealing import Chain
     from orchestrator.stores.base import RunInfo, Store
 
 MOST = 256

@@ -16,7 +16,7 @@ from orchestrator.graph.limits import Limits
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
-    from orchestrator.executor.graph_tool import GraphTool
+    from orchestrator.executor.effects.graph_tools import GraphTool
     from orchestrator.graph.graph import Graph
     from orchestrator.models import Model
     from orchestrator.tools import Tool, ToolsLike
@@ -167,7 +167,7 @@ class Verbs:
         Raises:
             ValueError: `depth` is below 1.
         """
-        from orchestrator.executor.graph_tool import graph_tool
+        from orchestrator.executor.effects.graph_tools import graph_tool
 
         return graph_tool(cast("Graph", self), name, description, risk=risk, limits=limits, depth=depth)
 

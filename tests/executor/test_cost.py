@@ -13,7 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
-from orchestrator.executor import flushing, hosting
+from orchestrator.executor import flushing
+from orchestrator.executor.host import host as hosting
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.records import encode
 from orchestrator.stores.sqlite import SQLiteStore

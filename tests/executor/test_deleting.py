@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.errors import RunConflict, RunUnknown
-from orchestrator.executor import ownership
+from orchestrator.executor import lease as leases
 from orchestrator.nodes import Ask
 
 pytestmark = pytest.mark.anyio
@@ -102,12 +102,12 @@ async def test_a_run_that_is_driven_is_refused_and_so_is_one_whose_child_is(tmp_
                 with pytest.raises(RunConflict, match="driven"):
                     await one.delete("driven")
             # the child is held by somebody, as if it were just driven
-            lease = await ownership.take(other.store, child, other._host.owner, ttl=30.0)
+            lease = await leases.take(other.store, child, other._host.owner, ttl=30.0)
             with pytest.raises(RunConflict, match=child):
                 await executor.delete("r")
             assert await ids(executor) == {"r", child, "driven"}
             assert await executor.store.lease("r") is None
-            await ownership.give_back(other.store, child, lease.token)
+            await leases.give_back(other.store, child, lease.token)
             assert await executor.delete("r") == ["r", child]
             go.set()
             assert (await other.wait("driven")).status == "completed"

@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator import Executor, Update
 from orchestrator.errors import RunEnded, RunExists, RunUnknown, StoreUnavailable
-from orchestrator.executor import ownership
+from orchestrator.executor import lease as leases
 from orchestrator.kernel.records import Ended
 from orchestrator.stores.base import Store
 from orchestrator.stores.sqlite import SQLiteStore
@@ -52,7 +52,7 @@ async def test_a_run_is_one_write_at_its_beginning_and_one_at_its_end(store: Sto
         await executor.start(chain(says("a"), says("b")), run_id="r")
         assert counting.asked == ["create", "append, release"]
         assert await store.lease("r") is None
-        assert not ownership.keeps(executor._host.owner)
+        assert not leases.keeps(executor._host.owner)
 
 
 async def test_a_run_is_held_by_who_begins_it_from_its_first_moment(store: Store) -> None:
@@ -67,12 +67,12 @@ async def test_a_run_is_held_by_who_begins_it_from_its_first_moment(store: Store
         await first.submit(graph, run_id="r")
         held = await store.lease("r")
         assert held is not None
-        assert ownership.is_held(held)
+        assert leases.is_held(held)
         assert await second.recoverable() == []
         with pytest.raises(RunExists):
             await second.submit(graph, {"question": "another"}, run_id="r")
         assert await store.lease("r") == held  # who was refused has left the other's lease alone
-        assert not ownership.keeps(second._host.owner)
+        assert not leases.keeps(second._host.owner)
         gate.set()
         assert (await first.wait("r")).output == ["went on"]
         assert await store.lease("r") is None
@@ -86,7 +86,7 @@ async def test_a_run_that_could_not_be_begun_is_kept_by_nobody(tmp_path: Path) -
     async with Executor(Full(tmp_path / "runs.db")) as executor:
         with pytest.raises(StoreUnavailable):
             await executor.start(chain(says("a")), run_id="r")
-        assert not ownership.keeps(executor._host.owner)
+        assert not leases.keeps(executor._host.owner)
         with pytest.raises(RunUnknown):
             await executor.load("r")
         await executor.store.close()
@@ -107,7 +107,7 @@ async def test_where_the_end_cannot_be_written_the_lease_is_given_back_all_the_s
         with pytest.raises(StoreUnavailable):
             await executor.start(graph, run_id="r")
         assert await store.lease("r") is None
-        assert not ownership.keeps(executor._host.owner)
+        assert not leases.keeps(executor._host.owner)
         store.broken = False
         assert (await executor.resume("r")).output == ["a"]
     await store.close()
@@ -128,7 +128,7 @@ async def test_an_end_that_was_written_and_not_acknowledged_is_an_end(tmp_path: 
             await executor.start(graph, run_id="r")
         assert (await executor.load("r")).status == "completed"
         assert await store.lease("r") is None
-        assert not ownership.keeps(executor._host.owner)
+        assert not leases.keeps(executor._host.owner)
         with pytest.raises(RunEnded):
             await executor.resume("r")
     await store.close()
@@ -222,7 +222,7 @@ async def test_a_run_whose_creator_was_killed_before_its_first_step_is_interrupt
         held = await executor.store.lease("r")
         assert held is not None
         assert held.expires > time.time()  # of a dead process, which holds nothing up
-        assert ownership.is_dead(held.owner)
+        assert leases.is_dead(held.owner)
         run = await executor.load("r")
         assert (run.status, run.seq) == ("interrupted", 1)
         assert await executor.recoverable() == ["r"]

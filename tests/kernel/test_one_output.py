@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint
 
 from orchestrator import Context, Executor, Graph, Limits, Node, Outcome
 from orchestrator.errors import InvalidGraph
-from orchestrator.executor.step_context import StepContext
+from orchestrator.executor.step.context import StepContext
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine

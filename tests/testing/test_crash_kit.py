@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from graphs.tool_user import tool_user
 from orchestrator import Context, Graph, Update, node
-from orchestrator.executor.effect import Effect, Ticket, witness
-from orchestrator.executor.effects import Ledger
+from orchestrator.executor.effects.effect import Effect, Ticket, witness
+from orchestrator.executor.effects.ledger import Ledger
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Ask

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.executor.effect import Effect, witness
+from orchestrator.executor.effects.effect import Effect, witness
 from orchestrator.executor.executor import Executor
 from orchestrator.graph.refs import resolve
 from orchestrator.stores.sqlite import SQLiteStore

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from orchestrator.errors import StoreError
-from orchestrator.executor.effect import witness
+from orchestrator.executor.effects.effect import witness
 from orchestrator.executor.executor import Executor
-from orchestrator.executor.signals import alone
+from orchestrator.executor.interrupts import alone
 from orchestrator.stores import open_store
 from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
 from orchestrator.testing.crash.living import Answering, Answers, journals, live

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from orchestrator.executor.effect import Effect
-from orchestrator.executor.signals import Lost, Refused, Suspend
+from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.interrupts import Lost, Refused, Suspend
 from orchestrator.jsontypes import digest
 from orchestrator.testing.crash.facts import Call
 

@@ -6,13 +6,13 @@ import time
 from typing import TYPE_CHECKING, Protocol, cast
 
 from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate, StepError
-from orchestrator.executor.failing import PATIENCE, ended_badly, failed, mends_named, retried
+from orchestrator.executor.step.failure import PATIENCE, ended_badly, failed, mends_named, retried
 from orchestrator.kernel.records import Failure, GraphOpened, Record, StepDone, StepFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.graph.node import Node
     from orchestrator.kernel.frame import FrameResult
     from orchestrator.kernel.token import Activation

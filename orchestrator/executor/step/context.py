@@ -15,10 +15,10 @@ from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
 from orchestrator.errors import InvalidValue
-from orchestrator.executor.asking import answer_to, make_question, passed_on
-from orchestrator.executor.effects import Ledger, innermost
-from orchestrator.executor.failing import failure_of
-from orchestrator.executor.signals import Lost, Signal, TimedOut, at_home
+from orchestrator.executor.effects.ledger import Ledger, innermost
+from orchestrator.executor.effects.questions import answer_to, make_question, passed_on
+from orchestrator.executor.interrupts import Lost, Signal, TimedOut, at_home
+from orchestrator.executor.step.failure import failure_of
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.kernel.records import EffectClass, Failure
@@ -27,8 +27,8 @@ from orchestrator.tools.capping import cut
 from orchestrator.values import check_text, checked, fault_in
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.places import Place
+    from orchestrator.executor.concurrency import Place
+    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.graph.limits import LimitsLeft
     from orchestrator.graph.node import Node
     from orchestrator.kernel.question import Answer, Question, QuestionKind
@@ -118,26 +118,26 @@ class StepContext(Context[Any]):
 
     @property
     def model(self) -> Model:
-        from orchestrator.executor.model_calls import model_for
+        from orchestrator.executor.effects.model_calls import model_for
 
         return model_for(self)
 
     @property
     def models(self) -> Mapping[str, Model]:
-        from orchestrator.executor.model_calls import models_for
+        from orchestrator.executor.effects.model_calls import models_for
 
         return models_for(self)
 
     @property
     def tools(self) -> Toolbox:
         if self._tools is None:
-            from orchestrator.executor.calls import tools_for
+            from orchestrator.executor.effects.tool_calls import tools_for
 
             self._tools = tools_for(self)
         return self._tools
 
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
-        from orchestrator.executor.calls import call_tool
+        from orchestrator.executor.effects.tool_calls import call_tool
 
         return await call_tool(self, name, args, more)
 
@@ -151,7 +151,7 @@ class StepContext(Context[Any]):
         effect: EffectClass = "idempotent",
         reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None,
     ) -> T:
-        from orchestrator.executor.calls import call_function
+        from orchestrator.executor.effects.tool_calls import call_function
 
         return await call_function(self, name, fn, args, returns, effect, reconcile)
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.errors import RunError
-from orchestrator.executor.asking import about, check_answer
+from orchestrator.executor.effects.questions import about, check_answer
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, Cancelled, Paused
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.sealing import Seal
+    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.kernel.machine import Machine
+    from orchestrator.sealing import Seal
     from orchestrator.stores.base import Message, Store
 
 POLL = 0.25
@@ -116,7 +116,7 @@ def _take(live: LiveRun, message: Message) -> bool:
     if body.get("type") == "cancel":
         return cancel_run(live, by=by, reason=reason, message=message.id)
     if body.get("type") == "spend":
-        from orchestrator.executor.away import take_spend
+        from orchestrator.executor.effects.remote_callers import take_spend
 
         return take_spend(live, message)
     if body.get("type") == "answer" and live.machine.ended is None:

@@ -30,9 +30,8 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator.errors import ModelError, ReplayMismatch, RunConflict, StoreError, message_of
-from orchestrator.executor.asking import answer_to
-from orchestrator.executor.callers import Denied
-from orchestrator.executor.effect import (
+from orchestrator.executor.effects.callers import Denied
+from orchestrator.executor.effects.effect import (
     INSIDE,
     NOT_MADE,
     SUSPENDED,
@@ -44,9 +43,10 @@ from orchestrator.executor.effect import (
     settled_of,
     witness,
 )
-from orchestrator.executor.failing import wait_before
-from orchestrator.executor.signals import Lost, Refused, Suspend, at_home
-from orchestrator.executor.unknown import uncertain, unknown_question, verdict
+from orchestrator.executor.effects.questions import answer_to
+from orchestrator.executor.effects.unknown_outcomes import uncertain, unknown_question, verdict
+from orchestrator.executor.interrupts import Lost, Refused, Suspend, at_home
+from orchestrator.executor.step.failure import wait_before
 from orchestrator.fence import current_fence
 from orchestrator.graph.limits import Reserve
 from orchestrator.jsontypes import digest
@@ -56,8 +56,8 @@ from orchestrator.redacting import without_known_in
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.ledger import EffectEntry
 

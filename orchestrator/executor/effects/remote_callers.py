@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown
-from orchestrator.executor.callers import Denied, Totals, deny, note, own_totals, verdict
-from orchestrator.executor.children import caller_of
+from orchestrator.executor.effects.callers import Denied, Totals, deny, note, own_totals, verdict
+from orchestrator.executor.effects.children import caller_of
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.kernel.records import Spent
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.host.host import Host
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Caller
     from orchestrator.stores.base import Message
@@ -74,8 +74,8 @@ async def ask_away(host: Host, caller: Caller, inner: Totals, call: str) -> Gran
 
 
 async def _told(host: Host, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
-    from orchestrator.executor.control import post
-    from orchestrator.executor.reading import load
+    from orchestrator.executor.host.delivery import post
+    from orchestrator.executor.host.reading import load
 
     body: dict[str, object] = {
         "type": "spend", "key": caller.key, "call": call, "run": inner.run_id,

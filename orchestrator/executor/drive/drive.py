@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import GraphUnknown, InvalidUpdate, RunConflict, RunEnded, StoreError
-from orchestrator.executor.asking import about, by_policy, policy_answers
-from orchestrator.executor.callers import Callers, callers_of, total_up
-from orchestrator.executor.children import child_id, old_child_id
 from orchestrator.executor.clock import DriveClock, next_due, ring
-from orchestrator.executor.ownership import give_back, given_back
-from orchestrator.executor.signals import alone, found_in
+from orchestrator.executor.drive.workers import Workers
+from orchestrator.executor.effects.callers import Callers, callers_of, total_up
+from orchestrator.executor.effects.children import child_id, old_child_id
+from orchestrator.executor.effects.questions import about, by_policy, policy_answers
+from orchestrator.executor.interrupts import alone, found_in
+from orchestrator.executor.lease import give_back, given_back
 from orchestrator.executor.snapshots import Keeper, keep
-from orchestrator.executor.workers import Workers
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Ended, Failure
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from orchestrator.executor.call_guard import CallGuard
+    from orchestrator.executor.drive.workers import Pace
+    from orchestrator.executor.effects.call_guard import CallGuard
     from orchestrator.executor.events import Watcher
     from orchestrator.executor.flushing import Flusher
-    from orchestrator.executor.holding import Holdings
     from orchestrator.executor.journal import Journal
-    from orchestrator.executor.ownership import Hold
-    from orchestrator.executor.resolve import Given
-    from orchestrator.executor.workers import Pace
+    from orchestrator.executor.lease import Hold
+    from orchestrator.executor.pool_leases import Holdings
+    from orchestrator.executor.resources import Given
     from orchestrator.graph.node import Node
     from orchestrator.kernel.admission import Delta
     from orchestrator.kernel.machine import Machine

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
-from orchestrator.executor.asking import RISKS, check_answer, stale_or_unknown
-from orchestrator.executor.inbox import answer_run, cancel_run, look, pause_run
-from orchestrator.executor.ownership import is_held
-from orchestrator.executor.reading import load
+from orchestrator.executor.effects.questions import RISKS, check_answer, stale_or_unknown
+from orchestrator.executor.host.inbox import answer_run, cancel_run, look, pause_run
+from orchestrator.executor.host.reading import load
+from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL, Answered
 from orchestrator.values import check_text
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.host.host import Host
     from orchestrator.kernel.question import Answer
     from orchestrator.kernel.records import Record
     from orchestrator.views.run import Run

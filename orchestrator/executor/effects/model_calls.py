@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, 
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ModelError
-from orchestrator.executor.effect import Effect, said_around, witness, written
+from orchestrator.executor.effects.effect import Effect, said_around, witness, written
 from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
 from orchestrator.models.base import (
@@ -25,7 +25,7 @@ from orchestrator.models.prices import expected
 from orchestrator.models.received import received
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.kernel.machine import Machine
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, StepTimeout, message_of
-from orchestrator.executor.signals import alone
+from orchestrator.executor.interrupts import alone
 from orchestrator.executor.tracebacks import traceback_of
 from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed, StepRetried
 from orchestrator.redacting import redact, without_known
 from orchestrator.tools.capping import cut
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.graph.limits import Retry
     from orchestrator.kernel.token import Activation
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import RunConflict, RunUnknown, StoreCorrupt
-from orchestrator.executor import ownership
-from orchestrator.executor.children import child_id
+from orchestrator.executor import lease as leases
+from orchestrator.executor.effects.children import child_id
 from orchestrator.kernel.records import EffectIntended
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.host.host import Host
     from orchestrator.kernel.records import Record
 
 
 async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
     """See `Executor.delete`."""
-    holds: dict[str, ownership.Hold] = {}
+    holds: dict[str, leases.Hold] = {}
     try:
         # A run that is held by its deleter begins no further children: so the parents' leases come first.
         todo = [run_id]
@@ -29,7 +29,7 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
             if name in host.live:
                 raise RunConflict(name, "this executor drives it; cancel or pause it, then delete it")
             try:
-                holds[name] = await ownership.take(
+                holds[name] = await leases.take(
                     host.store, name, host.owner, ttl=host.ttl, stopping=lambda: host.stopping
                 )
             except RunUnknown:
@@ -44,7 +44,7 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
     finally:
         with anyio.CancelScope(shield=True):
             for name, hold in holds.items():
-                await ownership.give_back(host.store, name, hold.token)
+                await leases.give_back(host.store, name, hold.token)
     return list(holds)
 
 

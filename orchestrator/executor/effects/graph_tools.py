@@ -17,16 +17,16 @@ from orchestrator.errors import (
     RunConflict,
     StoreError,
 )
-from orchestrator.executor.callers import total_up
-from orchestrator.executor.children import depth_of
-from orchestrator.executor.signals import Lost
+from orchestrator.executor.effects.callers import total_up
+from orchestrator.executor.effects.children import depth_of
+from orchestrator.executor.interrupts import Lost
 from orchestrator.kernel.ledger import LASTING
 from orchestrator.kernel.records import Caller
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.views.run import Run

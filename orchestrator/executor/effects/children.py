@@ -8,13 +8,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
-from orchestrator.executor.beginning import begin, join
+from orchestrator.executor.host.beginning import begin, join
 from orchestrator.kernel.records import Caller
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.executor.executor import Executor
-    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.host.host import Host
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.machine import Machine

@@ -13,7 +13,7 @@ from orchestrator.graph.node import UnresolvedNode
 from orchestrator.models.prices import unpriced
 
 if TYPE_CHECKING:
-    from orchestrator.executor.children import Children
+    from orchestrator.executor.effects.children import Children
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.graph.node import Node

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.executor.children import caller_of
-from orchestrator.executor.inbox import cancel_run
+from orchestrator.executor.effects.children import caller_of
+from orchestrator.executor.host.inbox import cancel_run
 from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
 from orchestrator.kernel.records import LimitSpent, Spent
 from orchestrator.kernel.token import Phase
 
 if TYPE_CHECKING:
-    from orchestrator.executor.children import Children
-    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.effects.children import Children
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Caller
@@ -224,7 +224,7 @@ class Callers:
             None: it may be made. `Denied`: a limit is spent, the caller's journal says so. A run: wait for what it
             has under way, then ask again; or for so many seconds.
         """
-        from orchestrator.executor.away import Granted, ask_away
+        from orchestrator.executor.effects.remote_callers import Granted, ask_away
 
         granted: dict[str, Granted] = {}
         while True:

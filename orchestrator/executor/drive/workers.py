@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.lowlevel import checkpoint
 
+from orchestrator.executor.interrupts import settle_in
 from orchestrator.executor.journal import MOST
-from orchestrator.executor.signals import settle_in
-from orchestrator.executor.stepping import run_step
+from orchestrator.executor.step.attempt import run_step
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.kernel.token import Activation
 
 YIELD_AFTER = 0.005

@@ -10,16 +10,16 @@ import anyio.to_thread
 from pydantic import BaseModel
 
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
-from orchestrator.executor.effect import Effect
-from orchestrator.executor.failing import wait_before
-from orchestrator.executor.places import Place
+from orchestrator.executor.concurrency import Place
+from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.step.failure import wait_before
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.codec import shown
 from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.jsontypes import JsonObject
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.step.context import StepContext
 
 
 def work(context: StepContext, state: object) -> Awaitable[object]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
-from orchestrator.executor.signals import Suspend
+from orchestrator.executor.interrupts import Suspend
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Approve, Deny, Question, QuestionKind, Value
@@ -18,7 +18,7 @@ from orchestrator.values import check_text
 
 if TYPE_CHECKING:
     from orchestrator.executor.clock import DriveClock
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
     from orchestrator.tools.tool import Tool

@@ -16,7 +16,7 @@ from orchestrator.kernel.records import EffectSettled
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.limits import Reserve, Retry, Usage
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectClass, EffectKind

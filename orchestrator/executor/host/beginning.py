@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
-from orchestrator.executor.control import check_risk, resume, wait_for
+from orchestrator.executor.host.delivery import check_risk, resume, wait_for
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.graph import Graph
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.values import check_labels
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.hosting import Host
-    from orchestrator.executor.resolve import Given
+    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.host.host import Host
+    from orchestrator.executor.resources import Given
     from orchestrator.graph.limits import Limits
     from orchestrator.views.run import Run
 

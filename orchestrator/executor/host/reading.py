@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.ownership import is_held
+from orchestrator.executor.lease import is_held
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import Page, RunInfo
 from orchestrator.values import check_labels, check_text
@@ -14,7 +14,7 @@ from orchestrator.views.history import Point, points
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.host.host import Host
 
 
 async def load(host: Host, run_id: str, at: int | None = None) -> Run:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.executor.events import Watcher
-from orchestrator.executor.following import watch
+from orchestrator.executor.host.following import watch
 from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.host.host import Host
     from orchestrator.views.run import Run
 
 

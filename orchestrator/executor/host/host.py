@@ -11,37 +11,37 @@ from typing import TYPE_CHECKING, cast
 import anyio
 
 from orchestrator.errors import GraphUnknown, RunEnded, StoreError
-from orchestrator.executor import ownership
-from orchestrator.executor.call_guard import CallGuard
+from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock
-from orchestrator.executor.driving import LAST_FLUSH, LiveRun
+from orchestrator.executor.drive.drive import LAST_FLUSH, LiveRun
+from orchestrator.executor.drive.workers import Pace
+from orchestrator.executor.effects.call_guard import CallGuard
 from orchestrator.executor.flushing import Flusher
-from orchestrator.executor.holding import Holdings
-from orchestrator.executor.inbox import POLL, drop_unsealed, handle, look
+from orchestrator.executor.host.inbox import POLL, drop_unsealed, handle, look
+from orchestrator.executor.host.offered_tools import compare_offered, offered
+from orchestrator.executor.host.versions import content_changes, graph_to_go_on_in
 from orchestrator.executor.journal import Journal
-from orchestrator.executor.offered import compare_offered, offered
-from orchestrator.executor.sealing import audit
+from orchestrator.executor.pool_leases import Holdings
 from orchestrator.executor.snapshots import Near, Snapshots
-from orchestrator.executor.versions import content_changes, graph_to_go_on_in
-from orchestrator.executor.workers import Pace
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
 from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Caller, Migrated, Resumed, RunStarted
 from orchestrator.kernel.rules import RULES
+from orchestrator.sealing import audit
 from orchestrator.stores.base import RunInfo
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from orchestrator.executor.following import Seen
-    from orchestrator.executor.resolve import Given
-    from orchestrator.executor.sealing import Audit, Seal
+    from orchestrator.executor.host.following import Seen
+    from orchestrator.executor.resources import Given
     from orchestrator.graph.limits import Limits
     from orchestrator.jsontypes import JsonObject
     from orchestrator.kernel.records import Record
+    from orchestrator.sealing import Audit, Seal
     from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")
@@ -55,7 +55,7 @@ class Host:
     def __init__(self, store: Store, given: Given, *, lease_ttl: float, strict: bool, seal: Seal | None = None) -> None:
         self.store, self.given, self.seal = store, given, seal
         self.ttl, self.strict = lease_ttl, strict
-        self.owner = ownership.Owner.here()
+        self.owner = leases.Owner.here()
         self.snapshots = Snapshots(store, believed=seal is None)
         self.live: dict[str, LiveRun] = {}
         self.faults: dict[str, BaseException] = {}
@@ -98,7 +98,7 @@ class Host:
         with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
             # One that has ended gave its lease back with its last records, or is told so by the store.
             if not await live.hold.renew() and not live.closing and live.machine.ended is None:
-                live.fail(ownership.lost(live.run_id))
+                live.fail(leases.lost(live.run_id))
 
     async def poll(self) -> None:
         """Look for messages from other processes, for as long as the executor is open."""
@@ -113,7 +113,7 @@ class Host:
         """Interrupt every run, and wait until all are given back. Who awaits one is not woken any more."""
         self.stopping = True
         with anyio.move_on_after(LAST_FLUSH + 1):
-            while ownership.keeps(self.owner):
+            while leases.keeps(self.owner):
                 for live in list(self.live.values()):
                     live.stop()  # again and again: some were only being taken up
                 await anyio.sleep(0.005)
@@ -175,7 +175,7 @@ class Host:
             run_id, graph.name, machine.status, dict(labels), created=now, updated=now, head=1,
             structure=graph.structure, content=graph.content,
         )  # fmt: skip
-        hold = await ownership.create(
+        hold = await leases.create(
             self.store, info, [started], self.owner, graph=graph.data(), ttl=self.ttl, stopping=lambda: self.stopping
         )
         live = self._live(machine, hold)
@@ -224,7 +224,7 @@ class Host:
         live = self._add(self._live(machine, hold, near.kept))
         head, since = self._still.pop(run_id, (0, 0.0))
         if head == machine.head:
-            live.clock = DriveClock(machine.updated, ownership.steady() - since)
+            live.clock = DriveClock(machine.updated, leases.steady() - since)
         if checked is not None:
             _doubt(live, checked)
         live.changes = changes
@@ -242,7 +242,7 @@ class Host:
         if info.due is None:
             self._still.pop(info.run_id, None)
             return False
-        now_steady = ownership.steady()
+        now_steady = leases.steady()
         head, since = self._still.get(info.run_id, (0, 0.0))
         if head != info.head:
             if len(self._still) >= _MOST_STILL:
@@ -280,8 +280,8 @@ class Host:
             await drop_unsealed(self.store, self.seal, machine.run_id, machine)
         return audit(self.seal, machine.run_id, await self.store.read(machine.run_id, upto=machine.head))
 
-    async def _take(self, run_id: str, wait: float = 0.0) -> ownership.Hold:
-        return await ownership.take(
+    async def _take(self, run_id: str, wait: float = 0.0) -> leases.Hold:
+        return await leases.take(
             self.store, run_id, self.owner, ttl=self.ttl, wait=wait, stopping=lambda: self.stopping
         )
 
@@ -309,7 +309,7 @@ class Host:
         graph, changes = await self._fitting(info, graph, records, strict=strict)
         return Near(folded(graph, records), 0), changes
 
-    def _live(self, machine: Machine, hold: ownership.Hold, kept: int = 0) -> LiveRun:
+    def _live(self, machine: Machine, hold: leases.Hold, kept: int = 0) -> LiveRun:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
         return LiveRun(self.given, machine, journal, hold, self.holdings, self.flusher, self.pace, kept=kept)
 
@@ -368,7 +368,7 @@ class Host:
 
     async def _drop(self, run_id: str, token: str) -> None:
         with anyio.CancelScope(shield=True):
-            await ownership.give_back(self.store, run_id, token)
+            await leases.give_back(self.store, run_id, token)
 
     # -- driving -------------------------------------------------------------------------------------------------
 

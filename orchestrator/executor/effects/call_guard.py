@@ -19,12 +19,12 @@ from orchestrator.tools.result import ToolFailure
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.executor.effect import Effect
-    from orchestrator.executor.sealing import Audit
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.effects.effect import Effect
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.graph import Graph
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
+    from orchestrator.sealing import Audit
     from orchestrator.tools.tool import Tool
 
 

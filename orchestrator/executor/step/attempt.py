@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import GraphUnknown, InvalidOutcome, ModelError, ReplayMismatch, StepTimeout
-from orchestrator.executor.failing import ended_badly, taken_somewhere
-from orchestrator.executor.nesting import faulted, subgraph_step
-from orchestrator.executor.signals import Lost, Refused, Suspend, TimedOut, found_in, leaves
-from orchestrator.executor.step_context import StepContext
+from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut, found_in, leaves
+from orchestrator.executor.step.context import StepContext
+from orchestrator.executor.step.failure import ended_badly, taken_somewhere
+from orchestrator.executor.step.node_call import encoded, work
+from orchestrator.executor.step.subgraphs import faulted, subgraph_step
 from orchestrator.executor.tracebacks import traceback_of
-from orchestrator.executor.working import encoded, work
 from orchestrator.graph.outcome import Failing
 from orchestrator.kernel.records import Asked, step_done
 
 if TYPE_CHECKING:
-    from orchestrator.executor.driving import LiveRun
+    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.kernel.records import Failure, Record
     from orchestrator.kernel.token import Activation
 

@@ -19,8 +19,8 @@ from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
     from orchestrator.embedia import Embedia
-    from orchestrator.executor.driving import LiveRun
-    from orchestrator.executor.hosting import Host
+    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.host.host import Host
     from orchestrator.kernel.records import Record
 
 _FOLLOW = 0.2

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
-from orchestrator.executor.call_guard import ask_first
-from orchestrator.executor.effect import Effect, own_tools, said_around
-from orchestrator.executor.effects import innermost
+from orchestrator.executor.effects.call_guard import ask_first
+from orchestrator.executor.effects.effect import Effect, own_tools, said_around
+from orchestrator.executor.effects.ledger import innermost
+from orchestrator.executor.effects.unknown_outcomes import uncertain
 from orchestrator.executor.tracebacks import bounded, traceback_of_tool
-from orchestrator.executor.unknown import uncertain
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, as_json
 from orchestrator.tools.capping import kept
@@ -26,7 +26,7 @@ from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.kernel.records import EffectClass
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from orchestrator.kernel.question import Answer, Question, Value
 from orchestrator.kernel.token import mix
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step_context import StepContext
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.kernel.ledger import EffectEntry
 
 CHOICES = ("retry", "happened", "failed")

@@ -1,0 +1,1 @@
+"""What touches the outside: every call is journaled before and after, and never made twice without asking."""
