@@ -6,8 +6,8 @@ from html import escape
 
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, EdgeMark
+from orchestrator.render.geometry import Curve
 from orchestrator.render.layers import midway
-from orchestrator.render.layout import Curve
 
 
 def edge_svg(edge: EdgeMark, curve: Curve, drawing: Drawing, prefix: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark
-from orchestrator.render.layout import Direction
+from orchestrator.render.geometry import Direction
 from orchestrator.render.order import backward
 from orchestrator.render.overlaid import SAID, WORDS
 from orchestrator.render.plans import plan_drawings, steps_of

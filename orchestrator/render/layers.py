@@ -13,7 +13,7 @@ from math import inf
 
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, Level
-from orchestrator.render.layout import Box, Curve, Direction, Layout, Point
+from orchestrator.render.geometry import Box, Curve, Direction, Layout, Point
 from orchestrator.render.order import ranks
 from orchestrator.render.sizes import Size
 

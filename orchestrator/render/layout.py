@@ -11,17 +11,15 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from orchestrator.jsontypes import digest
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level
+from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Point
+from orchestrator.render.layers import layered
 from orchestrator.render.order import backward, ranks
-
-Direction: TypeAlias = Literal["TB", "LR"]
-Engine: TypeAlias = Literal["dot", "wasi", "simple"]
 
 KEPT = 128
 """Layouts that are kept."""
@@ -34,52 +32,12 @@ _TANGLED = 20_000  # ranks that edges pass, squared, for each edge: what routing
 _FAR = 1_500  # ranks that edges skip: many more take Graphviz minutes
 
 
-class Point(NamedTuple):
-    """Pixels right of and below the picture's upper left corner."""
-
-    x: float
-    y: float
-
-
 class _Ports(NamedTuple):
     """Sides of a box: where branches leave, where they meet, where what leads back leaves and arrives."""
 
     out: str
     into: str
     back: str
-
-
-class Box(NamedTuple):
-    """A rectangle by its corners."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """The way of an edge."""
-
-    points: tuple[Point, ...]
-    """A start, then three points for each cubic Bézier curve; the last point is the arrow's base."""
-    tip: Point
-    label: Point | None = None
-    """The middle of the label's room."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where the parts of a drawing go, by their keys."""
-
-    width: float
-    height: float
-    nodes: Mapping[str, Point] = field(default_factory=dict)
-    """Centres."""
-    clusters: Mapping[str, Box] = field(default_factory=dict)
-    edges: Mapping[str, Curve] = field(default_factory=dict)
-    engine: Engine = "dot"
 
 
 _kept: OrderedDict[tuple[str, str], Layout] = OrderedDict()
@@ -115,8 +73,6 @@ def lay_out(
 
 
 def _make(drawing: Drawing, source: str, direction: Direction, engine: Engine | None, timeout: float) -> Layout:
-    from orchestrator.render.layers import layered
-
     if engine == "simple":
         return layered(drawing, direction)
     size = len(drawing.nodes) + len(drawing.edges)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
-from orchestrator.render.layout import Direction
+from orchestrator.render.geometry import Direction
 from orchestrator.render.overlaid import SAID, WORDS
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name

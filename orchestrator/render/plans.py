@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, EdgeMark, Look, NodeMark
+from orchestrator.render.geometry import Layout, Point
 from orchestrator.render.layers import layered
-from orchestrator.render.layout import Layout, Point, lay_out
+from orchestrator.render.layout import lay_out
 from orchestrator.render.overlaid import Mark, need_id, places, plan_marks, step_id
 from orchestrator.views.overlay import Planned, PlannedStep
 from orchestrator.views.safe_text import plain, told

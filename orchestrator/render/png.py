@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.render.backends import MEND, TIMEOUT, RenderError, dot_program, graphviz
 from orchestrator.render.dot import to_dot
-from orchestrator.render.layout import Direction
+from orchestrator.render.geometry import Direction
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

@@ -16,7 +16,8 @@ from orchestrator.render.backends import TIMEOUT
 from orchestrator.render.build import draw
 from orchestrator.render.curves import edge_svg, px
 from orchestrator.render.drawing import ClusterMark, Drawing, NodeMark
-from orchestrator.render.layout import Box, Direction, Engine, Layout, Point, lay_out
+from orchestrator.render.geometry import Box, Direction, Engine, Layout, Point
+from orchestrator.render.layout import lay_out
 from orchestrator.render.overlaid import STATUSES
 from orchestrator.render.plans import Sheet, sheets
 from orchestrator.render.style import BADGES, ICONS, stylesheet

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.graph import Graph
 from orchestrator.kernel.question import Question
 from orchestrator.render import engines, to_svg
-from orchestrator.render.layout import Engine
+from orchestrator.render.geometry import Engine
 from orchestrator.render.overlaid import RunLike
 from orchestrator.views.overlay import Overlay
 from tests.render.sample import HOSTILE, essay, large, make, paused, research, running, stored
