@@ -52,11 +52,12 @@ may succeed when it is simply made again; `Retry` reads it. All of them can be p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.problem import Problem
-    from orchestrator.tools.result import ToolResult
+    from pydantic import JsonValue
 
 
 def message_of(error: BaseException) -> str:
@@ -266,13 +267,30 @@ class EffectFailed(StepError):
         super().__init__(message)
 
 
+class FailedCall(Protocol):
+    """A call's `ToolResult`, as `ToolFailed` holds it."""
+
+    @property
+    def output(self) -> JsonValue: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def exit_code(self) -> int: ...
+    @property
+    def metadata(self) -> dict[str, JsonValue]: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def traceback(self) -> str: ...
+
+
 class ToolFailed(StepError):
     """Raised when a call of a tool failed where that is an error: `ctx.tool(..., check=True)`, and `Execute`.
 
     `tool` is its name, and `result` all that came of the call.
     """
 
-    def __init__(self, tool: str, result: ToolResult) -> None:
+    def __init__(self, tool: str, result: FailedCall) -> None:
         self.tool, self.result = tool, result
         why = result.error or f"exit code {result.exit_code}: {result.text}"
         if len(why) > _MOST_SAID:

@@ -57,8 +57,8 @@ def check(
     from orchestrator.cli.graphrefs import shape_from_ref
     from orchestrator.cli.output import out, out_json
     from orchestrator.errors import ArrowSyntaxError, InvalidGraph
-    from orchestrator.graph.problem import Problem
     from orchestrator.graph.report import CheckReport
+    from orchestrator.problem import Problem
 
     name, skipped = graph, tuple[str, ...]()
     try:

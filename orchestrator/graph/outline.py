@@ -19,11 +19,11 @@ from orchestrator.graph.files import built, graph_keys, node_name
 from orchestrator.graph.graph import Graph
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import node_from_data
-from orchestrator.graph.problem import Problem
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.statedata import named_fields
 from orchestrator.graph.topology import DONE, RESERVED
 from orchestrator.graph.trust import refuse_impossible
+from orchestrator.problem import Problem
 
 _LEFT_OUT = {
     "state": "the fields, types and reducers of the state",

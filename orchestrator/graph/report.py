@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.graph.problem import Problem
+from orchestrator.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

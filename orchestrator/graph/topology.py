@@ -12,10 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
-
-if TYPE_CHECKING:
-    from orchestrator.graph.problem import Problem
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 START, END, STOP, ANY = "START", "END", "STOP", "*"
 DONE = "done"
@@ -399,14 +396,6 @@ class Topology:
             if all(join in self.reachable(self.successors[other]) for other in joins if other != join):
                 return join
         return None
-
-    # -- what the checks and the drawing ask --------------------------------------------------------------------
-
-    def problems(self) -> list[Problem]:
-        """The faults of the shape: C2 to C6."""
-        from orchestrator.graph.checks.shape import shape_problems
-
-        return shape_problems(self)
 
     def notes(self) -> list[str]:
         """What is legal and often not meant: maps without a join, after which all runs once per item."""

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel
 
 from orchestrator.graph.arrows import parse_edges
+from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.problem import Problem
 from orchestrator.graph.reducers import add, append, local
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import Join, NodeShape, Topology
 from orchestrator.kernel.plan import Plan
+from orchestrator.problem import Problem
 
 RESERVED = ("error", "timeout", "exhausted")
 NODES_OF_NO_GRAPH = ("START", "END", "STOP", "*")
@@ -115,7 +116,7 @@ def problems(given: Plan | str, joined: str | Mapping[str, Join] = "j k m j1 j2"
     """What C2 to C6 have to say."""
     topology = given.topology if isinstance(given, Plan) else plan(given, joined, checked=False).topology
     assert isinstance(topology, Topology)
-    return topology.problems()
+    return shape_problems(topology)
 
 
 def messages(given: Plan | str, joined: str | Mapping[str, Join] = "j k m j1 j2") -> list[str]:

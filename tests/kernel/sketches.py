@@ -20,9 +20,9 @@ from orchestrator.graph.edge import Edge
 from orchestrator.graph.graph import Graph
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
-from orchestrator.graph.problem import Problem
 from orchestrator.graph.topology import Join
 from orchestrator.kernel.plan import Plan
+from orchestrator.problem import Problem
 
 from .build import State, complete, joins, names_of, outcomes_of
 

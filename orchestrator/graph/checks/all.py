@@ -10,8 +10,9 @@ from orchestrator.graph.checks.fields import field_problems
 from orchestrator.graph.checks.names import name_problems
 from orchestrator.graph.checks.nested import mapping_problems, nested_problems
 from orchestrator.graph.checks.reach import reach_problems
+from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.checks.writes import write_problems
-from orchestrator.graph.problem import Problem
+from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
@@ -32,7 +33,7 @@ def problems_of(graph: Graph, *, stored: bool = False) -> list[Problem]:
     if not stored:
         found += [*failure_problems(graph), *mapping_problems(graph)]
     if not found:
-        found += graph.topology.problems()
+        found += shape_problems(graph.topology)
     if not found:
         found += write_problems(graph)
     return found

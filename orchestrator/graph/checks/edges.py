@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import listed, mend_name
 from orchestrator.graph.edge import Edge
-from orchestrator.graph.problem import Problem
 from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
+from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator import errors
 from orchestrator.graph.checks.words import mend_name
-from orchestrator.graph.problem import Problem
 from orchestrator.graph.topology import ANY
+from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import mend_name
 from orchestrator.graph.fields import holds
-from orchestrator.graph.problem import Problem
+from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

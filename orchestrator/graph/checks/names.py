@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.graph.arrows import NAME
 from orchestrator.graph.checks.words import mend_name
-from orchestrator.graph.problem import Problem
 from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
+from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import listed
-from orchestrator.graph.problem import Problem
 from orchestrator.graph.topology import ANY, END, START, STOP
+from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph

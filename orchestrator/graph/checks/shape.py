@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING
 
-from orchestrator.graph.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.topology import FanOut, Topology
+from orchestrator.graph.topology import FanOut, Topology
+from orchestrator.problem import Problem
 
 MOST_PAIRS = 20_000
 """Of (node, open forks). A graph with more is refused as too tangled to be understood."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.problem import Problem
 from orchestrator.graph.topology import END, FanOut
+from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
