@@ -9,26 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
-from orchestrator.tools.leases import Holder
-
-if TYPE_CHECKING:
-    from orchestrator.tools.pool import Pool
+from orchestrator.tools.pool_client import PoolClient, PoolLike
 
 
-class Holdings:
+class PoolLeases:
     """What the runs of one executor hold."""
 
     def __init__(self) -> None:
-        self._holders: dict[str, Holder] = {}
-        self._pools: dict[Pool[Any], None] = {}
+        self._holders: dict[str, PoolClient] = {}
+        self._pools: dict[PoolLike, None] = {}
 
-    def of(self, run_id: str) -> Holder:
+    def of(self, run_id: str) -> PoolClient:
         """The run as who holds instances. It works now."""
         holder = self._holders.get(run_id)
         if holder is None:
-            holder = self._holders[run_id] = Holder(run_id)
+            holder = self._holders[run_id] = PoolClient(run_id)
         holder.rests = False
         return holder
 
@@ -36,7 +32,7 @@ class Holdings:
     def inside(self, run_id: str, outer: str) -> Iterator[None]:
         """A call of the run `outer` waits in here for the run that it began."""
         holders = self.of(outer).inside
-        holder = self._holders.setdefault(run_id, Holder(run_id))
+        holder = self._holders.setdefault(run_id, PoolClient(run_id))
         holders.append(holder)
         try:
             yield

@@ -7,29 +7,25 @@ so would runs that all begin a graph as a tool which needs another instance of t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
-from orchestrator.tools.leases import Holder
-
-if TYPE_CHECKING:
-    from orchestrator.tools.pool import Pool
+from orchestrator.tools.pool_client import PoolClient, PoolLike
 
 
-def in_vain(who: Holder, pool: Pool[Any]) -> bool:
+def in_vain(who: PoolClient, pool: PoolLike) -> bool:
     """Whether a run waits for an instance that cannot come back, and is one of those that keep it from coming.
 
     Each instance of the pool is held by a run that itself waits for one that cannot come back. Who holds none of them
     waits on: it would set nobody free by giving up.
     """
-    full: dict[Pool[Any], list[Holder]] = {}
-    seen: set[Pool[Any]] = set()
+    full: dict[PoolLike, list[PoolClient]] = {}
+    seen: set[PoolLike] = set()
     ahead = [pool]
     while ahead:
         one = ahead.pop()
         if one in seen:
             continue
         seen.add(one)
-        holders = [key for key in one.holders() if isinstance(key, Holder)]
+        holders = [key for key in one.holders() if isinstance(key, PoolClient)]
         if one.acquire_timeout is None and len(holders) >= one.size:
             full[one] = holders
         ahead += (other for holder in holders for other in _waits(holder))
@@ -42,13 +38,13 @@ def in_vain(who: Holder, pool: Pool[Any]) -> bool:
     return pool in full and any(who in _within(holder) for holders in full.values() for holder in holders)
 
 
-def _within(holder: Holder) -> Iterator[Holder]:
+def _within(holder: PoolClient) -> Iterator[PoolClient]:
     """A run, and those that calls of it wait for."""
     yield holder
     for inside in holder.inside:
         yield from _within(inside)
 
 
-def _waits(holder: Holder) -> Iterator[Pool[Any]]:
+def _waits(holder: PoolClient) -> Iterator[PoolLike]:
     """The pools that a run, or one that it waits for, waits for."""
     return (pool for one in _within(holder) for pool in one.waits)

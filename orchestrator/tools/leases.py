@@ -1,56 +1,20 @@
-"""Who holds instances of pools, and for how long."""
+"""One id's hold on one instance of a pool, and the thread that works with it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 from pydantic import JsonValue
 
 from orchestrator.tools.instances import Instance
 
-if TYPE_CHECKING:
-    from orchestrator.tools.pool import Pool
-
 T = TypeVar("T")
 
 
-class Holder:
-    """Somebody who holds instances of pools for as long as it lasts, such as a run. It is the id."""
-
-    __slots__ = ("had", "inside", "name", "pools", "rests", "waits")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.pools: dict[Pool[Any], None] = {}
-        self.had: set[str] = set()
-        """Tools that gave it an instance."""
-        self.waits: list[Pool[Any]] = []
-        """Where it waits for an instance; a pool stands there once for each call that does."""
-        self.inside: list[Holder] = []
-        """The runs that calls of it wait for."""
-        self.rests = False
-        """Whether it keeps its instances only until somebody else wants one."""
-
-    def __repr__(self) -> str:
-        return f"Holder({self.name!r})"
-
-    async def rest(self) -> None:
-        """It may need its instances again, and does not now."""
-        self.rests = True
-        for pool in self.pools:
-            await pool.reclaim()
-
-    async def release(self) -> None:
-        """It is over."""
-        for pool in list(self.pools):
-            await pool.release(self)
-        self.pools.clear()
-
-
-class Lease(Generic[T]):
+class InstanceLease(Generic[T]):
     """The hold of one id on one instance."""
 
     __slots__ = ("broken", "inside", "instance", "key", "lock", "new", "users", "waited")
@@ -111,7 +75,7 @@ class _Thread:
             return True
 
 
-def in_thread(lease: Lease[Any], call: Callable[[], Any]) -> Callable[[], Any]:
+def in_thread(lease: InstanceLease[Any], call: Callable[[], Any]) -> Callable[[], Any]:
     """A sync function that works with the lease's instance, so that the pool knows when it is done."""
     inside = lease.inside = _Thread()
 

@@ -19,7 +19,8 @@ import anyio.lowlevel
 from orchestrator.errors import PoolTimeout
 from orchestrator.tools.deadlocks import in_vain
 from orchestrator.tools.instances import Factory, Instance, whole
-from orchestrator.tools.leases import Holder, Lease
+from orchestrator.tools.leases import InstanceLease
+from orchestrator.tools.pool_client import PoolClient
 from orchestrator.tools.waiting import Aside, goes_on, locked, stopped_by
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ class Pool(Generic[T]):
         self._factory, self._reset, self._check = factory, reset, check
         self._name = str(getattr(factory, "__name__", type(factory).__name__))
         self._loop: anyio.lowlevel.EventLoopToken | None = None
-        self._held: dict[Hashable, Lease[T]] = {}
+        self._held: dict[Hashable, InstanceLease[T]] = {}
         self._free: list[Instance[T]] = []
         self._taken = 0
         self._waiting: deque[_Waiter] = deque()
@@ -138,7 +139,7 @@ class Pool(Generic[T]):
             yield lease.value
 
     @asynccontextmanager
-    async def lease(self, key: Hashable = None, *, aside: Aside = nullcontext) -> AsyncIterator[Lease[T]]:
+    async def lease(self, key: Hashable = None, *, aside: Aside = nullcontext) -> AsyncIterator[InstanceLease[T]]:
         """As `use`, for who says what became of the call.
 
         Args:
@@ -191,7 +192,7 @@ class Pool(Generic[T]):
             if not self._waiting:
                 return
             key = lease.key
-            if isinstance(key, Holder) and key.rests and not lease.users and lease.instance is not None:
+            if isinstance(key, PoolClient) and key.rests and not lease.users and lease.instance is not None:
                 async with self._turn(key):
                     if key.rests:
                         await self._put_back(lease)
@@ -199,12 +200,12 @@ class Pool(Generic[T]):
     # -- turns -----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _turn(self, key: Hashable, aside: Aside = nullcontext) -> AsyncIterator[Lease[T]]:
+    async def _turn(self, key: Hashable, aside: Aside = nullcontext) -> AsyncIterator[InstanceLease[T]]:
         self._settle_in()
         lease = self._held.get(key)
         if lease is None:
-            lease = self._held[key] = Lease(key)
-            if isinstance(key, Holder):
+            lease = self._held[key] = InstanceLease(key)
+            if isinstance(key, PoolClient):
                 key.pools[self] = None
         lease.users += 1
         try:
@@ -247,7 +248,7 @@ class Pool(Generic[T]):
 
     # -- instances -------------------------------------------------------------------------------------------------
 
-    async def _equip(self, lease: Lease[T], aside: Aside) -> None:
+    async def _equip(self, lease: InstanceLease[T], aside: Aside) -> None:
         """See that a lease has an instance that works."""
         if lease.instance is not None and await self._works(lease.instance):
             return
@@ -305,7 +306,7 @@ class Pool(Generic[T]):
         Raises:
             PoolTimeout: it cannot.
         """
-        if not isinstance(key, Holder):
+        if not isinstance(key, PoolClient):
             await waiter.event.wait()
             return
         pause = _LOOKS[0]
@@ -359,7 +360,7 @@ class Pool(Generic[T]):
         self._closed += 1
         await instance.close()
 
-    async def _put_back(self, lease: Lease[T]) -> None:
+    async def _put_back(self, lease: InstanceLease[T]) -> None:
         instance, lease.instance = lease.instance, None
         broken, lease.broken = lease.broken, False
         if instance is None:

@@ -30,7 +30,7 @@ from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.tools.capping import KEPT, SHOWN
-from orchestrator.tools.leases import Lease, in_thread
+from orchestrator.tools.leases import InstanceLease, in_thread
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.running import collected, run_function
@@ -384,7 +384,7 @@ class Tool:
             return await self._in_time(call, key, ctx, lease)
 
     async def _in_time(
-        self, call: Callable[[], Any], key: str | None, ctx: object, lease: Lease[Any] | None = None
+        self, call: Callable[[], Any], key: str | None, ctx: object, lease: InstanceLease[Any] | None = None
     ) -> object:
         if self.timeout is None:
             return await self._run(call, key, ctx, lease)
@@ -395,7 +395,9 @@ class Tool:
             lease.broken = True
         raise TimeoutError(f"tool {self.name!r} took longer than {self.timeout:g} s")
 
-    async def _run(self, call: Callable[[], Any], key: str | None, ctx: object, lease: Lease[Any] | None) -> object:
+    async def _run(
+        self, call: Callable[[], Any], key: str | None, ctx: object, lease: InstanceLease[Any] | None
+    ) -> object:
         found = await run_function(call)
         if not isinstance(found, AsyncGenerator | Generator):
             return found

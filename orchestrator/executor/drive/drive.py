@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.flushing import Flusher
     from orchestrator.executor.journal import Journal
     from orchestrator.executor.lease import Hold
-    from orchestrator.executor.pool_leases import Holdings
+    from orchestrator.executor.pool_leases import PoolLeases
     from orchestrator.executor.resources import Given
     from orchestrator.graph.node import Node
     from orchestrator.kernel.admission import Delta
@@ -61,7 +61,7 @@ class LiveRun:
         machine: Machine,
         journal: Journal,
         hold: Hold,
-        holdings: Holdings,
+        holdings: PoolLeases,
         flusher: Flusher,
         pace: Pace,
         *,

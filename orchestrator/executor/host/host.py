@@ -21,7 +21,7 @@ from orchestrator.executor.host.inbox import POLL, drop_unsealed, handle, look
 from orchestrator.executor.host.offered_tools import compare_offered, offered
 from orchestrator.executor.host.versions import content_changes, graph_to_go_on_in
 from orchestrator.executor.journal import Journal
-from orchestrator.executor.pool_leases import Holdings
+from orchestrator.executor.pool_leases import PoolLeases
 from orchestrator.executor.snapshots import Near, Snapshots
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
@@ -62,7 +62,7 @@ class Host:
         """Why runs that nobody awaits were given up."""
         self.dozing: dict[str, set[Seen]] = {}
         """Who follows runs that nobody drives here."""
-        self.holdings = Holdings()
+        self.holdings = PoolLeases()
         self.flusher, self.pace = Flusher(), Pace()
         self.tasks: TaskGroup | None = None
         self.fatal: SystemExit | None = None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.question import Answer, Question, QuestionKind
     from orchestrator.kernel.token import Activation
     from orchestrator.models.base import Model
-    from orchestrator.tools.leases import Holder
+    from orchestrator.tools.pool_client import PoolClient
     from orchestrator.tools.result import ToolResult
     from orchestrator.tools.toolbox import Toolbox
 
@@ -101,7 +101,7 @@ class StepContext(Context[Any]):
         return self.live.given.deps
 
     @property
-    def holder(self) -> Holder:
+    def holder(self) -> PoolClient:
         """The run, as who holds instances of the pools of tools."""
         return self.live.holdings.of(self.live.run_id)
 
