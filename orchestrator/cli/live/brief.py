@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.cli.redaction import redacted
@@ -13,6 +12,7 @@ from orchestrator.views.safe_text import bare, plain, told
 
 if TYPE_CHECKING:
     from orchestrator.cli.live.model import Call
+    from orchestrator.executor import Event
 
 _LONGEST, _NAME = 160, 40
 _UNFINISHED = re.compile(r"\S+\Z")
@@ -73,8 +73,11 @@ def name_of(item: object) -> str:
     return value(next((found[name] for name in ("name", "title", "id") if found.get(name)), found), _NAME)
 
 
-def how_far(data: Mapping[str, object]) -> str:
-    """What a step or a call tells of itself while it works."""
+def note(event: Event) -> str:
+    """How far a step or a call is, or what it emitted."""
+    data = event.data
+    if event.type != "progress":
+        return f"{data.get('name', '')} {value(data.get('data', ''))}".strip()
     said = value(str(data.get("text") or "").strip().rpartition("\n")[2])
     done, total = data.get("done"), data.get("total")
     if not isinstance(done, int | float):

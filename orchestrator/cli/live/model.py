@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from orchestrator.cli.live import brief
 from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import failed_result
@@ -45,8 +44,8 @@ class Call:
     fault: str = ""
     tokens: tuple[int, int] = (0, 0)
     next_at: float = 0.0
-    note: str = ""
-    """How far it is, as it said last."""
+    note: Event | None = None
+    """The last `progress` event of the call."""
 
 
 @dataclass(slots=True)
@@ -56,8 +55,8 @@ class Branch:
     path: str
     depth: int = 0
     """How many maps are open around the fork that it belongs to."""
-    item: str | None = None
-    """Of a map: what it works on, in a few words."""
+    item: tuple[object, ...] = ()
+    """Of a map: the item, as the only element."""
     steps: list[Step] = field(default_factory=list)
     open: dict[str, Step] = field(default_factory=dict)
     """Steps that are not over, by activation."""
@@ -83,7 +82,8 @@ class Step:
     asks: str = ""
     by: str = ""
     """Who answered what it asked last."""
-    note: str = ""
+    note: Event | None = None
+    """The last `progress` or `emitted` event of the step."""
     depth: int = 0
     """How many maps are open around it."""
     calls: dict[str, Call] = field(default_factory=dict)
@@ -187,13 +187,9 @@ class Model:
         elif event.type == "token":
             step.text = (step.text + str(event.data.get("text") or event.data.get("reasoning") or ""))[-_TAIL:]
         elif event.type == "progress":
-            call = step.calls.get(str(event.data.get("key", "")))
-            if call is None:
-                step.note = brief.how_far(event.data)
-            else:
-                call.note = brief.how_far(event.data)
+            (step.calls.get(str(event.data.get("key", ""))) or step).note = event
         else:
-            step.note = f"{event.data.get('name', '')} {brief.value(event.data.get('data', ''))}".strip()
+            step.note = event
 
     def _before(self, record: r.Record) -> None:
         """What a record says of a step, before the fold lets go of it."""
@@ -316,8 +312,8 @@ class Model:
 
 
 def _label(branch: Branch, token: Activation) -> None:
-    if branch.item is None and len(token.stack) > branch.depth:
-        branch.item = brief.name_of(token.stack[-1][1])
+    if not branch.item and len(token.stack) > branch.depth:
+        branch.item = token.stack[-1][1:2]
 
 
 def _add_with_all_around(found: set[str], path: str) -> None:

@@ -177,7 +177,7 @@ def _said(step: Step, now: float) -> Part:
             return f"{_many(step.failed_calls, 'call')} failed{said}", "magenta"
         case "done":
             return (brief.value(step.update) if step.update else ""), "dim"
-    return brief.text(step.note), "dim"
+    return ("" if step.note is None else brief.text(brief.note(step.note))), "dim"
 
 
 def _failed(branch: Branch) -> bool:
@@ -217,8 +217,8 @@ def _call(one: Call, now: float, over: bool) -> Line:
         parts.append((f"  {brief.text(one.fault)}", "red"))
     elif one.state == "unknown":
         parts.append(("  may or may not have happened", "yellow"))
-    elif going and one.note:
-        parts.append((f"  {one.note}", "dim"))
+    elif going and one.note is not None and (noted := brief.note(one.note)):
+        parts.append((f"  {noted}", "dim"))
     elif one.state == "done" and (said := brief.came_to(one)):
         parts.append((f"  = {said}", "dim"))
     return Line(tuple(parts), going_on=going)
@@ -229,7 +229,7 @@ def _branch(model: Model, branch: Branch, standing: Standing, now: float, *, who
     segment = branch.path.rpartition("/")[2]
     label = ""
     if "." in segment:
-        label = f"{segment} {branch.item}".rstrip() if branch.item else segment
+        label = " ".join((segment, *map(brief.name_of, branch.item))).rstrip()
     steps = branch.steps
     if not steps:
         queued = branch.path in standing.live
