@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from orchestrator.cli.live import paint
-from orchestrator.cli.live.model import Model
 from orchestrator.executor.lease import is_held
 from orchestrator.render import to_svg
+from orchestrator.render.terminal import tree
 from orchestrator.views.events import record_of
+from orchestrator.views.step_tree import Model
 from orchestrator.views.trace import Trace
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class LiveView:
         if began < self._next or not (self._changed or self._trace.machine.running):
             return
         picture = to_svg(self._graph, self._trace.overlay(), prefix=self._prefix)
-        lines = paint.going_on(self._model, self._model.standing(), time.time(), _WIDTH, _HEIGHT)
+        lines = tree.going_on(self._model, self._model.standing(), time.time(), _WIDTH, _HEIGHT)
         text = "\n".join(line.fitted(_WIDTH).text for line in lines)
         pre = f'<pre style="{_LINES}">{html.escape(text)}</pre>'
         self._put(

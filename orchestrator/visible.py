@@ -81,6 +81,11 @@ def narrow(text: str) -> str:
     return _BLANKS.sub(lambda run: f"[{len(run[0]):,} spaces]", " ".join(shown(text).replace("\t", " ").splitlines()))
 
 
+def line(text: str) -> str:
+    """A name that a store or a server gave, as a part of one line: ends of lines and tabs are escapes as well."""
+    return shown(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def barred(text: str, bar: str = BAR) -> str:
     """The words of others: `shown`, each line behind a bar."""
     lines = _BLANKS.sub(lambda run: f"[{len(run[0]):,} spaces]", shown(text).expandtabs(4)).splitlines() or [""]

@@ -27,13 +27,13 @@ from typing import Any
 
 LOADED = (
     "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "griffe", "networkx", "orchestrator.cli.app",
-    "orchestrator.cli.asking", "orchestrator.cli.driver", "orchestrator.cli.launch", "orchestrator.cli.live.screen",
+    "orchestrator.cli.asking", "orchestrator.cli.driver", "orchestrator.cli.launch",
     "orchestrator.cli.reading", "orchestrator.context", "orchestrator.executor.drive.drive",
     "orchestrator.executor.executor", "orchestrator.executor.effects.model_calls",
     "orchestrator.executor.host.streaming", "orchestrator.graph.checks.all", "orchestrator.graph.files",
     "orchestrator.models", "orchestrator.nodes",
-    "orchestrator.render", "orchestrator.stores.sqlite", "orchestrator.tools.builtin.arithmetic", "rich.live",
-    "sqlite3", "yaml",
+    "orchestrator.render", "orchestrator.render.terminal.screen", "orchestrator.stores.sqlite",
+    "orchestrator.tools.builtin.arithmetic", "rich.live", "sqlite3", "yaml",
 )  # fmt: skip
 
 

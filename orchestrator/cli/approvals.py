@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import words
 from orchestrator.cli.redaction import redacted
+from orchestrator.render.terminal import texts
 from orchestrator.visible import narrow
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
         answer = record.answer
         args = answer.args if isinstance(answer, Approve) and answer.args is not None else question.payload.get("args")
         tool = question.payload.get("tool")
-        call = "" if tool is None else f" {narrow(str(tool))} {words.compact(args)}"
+        call = "" if tool is None else f" {narrow(str(tool))} {texts.compact(args)}"
         said = answer.type if isinstance(answer, Approve | Deny) else "answer"
         who = "policy" if record.policy else narrow(record.by)
         pending = record.question in waiting

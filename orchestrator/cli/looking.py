@@ -77,7 +77,8 @@ def _row(info: RunInfo) -> dict[str, object]:
 
 
 def _table(found: Sequence[RunInfo]) -> str:
-    from orchestrator.cli.words import ago, line
+    from orchestrator.cli.words import line
+    from orchestrator.render.terminal.texts import ago
 
     rows = [
         (
@@ -153,10 +154,11 @@ def show(
 def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[str], store: str | None) -> str:
     from orchestrator.cli import report, words
     from orchestrator.cli.redaction import redacted
+    from orchestrator.render.terminal import texts
     from orchestrator.visible import BAR, barred, behind
 
     usage = run.usage
-    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {words.lasting(run.seconds)}"
+    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.lasting(run.seconds)}"
     lines = [f"{words.line(run.run_id)}  {words.line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
     lines.append(f"why  {why.run}")
     if run.labels:
@@ -165,7 +167,7 @@ def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[st
         lines.append(f"error  {behind(str(redacted(str(run.error))))}")
     lines += approved
     lines.append("state")
-    lines += [f"  {words.line(name)}  {words.short(_shown(value), 100)}" for name, value in run.values.items()]
+    lines += [f"  {words.line(name)}  {texts.short(_shown(value), 100)}" for name, value in run.values.items()]
     if len(run.branches) > 1:
         lines.append("branches")
         lines += [f"  {words.line(one.path or '-')}  {words.line(one.node)}  {one.phase}" for one in run.branches]
@@ -176,7 +178,7 @@ def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[st
             if point.seq in why.steps:
                 lines.append(f"         why  {why.steps[point.seq].line}")
     if run.output is not None:
-        lines += ["output", barred(str(redacted(words.plain(run.output))), f"  {BAR}")]
+        lines += ["output", barred(str(redacted(texts.plain(run.output))), f"  {BAR}")]
     if run.waiting:
         lines.append(report.waiting_text(run.run_id, run.waiting, report.GoOn(store)))
     return "\n".join(lines)
@@ -185,6 +187,7 @@ def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[st
 def _step(point: Point) -> str:
     from orchestrator.cli import words
     from orchestrator.cli.redaction import redacted
+    from orchestrator.render.terminal import texts
     from orchestrator.visible import narrow
 
     place = words.line(f"{point.path}/{point.node}" if point.path else point.node)
@@ -197,14 +200,14 @@ def _step(point: Point) -> str:
         else ""
     )
     failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
-    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}  {words.short(narrow(said))}".rstrip()
+    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}  {texts.short(narrow(said))}".rstrip()
 
 
 def _shown(value: object) -> str:
-    from orchestrator.cli import words
     from orchestrator.cli.redaction import redacted
+    from orchestrator.render.terminal import texts
 
-    return str(redacted(words.compact(value)))
+    return str(redacted(texts.compact(value)))
 
 
 def events(

@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.cli import report, words
+from orchestrator.cli import report
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import ModelError, OrchestratorError, RunUnknown
 from orchestrator.executor.effects.graph_tools import GraphTool, graph_tool
+from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class GraphServer:
         from mcp.types import CallToolResult, TextContent
 
         why = str(redacted(why or str(run.error or "")))
-        output = words.plain(run.output) if run.output is not None else ""
+        output = texts.plain(run.output) if run.output is not None else ""
         document: dict[str, Any] = {"run_id": run.run_id, "status": run.status, "output": run.output}
         text = f"Run {run.run_id} is {run.status}{': ' if why else ''}{why}"
         if run.status == "completed":

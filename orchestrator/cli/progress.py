@@ -6,16 +6,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from orchestrator.cli import words
 from orchestrator.cli.output import out_line
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import StoreCorrupt
 from orchestrator.kernel.records import failed_result
+from orchestrator.render.terminal import texts
 from orchestrator.visible import BAR
 
 if TYPE_CHECKING:
-    from orchestrator.cli.live.screen import Screen
     from orchestrator.executor import Event, Executor
+    from orchestrator.render.terminal.screen import Screen
 
 
 _FAULT = 300
@@ -70,7 +70,7 @@ class Plain:
                 self._calls[str(data.get("key"))] = _call(event)
                 return None
             case "effect_settled" if data.get("next_at") is not None and data.get("tries"):
-                wait = words.lasting(max(0.0, _number(data.get("next_at")) - _number(data.get("ended"))))
+                wait = texts.lasting(max(0.0, _number(data.get("next_at")) - _number(data.get("ended"))))
                 return f"  {place}: {_fault(data.get('error'))}; tried again in {wait}"
             case "effect_settled":
                 return self._settled(event, place)
@@ -91,7 +91,7 @@ class Plain:
 
     def _ended(self, event: Event, place: str) -> str:
         data = event.data
-        took = words.lasting(_number(data.get("ended")) - _number(data.get("started")))
+        took = texts.lasting(_number(data.get("ended")) - _number(data.get("started")))
         if event.type == "step_done":
             outcome = data.get("outcome", "done")
             update = data.get("update")
@@ -114,7 +114,7 @@ class Plain:
             return f"  {place}: {call} may or may not have happened"
         fault = failed_result(event.data.get("result")) if event.data.get("ok", True) else None
         if fault is not None:
-            return f"  {place}: {call} failed: {words.short(str(redacted(fault)), _FAULT)}"
+            return f"  {place}: {call} failed: {texts.short(str(redacted(fault)), _FAULT)}"
         if event.data.get("ok", True):
             return f"  {place}: {call} = {_brief(_output(event.data.get('result')))}"
         return f"  {place}: {call} failed: {_fault(event.data.get('error'))}"
@@ -140,7 +140,7 @@ class Tree:
         """Records that the screen knows of before anything is shown."""
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
-        from orchestrator.cli.live.screen import Screen, can_draw
+        from orchestrator.render.terminal.screen import Screen, can_draw
 
         self._screen = None
         if not can_draw(self._stream):
@@ -193,8 +193,8 @@ def _call(event: Event) -> str:
         return ""
     request = event.data.get("request")
     args = request.get("args", request) if isinstance(request, dict) else {}
-    shown = ", ".join(f"{k}={words.compact(v)}" for k, v in args.items()) if isinstance(args, dict) else ""
-    return words.short(f"{event.data.get('name')}({redacted(shown)})")
+    shown = ", ".join(f"{k}={texts.compact(v)}" for k, v in args.items()) if isinstance(args, dict) else ""
+    return texts.short(f"{event.data.get('name')}({redacted(shown)})")
 
 
 def _so_far(event: Event) -> str:
@@ -204,7 +204,7 @@ def _so_far(event: Event) -> str:
     if data.get("done") is not None:
         parts.append(f"{_number(data['done']):g}" + (f"/{_number(data['total']):g}" if data.get("total") else ""))
     said = str(data.get("text", "")).strip().rpartition("\n")[2]
-    return words.short(" ".join((*parts, str(redacted(said)))).rstrip())
+    return texts.short(" ".join((*parts, str(redacted(said)))).rstrip())
 
 
 def _answered(event: Event) -> str:
@@ -220,13 +220,13 @@ def _output(result: object) -> object:
 
 
 def _brief(value: object) -> str:
-    return words.short(str(redacted(words.compact(value))))
+    return texts.short(str(redacted(texts.compact(value))))
 
 
 def _fault(error: object) -> str:
     if not isinstance(error, dict):
         return "no reason given"
-    return words.short(str(redacted(f"{error.get('type')}: {error.get('message')}")), _FAULT)
+    return texts.short(str(redacted(f"{error.get('type')}: {error.get('message')}")), _FAULT)
 
 
 def _number(value: object) -> float:

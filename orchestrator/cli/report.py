@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli import words
 from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.redaction import redacted
+from orchestrator.render.terminal import texts
 from orchestrator.visible import BAR, barred, behind, narrow
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def tell(run: Run, go_on: GoOn, *, json: bool) -> None:
     if json:
         out_json(document(run))
     elif run.status in ("completed", "exhausted"):
-        out(words.plain(run.output), exact=True)
+        out(texts.plain(run.output), exact=True)
     tell_status(run, go_on)
 
 
@@ -81,7 +82,7 @@ def tell_status(run: Run, go_on: GoOn) -> None:
         warn(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}")
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
-        after = f"after {run.steps} steps, {run.usage.calls} calls and {words.lasting(run.seconds)}"
+        after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.lasting(run.seconds)}"
         warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what was made until then")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
@@ -113,13 +114,13 @@ def question_text(question: Question) -> str:
     payload = dict(question.payload)
     last = ""
     if question.kind == "approval" and "tool" in payload:
-        tool, args = narrow(str(payload.pop("tool"))), words.compact(payload.pop("args", {}))
+        tool, args = narrow(str(payload.pop("tool"))), texts.compact(payload.pop("args", {}))
         lines += [f"  tool  {tool}", f"  args  {args}"]
         payload.pop("call_id", None)
         # Long arguments push what stands above them off the screen.
         risk = narrow(str(payload.get("risk", "unknown")))
         last = f"  = a call of {tool}, risk {risk}, with {len(args):,} characters of arguments as shown"
-    lines += [f"  {narrow(name)}  {words.compact(value)}" for name, value in payload.items()]
+    lines += [f"  {narrow(name)}  {texts.compact(value)}" for name, value in payload.items()]
     if question.choices:
         lines.append(f"  choices  {narrow(', '.join(question.choices))}")
     return "\n".join([*lines, last] if last else lines)

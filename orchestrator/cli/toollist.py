@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.words import line, plain, short, visible
+from orchestrator.cli.words import line, visible
+from orchestrator.render.terminal.texts import plain, short
 
 if TYPE_CHECKING:
     from orchestrator.tools import Tool, Toolbox

@@ -34,7 +34,6 @@ def watch(
 
     Example: orchestrator watch 3f2a9c1d
     """
-    from orchestrator.cli import words
     from orchestrator.cli.environment import on_terminal, user_name
     from orchestrator.cli.output import out, out_line
     from orchestrator.cli.reading import one_run
@@ -43,6 +42,7 @@ def watch(
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.watcher import Watch
     from orchestrator.kernel.records import FINAL
+    from orchestrator.render.terminal import texts
 
     url = store_url(store)
     asks = on_terminal() and not no_ask and not json
@@ -58,7 +58,7 @@ def watch(
         out_line(document(found, output=False))
         return COMPLETED
     if found.status in ("completed", "exhausted"):
-        out(str(redacted(words.plain(found.output))))
+        out(str(redacted(texts.plain(found.output))))
     tell_status(found, GoOn(store))
     return COMPLETED
 

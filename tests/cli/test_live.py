@@ -14,15 +14,15 @@ from pydantic import BaseModel
 from rich.cells import cell_len
 
 from orchestrator import Approve, Context, Executor, Graph, Limits, Retry, Update, append, node, tool
-from orchestrator.cli.live import brief, paint
-from orchestrator.cli.live.line import Line
-from orchestrator.cli.live.model import Model
-from orchestrator.cli.live.screen import Screen, can_draw
 from orchestrator.executor import Event
 from orchestrator.graph.limits import Usage
 from orchestrator.models import Message, ModelEvent, Reply
 from orchestrator.nodes import Confirm, Subgraph
+from orchestrator.render.terminal import excerpts, tree
+from orchestrator.render.terminal.line import Line
+from orchestrator.render.terminal.screen import Screen, can_draw
 from orchestrator.views.events import record_of
+from orchestrator.views.step_tree import Model
 from tests.cli.trial import NASTY, SECRET
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ def of(graph: Graph, events: Iterable[Event]) -> Model:
 
 
 def now_in(model: Model, width: int = 100, height: int = 40) -> list[str]:
-    return [line.text for line in paint.going_on(model, model.standing(), 1e12, width, height)]
+    return [line.text for line in tree.going_on(model, model.standing(), 1e12, width, height)]
 
 
 def after_all(model: Model) -> list[str]:
@@ -107,7 +107,7 @@ def after_all(model: Model) -> list[str]:
             inner.started, inner.ended = 0.0, 0.0
         for call in step.calls.values():
             call.started, call.ended = 0.0, 0.0
-    return [line.text for step in model.top.steps for line in paint.left_behind(model, step, standing, 0.0)]
+    return [line.text for step in model.top.steps for line in tree.left_behind(model, step, standing, 0.0)]
 
 
 async def test_a_run_is_a_tree_of_steps_branches_and_calls() -> None:
@@ -162,7 +162,7 @@ async def test_every_line_fits_and_commands_nothing(width: int, height: int) -> 
     events = await seen(nested)
     for count in range(1, len(events) + 1):
         model = of(nested, events[:count])
-        lines = paint.going_on(model, model.standing(), 1e9, width, height)
+        lines = tree.going_on(model, model.standing(), 1e9, width, height)
         assert len(lines) <= height
         for line in lines:
             fitted = line.fitted(width)
@@ -303,17 +303,17 @@ async def test_it_is_told_who_answered_and_how_far_a_call_is() -> None:
 
 
 def test_words_that_are_not_whole_are_not_shown() -> None:
-    assert brief.tail("the key is sk-abcdefghij", 40) == "the key is"
-    assert brief.tail(f"the key is {SECRET} so", 40) == "the key is [redacted]"
-    assert brief.tail("one two three four ", 10) == "…hree four"
+    assert excerpts.tail("the key is sk-abcdefghij", 40) == "the key is"
+    assert excerpts.tail(f"the key is {SECRET} so", 40) == "the key is [redacted]"
+    assert excerpts.tail("one two three four ", 10) == "…hree four"
     assert (
-        brief.value({"password": "pa'ss", "text": f"\x1b[31m{SECRET}"})
+        excerpts.value({"password": "pa'ss", "text": f"\x1b[31m{SECRET}"})
         == '{"password": "[redacted]", "text": "[redacted]"}'
     )
-    assert len(brief.value({"a": ["x" * 10_000] * 1000})) <= 160
+    assert len(excerpts.value({"a": ["x" * 10_000] * 1000})) <= 160
     for most in (400, 640):  # cut within the secret, and then what stands before it becomes short
         said = " " * (most - 12) + SECRET
-        assert "sk-" not in brief.value(said) + brief.value({"a": [said]}) + brief.text(said)
+        assert "sk-" not in excerpts.value(said) + excerpts.value({"a": [said]}) + excerpts.text(said)
 
 
 @pytest.mark.parametrize("width", [10, 11, 40, 79])
@@ -352,7 +352,7 @@ async def test_what_is_over_stays_and_what_goes_on_is_drawn_anew(monkeypatch: py
     screen.hold()
     screen.hold()
     final = COLOUR.sub("", stream.getvalue()).rpartition("\x1b[2K")[2]
-    assert final.splitlines()[-2:] == [line.text for line in paint.summary(screen._model, 0.0, 70)]
+    assert final.splitlines()[-2:] == [line.text for line in tree.summary(screen._model, 0.0, 70)]
     assert final.count("✓ model speaker  12 → 3 tokens") == final.count("paused") == 1
     assert final.endswith("\n")
 

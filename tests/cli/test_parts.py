@@ -29,6 +29,7 @@ from orchestrator.executor import Event
 from orchestrator.graph.refs import module_of_file
 from orchestrator.kernel.question import Question, Value
 from orchestrator.models import model_from_ref
+from orchestrator.render.terminal import texts
 from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
 from orchestrator.values import MAX_BYTES
@@ -315,7 +316,7 @@ def test_lines_of_text_blank_secrets_and_say_why_a_step_took_its_error_edge() ->
     ("seconds", "shown"), [(0.2, "just now"), (5, "5 s ago"), (300, "5 min ago"), (7300, "2 h ago"), (2e5, "2 d ago")]
 )
 def test_ago(seconds: float, shown: str) -> None:
-    assert words.ago(1e9, now=1e9 + seconds) == shown
+    assert texts.ago(1e9, now=1e9 + seconds) == shown
 
 
 def test_words_come_back_from_a_shell_as_they_were(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

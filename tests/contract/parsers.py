@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.cli.live import brief
 from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.arrows import parse_edges
 from orchestrator.graph.source import read_json, read_yaml
@@ -42,6 +41,7 @@ from orchestrator.nodes.plans.steps import read_steps
 from orchestrator.redacting import redact, redacted
 from orchestrator.render.html.data import clean
 from orchestrator.render.html.page import embedded
+from orchestrator.render.terminal import excerpts
 from orchestrator.tools.builtin.files.names import parts_of
 from orchestrator.tools.builtin.files.text import Text, numbered
 from orchestrator.tools.builtin.terminal.kept import Kept
@@ -190,8 +190,8 @@ def _shown(text: str) -> None:
     safe_text.told(text, 80)
     clean({"text": text, "password": text})
     embedded(text)
-    brief.text(text)
-    brief.tail(text, 80)
+    excerpts.text(text)
+    excerpts.tail(text, 80)
 
 
 def _visible(text: str) -> None:
@@ -285,7 +285,11 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "shown text": Parser(
         _shown,
-        ("orchestrator.views.safe_text:*", "orchestrator.render.html.page:_UNSAFE", "orchestrator.cli.live.brief:*"),
+        (
+            "orchestrator.views.safe_text:*",
+            "orchestrator.render.html.page:_UNSAFE",
+            "orchestrator.render.terminal.excerpts:*",
+        ),
         ("\x1b[", "\x1b]0;", "\u0301", "\u202e", "\U000e0041", "a" * 50 + " "),
     ),
     "text made visible": Parser(

@@ -10,13 +10,13 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Run, node, tool
-from orchestrator.cli.live.model import Model
-from orchestrator.cli.live.paint import left_behind
 from orchestrator.cli.looking import _step
 from orchestrator.cli.progress import Plain
 from orchestrator.errors import ToolError
 from orchestrator.render import to_dot, to_html, to_mermaid, to_svg, to_text
+from orchestrator.render.terminal.tree import left_behind
 from orchestrator.views.overlay import Overlay
+from orchestrator.views.step_tree import Model
 
 pytestmark = pytest.mark.anyio
 

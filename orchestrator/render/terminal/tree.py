@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.cli.live import brief
-from orchestrator.cli.live.line import SPINNER, Line, Part
-from orchestrator.cli.live.model import Branch, Call, Model, Standing, Step
+from orchestrator.render.terminal import excerpts
+from orchestrator.render.terminal.line import SPINNER, Line, Part
+from orchestrator.views.step_tree import Branch, Call, Model, Standing, Step
 
 _SPINS = 10
 """Pictures of the spinner per second."""
@@ -61,7 +61,7 @@ def summary(model: Model, now: float, width: int, doing: str = "running") -> lis
     mark, style = (_spinner(now), "cyan") if status == "running" else _OF_STATUS.get(status, ("–", "yellow"))
     spent = [
         doing if status == "running" else status,
-        brief.took(seconds, over=status != "running") or "0 s",
+        excerpts.took(seconds, over=status != "running") or "0 s",
         _many(machine.steps, "step"),
     ]
     spent += [_many(usage.calls, "call")] if usage.calls else []
@@ -144,10 +144,10 @@ def _head(step: Step, standing: Standing, now: float, over: bool, label: str) ->
     if step.state == "done" and step.outcome != "done":
         parts.append((f" → {step.outcome}", style if not step.fault else "yellow"))
     if step.by and step.over:
-        parts.append((f" {brief.text(step.by, 40)}", "dim"))
+        parts.append((f" {excerpts.text(step.by, 40)}", "dim"))
     if step.attempt > 1:
         parts.append((f"  attempt {step.attempt}", "yellow"))
-    lasted = brief.took((step.ended if step.over else now) - step.started, over=step.over) if step.key else ""
+    lasted = excerpts.took((step.ended if step.over else now) - step.started, over=step.over) if step.key else ""
     if lasted and step.state != "dropped":
         parts.append((f"  {lasted}", "dim"))
     if forked := [branch for name, branch in step.branches.items() if "." in name]:
@@ -162,22 +162,22 @@ def _head(step: Step, standing: Standing, now: float, over: bool, label: str) ->
 def _said(step: Step, now: float) -> Part:
     match step.state:
         case "failed":
-            return f"failed: {brief.text(step.fault)}", "red"
+            return f"failed: {excerpts.text(step.fault)}", "red"
         case "waiting":
-            return f"waits: {brief.text(step.asks)}", "yellow"
+            return f"waits: {excerpts.text(step.asks)}", "yellow"
         case "retrying" if step.next_at > now:
-            wait = brief.took(step.next_at - now, over=True)
-            return f"{brief.text(step.fault)}; tried again in {wait}", "yellow"
+            wait = excerpts.took(step.next_at - now, over=True)
+            return f"{excerpts.text(step.fault)}; tried again in {wait}", "yellow"
         case "dropped":
             return "not needed any more", "dim"
         case "done" if step.fault:
-            return brief.text(step.fault), "yellow"
+            return excerpts.text(step.fault), "yellow"
         case "done" if step.failed_calls:
-            said = f"  {brief.value(step.update)}" if step.update else ""
+            said = f"  {excerpts.value(step.update)}" if step.update else ""
             return f"{_many(step.failed_calls, 'call')} failed{said}", "magenta"
         case "done":
-            return (brief.value(step.update) if step.update else ""), "dim"
-    return ("" if step.note is None else brief.text(brief.note(step.note))), "dim"
+            return (excerpts.value(step.update) if step.update else ""), "dim"
+    return ("" if step.note is None else excerpts.text(excerpts.note(step.note))), "dim"
 
 
 def _failed(branch: Branch) -> bool:
@@ -196,7 +196,7 @@ def _calls(step: Step, now: float, whole: bool) -> Iterator[Line]:
     for one in shown:
         yield _call(one, now, step.over)
     if step.text:
-        yield Line((("“", "dim"), (brief.tail(step.text, 240), ""), ("”", "dim")), going_on=True, tail=True)
+        yield Line((("“", "dim"), (excerpts.tail(step.text, 240), ""), ("”", "dim")), going_on=True, tail=True)
 
 
 def _call(one: Call, now: float, over: bool) -> Line:
@@ -204,22 +204,22 @@ def _call(one: Call, now: float, over: bool) -> Line:
     mark, style = (
         _MARKS["dropped"] if over and one.state == "running" else _MARKS.get(one.state, (_spinner(now), "cyan"))
     )
-    parts: list[Part] = [(f"{mark} ", style), (brief.call(one), "" if going else "dim")]
-    lasted = brief.took((now if going else one.ended) - one.started, over=not going)
-    about = "  ".join(part for part in (brief.tokens(one), lasted) if part)
+    parts: list[Part] = [(f"{mark} ", style), (excerpts.call(one), "" if going else "dim")]
+    lasted = excerpts.took((now if going else one.ended) - one.started, over=not going)
+    about = "  ".join(part for part in (excerpts.tokens(one), lasted) if part)
     if about:
         parts.append((f"  {about}", "dim"))
     if one.state == "retrying" and one.next_at > now:
         parts.append(
-            (f"  {brief.text(one.fault)}; tried again in {brief.took(one.next_at - now, over=True)}", "yellow")
+            (f"  {excerpts.text(one.fault)}; tried again in {excerpts.took(one.next_at - now, over=True)}", "yellow")
         )
     elif one.state == "failed":
-        parts.append((f"  {brief.text(one.fault)}", "red"))
+        parts.append((f"  {excerpts.text(one.fault)}", "red"))
     elif one.state == "unknown":
         parts.append(("  may or may not have happened", "yellow"))
-    elif going and one.note is not None and (noted := brief.note(one.note)):
+    elif going and one.note is not None and (noted := excerpts.note(one.note)):
         parts.append((f"  {noted}", "dim"))
-    elif one.state == "done" and (said := brief.came_to(one)):
+    elif one.state == "done" and (said := excerpts.came_to(one)):
         parts.append((f"  = {said}", "dim"))
     return Line(tuple(parts), going_on=going)
 
@@ -229,7 +229,7 @@ def _branch(model: Model, branch: Branch, standing: Standing, now: float, *, who
     segment = branch.path.rpartition("/")[2]
     label = ""
     if "." in segment:
-        label = " ".join((segment, *map(brief.name_of, branch.item))).rstrip()
+        label = " ".join((segment, *map(excerpts.name_of, branch.item))).rstrip()
     steps = branch.steps
     if not steps:
         queued = branch.path in standing.live

@@ -8,9 +8,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from orchestrator.cli.live import paint
-from orchestrator.cli.live.line import Line
-from orchestrator.cli.live.model import Model
+from orchestrator.render.terminal import tree
+from orchestrator.render.terminal.line import Line
+from orchestrator.views.step_tree import Model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,7 +85,7 @@ class Screen:
         model = self._model
         if model.machine.root is not None:
             now = self._heard if model.machine.status == "running" else time.time()
-            self._print(paint.where_it_stands(model, model.standing(), now, self._console.width, self._height))
+            self._print(tree.where_it_stands(model, model.standing(), now, self._console.width, self._height))
 
     # -- drawing -------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Screen:
             return self._drawn[1]
         with self._lock:
             model = self._model
-            lines = paint.going_on(model, model.standing(), time.time(), self._console.width, self._height)
+            lines = tree.going_on(model, model.standing(), time.time(), self._console.width, self._height)
         whole = self._whole(lines)
         self._cost = time.monotonic() - began
         self._drawn = time.monotonic() + self._cost / _SHARE, whole
@@ -133,7 +133,7 @@ class Screen:
                 return
             model, now = self._model, time.time()
             standing = model.standing()
-            lines = [line for step in model.top.steps[:over] for line in paint.left_behind(model, step, standing, now)]
+            lines = [line for step in model.top.steps[:over] for line in tree.left_behind(model, step, standing, now)]
             model.forget(over)
             self._drawn = None  # else what scrolls up would still stand below, too
         self._print(lines)

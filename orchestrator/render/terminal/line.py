@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from orchestrator.cli import words
+from orchestrator import visible
 
 Part: TypeAlias = tuple[str, str]
 """A text, and the style (of rich) that it is shown in."""
@@ -52,7 +52,7 @@ class Line:
 
         So is what could command the terminal, wherever it stands: names of nodes and outcomes come from stores, too.
         """
-        safe = replace(self, parts=tuple((words.line(text), style) for text, style in self.parts))
+        safe = replace(self, parts=tuple((visible.line(text), style) for text, style in self.parts))
         if encoding.lower().startswith("utf"):
             return safe
         plain = ((text.translate(_ASCII), style) for text, style in safe.parts)

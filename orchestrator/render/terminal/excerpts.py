@@ -6,13 +6,13 @@ import json
 import re
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.cli.redaction import redacted
-from orchestrator.cli.words import lasting
+from orchestrator.redacting import redacted
+from orchestrator.render.terminal.texts import lasting
 from orchestrator.views.safe_text import bare, plain, told
 
 if TYPE_CHECKING:
-    from orchestrator.cli.live.model import Call
     from orchestrator.executor import Event
+    from orchestrator.views.step_tree import Call
 
 _LONGEST, _NAME = 160, 40
 _UNFINISHED = re.compile(r"\S+\Z")

@@ -1,0 +1,37 @@
+"""Values as text for people: short where they are long."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from orchestrator.visible import exact
+
+
+def compact(value: object) -> str:
+    """A plain value as JSON on one line, see `orchestrator.visible.exact`."""
+    return exact(value)
+
+
+def plain(value: object) -> str:
+    """A value for people: text as it is, anything else as indented JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def short(text: str, most: int = 72) -> str:
+    """The text, cut where it is longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long ago a moment (Unix seconds) was."""
+    seconds = max(0.0, (time.time() if now is None else now) - moment)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{int(seconds)} s ago" if seconds >= 1 else "just now"
+
+
+def lasting(seconds: float) -> str:
+    """How long something took."""
+    return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
