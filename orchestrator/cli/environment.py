@@ -14,6 +14,7 @@ from typing import Literal
 
 import orchestrator
 from orchestrator.cli.exits import UsageError
+from orchestrator.graph.refs import module_named
 
 _HOME = Path(orchestrator.__file__).resolve().parents[1]
 """The folder that this library is in, with its graphs beside it."""
@@ -43,8 +44,11 @@ def import_for(ref: str, directory: str) -> None:
     if place.endswith(".py"):
         if Path(directory).resolve() in Path(directory, place).resolve().parents:
             import_from(directory)
-    elif not is_installed(place) or (_is_graphs(place) and _has_graphs(directory)):
-        import_from(directory)
+    else:
+        module = module_named(place)
+        top = module.partition(".")[0]
+        if not is_installed(module) or (top == "graphs" and _has_graphs(directory)):
+            import_from(directory)
 
 
 class _OwnGraphs:
@@ -66,12 +70,6 @@ class _OwnGraphs:
 def _has_graphs(directory: str) -> bool:
     own = Path(directory).resolve()
     return own != _HOME and ((own / "graphs").is_dir() or (own / "graphs.py").is_file())
-
-
-def _is_graphs(module: str) -> bool:
-    """Whether a module can only be of a `graphs` of the user's: no graph that comes with this library is in it."""
-    top, _, rest = module.partition(".")
-    return top == "graphs" and not (_HOME / "graphs" / f"{rest}.py").is_file()
 
 
 def is_installed(module: str) -> bool:

@@ -22,33 +22,18 @@ from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.trusting import DATA, reach, read, refused, trust_of
 from orchestrator.errors import GraphUnknown, OrchestratorError
-from orchestrator.graph.refs import attribute, module_of_file
+from orchestrator.graph.refs import attribute, module_named, module_of_file
 
 if TYPE_CHECKING:
     from orchestrator.graph import Graph
 
-_HOME = Path(orchestrator.__file__).resolve().parent.with_name("graphs")
-"""Where the shipped graphs are: beside the library."""
+_HOME = Path(orchestrator.__file__).parent / "strategies"
+"""Where the shipped graphs are."""
 
 
 def shipped() -> tuple[str, ...]:
     """The names of the graphs that come with the library."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(_HOME)]) if module.name[0] != "_"))
-
-
-def _shipped_module(name: str) -> ModuleType:
-    """The module of a shipped graph, also where the user has a `graphs` of their own, which hides the package."""
-    package = sys.modules.get("graphs")
-    if package is None or str(_HOME) not in getattr(package, "__path__", ()):
-        hidden = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] == "graphs"}
-        before = sys.path[:]
-        sys.path.insert(0, str(_HOME.parent))
-        try:
-            return _import(f"graphs.{name}")
-        finally:
-            sys.path[:] = before
-            sys.modules.update(hidden)
-    return _import(f"graphs.{name}")
 
 
 def is_file_ref(ref: str) -> bool:
@@ -87,11 +72,11 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
     if place.endswith(".py"):
         module = _module_of_file(place)
     elif colon:
-        module = _module(place, ref)
+        module = _module(module_named(place), ref)
     elif ref in shipped():
-        module, name = _shipped_module(ref), "graph"
+        module, name = _import(f"orchestrator.strategies.{ref}"), "graph"
     else:
-        module = _module(place, ref)
+        module = _module(module_named(place), ref)
     return _attribute(module, name, place) if name else _only(module, place)
 
 

@@ -3,6 +3,9 @@
 Writing one is always safe. `resolve` and `module_of_file` import, so they are called only for text that a person
 named: a graph file given to `Graph.load`, an argument of the command line. They are never called for what a store
 holds.
+
+References name the strategies of this library `graphs.react:...`, after the folder of their source. The modules are
+those of `orchestrator.strategies`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from types import ModuleType
 from orchestrator.errors import GraphUnknown
 from orchestrator.jsontypes import digest
 
+_STRATEGIES = "orchestrator.strategies."
+_AS_WRITTEN = "graphs."
+
 
 def ref_of(thing: object) -> str | None:
     """`module:qualname` of a function or class, None for one that has no such name (a lambda, a closure)."""
@@ -23,7 +29,20 @@ def ref_of(thing: object) -> str | None:
     name = getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
         return None
-    return f"{_importable(module)}:{name}"
+    module = _importable(module)
+    return f"{_AS_WRITTEN}{module[len(_STRATEGIES) :]}:{name}" if module.startswith(_STRATEGIES) else f"{module}:{name}"
+
+
+def module_named(module: str) -> str:
+    """The name of the module that a reference means: `orchestrator.strategies.react` for `graphs.react`.
+
+    A program that has imported a module `graphs.react` of its own means that one.
+    """
+    top, _, rest = module.partition(".")
+    if top != "graphs" or not (Path(__file__).parents[1] / "strategies" / f"{rest}.py").is_file():
+        return module
+    strategy = f"{_STRATEGIES}{rest}"
+    return strategy if sys.modules.get(module) in (None, sys.modules.get(strategy)) else module
 
 
 def _importable(module: str) -> str:
@@ -40,7 +59,8 @@ def _importable(module: str) -> str:
 
 def find(ref: str) -> object | None:
     """What a reference names among the modules that are imported already, else None. Imports nothing."""
-    module_name, _, path = ref.partition(":")
+    name, _, path = ref.partition(":")
+    module_name = module_named(name)
     main = sys.modules.get("__main__")
     module = main if main is not None and _importable("__main__") == module_name else sys.modules.get(module_name)
     return attribute(module, path)
@@ -66,7 +86,7 @@ def resolve(ref: str) -> object:
     if known is not None:
         return known
     try:
-        thing: object = importlib.import_module(module_name)
+        thing: object = importlib.import_module(module_named(module_name))
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
             raise GraphUnknown(f"{ref!r}: there is no module {error.name!r}; is its folder on sys.path?") from None

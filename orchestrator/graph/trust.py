@@ -16,19 +16,16 @@ and those of a risk need trust all the same, because a file could call them wher
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
 from orchestrator.errors import UntrustedCode
-from orchestrator.graph.refs import attribute, find, resolve
+from orchestrator.graph.refs import attribute, find, module_named, resolve
 from orchestrator.graph.verbs import tools_in
 
 Trusted: TypeAlias = bool | str | Iterable[str] | None
@@ -37,7 +34,6 @@ Trusted: TypeAlias = bool | str | Iterable[str] | None
 Role: TypeAlias = Literal["state", "node", "kind", "tool", "reducer", "graph", "function"]
 """What a reference stands for in a graph file. `function` is what a node of kind `call` calls."""
 
-_OURS = ("orchestrator", "graphs")
 _PLAIN: tuple[Role, ...] = ("node", "tool", "reducer")
 """Where a plain function may stand, too, if a trusted module defines it."""
 _WANTED: dict[Role, str] = {
@@ -99,7 +95,7 @@ class Trust:
         found = resolve(ref)
         module, _, path = ref.partition(":")
         named = self.names(module)
-        if _through_a_module(module, path):
+        if _through_a_module(module_named(module), path):
             raise UntrustedCode([], f"{ref!r} leads through another module: name that module in its place")
         if _declared(found, role):
             if role == "tool" and not named and _shipped_with_risk(found):
@@ -188,18 +184,5 @@ def _said(found: object) -> str:
 
 
 def is_ours(module: str) -> bool:
-    """Whether a module is one of this library, or of the graphs that come with it. Imports nothing."""
-    top = module.partition(".")[0]
-    return top in _OURS and _at_home(top)
-
-
-@cache
-def _at_home(top: str) -> bool:
-    """Whether the package of a name is the one beside this library: a user may have a folder `graphs`, too."""
-    package = sys.modules.get(top)
-    if package is not None:
-        places = list(getattr(package, "__path__", ()))
-    else:
-        spec = importlib.util.find_spec(top)
-        places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return str(Path(__file__).resolve().parents[2] / top) in places
+    """Whether a module is one of this library, its strategies included. Imports nothing."""
+    return module_named(module).partition(".")[0] == "orchestrator"

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import graphs
-from orchestrator import Executor, Graph, OpenAIModel, values
+from orchestrator import Executor, Graph, OpenAIModel, strategies, values
 from orchestrator.cli import dotenv
 from orchestrator.graph import source
 from orchestrator.models.messages import Reply, ToolCall
@@ -66,8 +65,8 @@ def confirms(graph: Graph) -> Iterator[Confirm]:
 def asked_by_default() -> list[str]:
     """The table of what each shipped strategy asks about, from its graph."""
     rows = []
-    for module in sorted(pkgutil.iter_modules(graphs.__path__), key=lambda one: one.name):
-        graph = importlib.import_module(f"graphs.{module.name}").graph
+    for module in sorted(pkgutil.iter_modules(strategies.__path__), key=lambda one: one.name):
+        graph = importlib.import_module(f"orchestrator.strategies.{module.name}").graph
         found = list(confirms(graph))
         cells = ["asked" if any(one.asks_about(risk) for one in found) else "" for risk in RISKS]
         rows.append(f"| {module.name} | " + " | ".join(cells) + " |")

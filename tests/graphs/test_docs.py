@@ -49,7 +49,7 @@ def test_the_picture_is_of_the_graph_as_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_options_are_those_of_the_builder(name: str) -> None:
     """Each by its name and default, none besides."""
-    builder = getattr(importlib.import_module(f"graphs.{name}"), name)
+    builder = getattr(importlib.import_module(f"orchestrator.strategies.{name}"), name)
     table = page(name).partition("| option |")[2].partition("\n\n")[0]
     told = {
         option: default.strip().strip("`")
