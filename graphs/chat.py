@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from graphs.function_call import one_call
 from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node
 from orchestrator.errors import StepError
 from orchestrator.models import assistant
 from orchestrator.nodes import ITEM, Ask, CallProtocol, Observe, Respond, Subgraph
+from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 
 SYSTEM = """\

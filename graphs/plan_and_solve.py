@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from graphs.function_call_agent import function_call_agent
 from orchestrator import Graph, Limits, Retry
 from orchestrator.nodes import Advance, CallProtocol, Plan, Subgraph
+from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.tools import Risk
 
 SYSTEM = """\

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from graphs.function_call import one_call
 from orchestrator import Graph, Limits, Node, Retry
 from orchestrator.nodes import ITEM, CallProtocol, Observe, Respond, Subgraph
+from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 
 SYSTEM = """\

@@ -9,10 +9,10 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel
 
-from graphs.tool_user import tool_user
 from orchestrator import Context, Graph, OfflineModel, append, compare, node, tool
 from orchestrator.errors import GraphUnknown
 from orchestrator.models import Reply
+from orchestrator.strategies.tool_user import tool_user
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 

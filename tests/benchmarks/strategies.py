@@ -15,13 +15,13 @@ from statistics import linear_regression
 
 import anyio
 
-from graphs.react import SYSTEM, react
-from graphs.rewoo import rewoo
 from orchestrator import Graph, OfflineModel, Reply, Tool, ToolCall, tool
 from orchestrator.comparing import compare
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.prices import approximated
 from orchestrator.nodes.plan import SYSTEM as PLANNING
+from orchestrator.strategies.react import SYSTEM, react
+from orchestrator.strategies.rewoo import rewoo
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 

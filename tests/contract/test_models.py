@@ -207,7 +207,7 @@ async def test_asked_anything_else_it_says_that_it_only_does_arithmetic(question
 
 
 async def test_rewording_every_prompt_changes_nothing_offline() -> None:
-    from graphs.tool_user import tool_user
+    from orchestrator.strategies.tool_user import tool_user
 
     graph = tool_user()
     reworded = graph.replace(

@@ -129,7 +129,7 @@ async def test_what_was_read_is_not_sent_without_a_question(tmp_path: Path) -> N
         ToolCall(id="2", name="web_fetch", arguments={"url": "http://127.0.0.1:9/?q=the+plan"}),
     ]
     for name in ("react", "function_call_agent", "chat"):
-        graph = importlib.import_module(f"graphs.{name}").graph
+        graph = importlib.import_module(f"orchestrator.strategies.{name}").graph
         model = ScriptedModel([Reply(text="I look.", tool_calls=(call,)) for call in said])
         async with Executor(model=model, tools=[Files(tmp_path), WebFetch()]) as executor:
             run = await executor.start(graph, "What do the notes say?")

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import anyio
 
-from graphs import (
+from orchestrator import Graph, OfflineModel, Run, ToolCall, tool
+from orchestrator.models.base import Model
+from orchestrator.render import to_svg
+from orchestrator.strategies import (
     chat,
     function_call,
     function_call_agent,
@@ -21,9 +24,6 @@ from graphs import (
     rewoo,
     tool_user,
 )
-from orchestrator import Graph, OfflineModel, Run, ToolCall, tool
-from orchestrator.models.base import Model
-from orchestrator.render import to_svg
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 from tests.render.pictures import everything, untimed

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from graphs.tool_user import graph, tool_user
 from orchestrator import Approve, Deny, Executor, Graph, OpenAIModel, Tool, append, tool
 from orchestrator.embedia import EMBEDIA_TYPES, EmbediaEvent, embedia
 from orchestrator.models import ModelRequest
 from orchestrator.nodes import ITEM, Confirm, Subgraph
+from orchestrator.strategies.tool_user import graph, tool_user
 from orchestrator.testing import ScriptedModel
 from tests.graphs.loopback import loopback
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from graphs.chat import chat
-from graphs.function_call import function_call, one_call
-from graphs.function_call_agent import function_call_agent
-from graphs.plan_and_solve import plan_and_solve
-from graphs.react import react
-from graphs.rewoo import rewoo
-from graphs.tool_user import tool_user
 from orchestrator import Executor, Graph, Reply, Run, ToolCall, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import ITEM, ChooseArgs, ChooseTool, Execute, Observe, Respond, Subgraph, Think
 from orchestrator.nodes.work import WORK_ENDED
+from orchestrator.strategies.chat import chat
+from orchestrator.strategies.function_call import function_call, one_call
+from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.plan_and_solve import plan_and_solve
+from orchestrator.strategies.react import react
+from orchestrator.strategies.rewoo import rewoo
+from orchestrator.strategies.tool_user import tool_user
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from graphs.function_call import function_call, one_call
-from graphs.function_call_agent import function_call_agent
-from graphs.react import react
 from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, OpenAIModel, Reply, Run, ToolCall, append, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import ITEM, Subgraph
+from orchestrator.strategies.function_call import function_call, one_call
+from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref
 from tests.models.wire import called, said, served

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from graphs.plan_and_solve import SYSTEM, graph, plan_and_solve
 from orchestrator import (
     Approve,
     Context,
@@ -27,6 +26,7 @@ from orchestrator import (
 )
 from orchestrator.models import ModelRequest
 from orchestrator.nodes import Advance, Plan, Subgraph
+from orchestrator.strategies.plan_and_solve import SYSTEM, graph, plan_and_solve
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.graphs.loopback import loopback
 from tests.nodes.build import error_of

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from graphs.plan_and_solve_prompt import PS, PS_PLUS, graph, plan_and_solve_prompt
 from orchestrator import Context, Executor, Graph, OfflineModel, Update, node
 from orchestrator.models import ModelRequest, Reply
 from orchestrator.nodes import Complete, Subgraph
+from orchestrator.strategies.plan_and_solve_prompt import PS, PS_PLUS, graph, plan_and_solve_prompt
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.nodes.build import error_of, executing
 

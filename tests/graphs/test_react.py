@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from graphs.react import react
 from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, Reply, Run, ToolCall, tool
+from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref
 

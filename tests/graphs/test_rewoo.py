@@ -10,7 +10,6 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from graphs.rewoo import graph, rewoo
 from orchestrator import (
     Approve,
     Deny,
@@ -27,6 +26,7 @@ from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Plan, Solve, Subgraph
 from orchestrator.nodes.plans.blueprint import MOST_CALLS
 from orchestrator.nodes.work import NONE_LEFT
+from orchestrator.strategies.rewoo import graph, rewoo
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.ask_model import AskModel, ask_model

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from graphs.chat import chat
-from graphs.function_call import function_call
-from graphs.function_call_agent import function_call_agent
-from graphs.plan_and_solve import plan_and_solve
-from graphs.plan_and_solve_prompt import plan_and_solve_prompt
-from graphs.react import react
-from graphs.rewoo import rewoo
-from graphs.tool_user import tool_user
 from orchestrator import Executor, Graph, Run
+from orchestrator.strategies.chat import chat
+from orchestrator.strategies.function_call import function_call
+from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.plan_and_solve import plan_and_solve
+from orchestrator.strategies.plan_and_solve_prompt import plan_and_solve_prompt
+from orchestrator.strategies.react import react
+from orchestrator.strategies.rewoo import rewoo
+from orchestrator.strategies.tool_user import tool_user
 from orchestrator.tools import tools_from_ref
 from tests.graphs.peers import Fixtures, LLMock, Offline, Peer, Said, Seen
 from tests.models.peers import each_way, run_of

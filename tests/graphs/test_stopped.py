@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> str:
 
 
 def _graph(name: str) -> Graph:
-    graph = import_module(f"graphs.{name}").graph
+    graph = import_module(f"orchestrator.strategies.{name}").graph
     assert isinstance(graph, Graph)
     return graph
 

@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import pytest
 
-from graphs.tool_user import ToolUserState, graph, tool_user
 from orchestrator import (
     Approve,
     Context,
@@ -30,6 +29,7 @@ from orchestrator import (
 from orchestrator.errors import InvalidAnswer, ToolError
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.nodes import ChooseTool, Confirm, Step, Think
+from orchestrator.strategies.tool_user import ToolUserState, graph, tool_user
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 

@@ -11,7 +11,6 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from graphs.tool_user import tool_user
 from orchestrator import (
     Approve,
     Context,
@@ -36,6 +35,7 @@ from orchestrator.models import tool_result, user, with_results
 from orchestrator.models.messages import NO_RESULT, assistant
 from orchestrator.nodes import Execute
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.strategies.tool_user import tool_user
 from tests.models.wire import Raw, Seen, called, refused, said, served
 
 pytestmark = pytest.mark.anyio

@@ -16,10 +16,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from graphs.tool_user import tool_user
 from orchestrator import OfflineModel, Toolbox, tool
 from orchestrator.models import Message, Reply, tool_result, user
 from orchestrator.nodes import ChooseArgs, ChooseTool, Think
+from orchestrator.strategies.tool_user import tool_user
 from orchestrator.tools import tools_from_ref
 from tests.models.expressions import TooLarge, expressions, worth
 

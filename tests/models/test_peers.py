@@ -22,11 +22,11 @@ from llmock.testing import LLMockServer
 from llmock.verdict import Verdict, judge
 from pydantic import BaseModel
 
-from graphs.tool_user import graph as tool_user
 from orchestrator import Approve, Executor, OpenAIModel, Retry, Run, tool
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.models import Profile, TextProtocol, tool_result, user
 from orchestrator.models.text.protocol import FormName
+from orchestrator.strategies.tool_user import graph as tool_user
 from tests.models.aimock import AIMock, Asked, fixture
 from tests.models.peers import KEY, ask, chat, each_way, once, run_of, tries_of, weather
 

@@ -10,7 +10,6 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from graphs.rewoo import graph as rewoo
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Retry, Run, Update, append, node
 from orchestrator.graph.node import ITEM
 from orchestrator.models import OfflineModel
@@ -18,6 +17,7 @@ from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.render import Replay, replay, to_mermaid, to_svg, to_text
 from orchestrator.render.overlaid import CLASSES, STATUSES, Mark
 from orchestrator.render.plans import MOST_PLANS
+from orchestrator.strategies.rewoo import graph as rewoo
 from orchestrator.tools import tools_from_ref
 from orchestrator.views.overlay import Overlay, Planned, PlannedStep
 from orchestrator.views.trace import Trace

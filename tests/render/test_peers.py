@@ -20,12 +20,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from graphs.rewoo import graph as rewoo
 from orchestrator.graph import Graph
 from orchestrator.render import draw, to_dot, to_mermaid
 from orchestrator.render.drawing import Drawing, NodeMark
 from orchestrator.render.plans import plan_drawings
 from orchestrator.render.sizes import edge_label, node_detail, node_name
+from orchestrator.strategies.rewoo import graph as rewoo
 from orchestrator.views.overlay import Overlay
 from tests.render.labels import NASTY, drawn_with, labels
 from tests.render.sample import essay, large, paused, research, running

@@ -8,13 +8,13 @@ import anyio
 import anyio.lowlevel
 from pydantic import BaseModel
 
-from graphs.tool_user import tool_user
 from orchestrator import Context, Graph, Outcome, Retry, Update, extend, node, tool
 from orchestrator.errors import StepError
 from orchestrator.kernel.question import Question
 from orchestrator.models import OfflineModel, Reply
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.nodes import Ask, Subgraph
+from orchestrator.strategies.tool_user import tool_user
 from orchestrator.tools import tools_from_ref
 
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from graphs.tool_user import tool_user
 from orchestrator import Context, Graph, Update, node
 from orchestrator.executor.effects.effect import Effect, Ticket, witness
 from orchestrator.executor.effects.ledger import Ledger
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Ask
+from orchestrator.strategies.tool_user import tool_user
 from orchestrator.testing import CrashReport, CrashUnsafe, assert_crash_safe, assert_kill_safe
 from orchestrator.tools import tools_from_ref
 from tests.testing.acting import KINDS, drawn_graph, ends, said

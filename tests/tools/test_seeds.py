@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from graphs.function_call import function_call
 from orchestrator import Executor, Registry, Tool, Toolbox, ToolResult, tool
 from orchestrator.errors import GraphUnknown, ToolError
 from orchestrator.models import Reply, ToolCall
+from orchestrator.strategies.function_call import function_call
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import ToolFailure
 

@@ -64,8 +64,8 @@ def floor() -> Figures:
 
 def ours(store: str) -> Figures:
     """The react strategy, durable."""
-    from graphs.react import react
     from orchestrator import Executor, OpenAIModel
+    from orchestrator.strategies.react import react
     from orchestrator.tools import tools_from_ref
 
     graph = react(max_steps=sizes.CALLS + 1, thought="optional")

@@ -9,10 +9,10 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from graphs.function_call_agent import function_call_agent
 from orchestrator import Context, Deny, Executor, Graph, ToolResult, node
 from orchestrator.errors import InvalidAnswer
 from orchestrator.models.messages import ToolCall
+from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import Toolbox, tools_from_ref
 from orchestrator.tools.builtin.ask_human import AskHuman, ask_human

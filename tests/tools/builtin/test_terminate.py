@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from graphs.function_call_agent import function_call_agent
-from graphs.react import react
 from orchestrator import Executor, Graph
 from orchestrator.models.messages import Reply, ToolCall
+from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import Toolbox, tools_from_ref
 
