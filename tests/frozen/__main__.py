@@ -1,0 +1,38 @@
+"""`python -m tests.frozen`: compare what the code does now with what is kept."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.frozen.index import TEXTS
+from tests.frozen.texts import differences, joined, keep, kept
+
+
+def main() -> int:
+    """Compare, show or rewrite texts; 1 where anything differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.frozen", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"texts to compare; all without: {', '.join(TEXTS)}")
+    parser.add_argument("--write", nargs="+", metavar="NAME", default=[], help="refreeze these texts, and no others")
+    parser.add_argument("--show", metavar="NAME", help="print the text that is kept")
+    given = parser.parse_args()
+    unknown = {*given.names, *given.write, *([given.show] if given.show else [])} - TEXTS.keys()
+    if unknown:
+        parser.error(f"no such text: {', '.join(sorted(unknown))}")
+    if given.show:
+        sys.stdout.write(kept(given.show))
+        return 0
+    for name in given.write:
+        keep(name, joined(TEXTS[name]()))
+    code = 0
+    for name in [] if given.write else given.names or TEXTS:
+        found = [*differences(name, joined(TEXTS[name]()))]
+        print(f"{name}: {'differs' if found else 'equal'}", flush=True)
+        code |= bool(found)
+        for line in found:
+            print(line)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

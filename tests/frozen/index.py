@@ -1,0 +1,24 @@
+"""All frozen texts, by name."""
+
+from __future__ import annotations
+
+from tests.frozen.contract import contract
+from tests.frozen.drawings import drawings, graphs, layouts, pages
+from tests.frozen.generated import generated
+from tests.frozen.helps import helps
+from tests.frozen.messages import checks, errors_
+from tests.frozen.strategies import strategies
+from tests.frozen.texts import Maker
+
+TEXTS: dict[str, Maker] = {
+    "journals-contract": contract,
+    "journals-strategies": strategies,
+    "drawings": drawings,
+    "layouts": layouts,
+    "pages": pages,
+    "graphs": graphs,
+    "helps": helps,
+    "checks": checks,
+    "errors": errors_,
+    "journals-generated": generated,
+}
