@@ -248,4 +248,4 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
 async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown | StaleAnswer:
     from orchestrator.executor.effects.questions import stale_or_unknown
 
-    return stale_or_unknown(run.machine, name, await executor.store.read(run.run_id))
+    return stale_or_unknown(run.run_id, name, await executor.store.read(run.run_id))

@@ -1,18 +1,15 @@
-"""Time: limits in seconds alive, time-outs of subgraphs, and deadlines of questions."""
+"""The time of one drive of a run, and when the deadlines of its questions pass."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.effects.questions import LATE
 from orchestrator.executor.lease import clocks, steady
-from orchestrator.kernel.records import FINAL, TIMEOUT, Answered, Failure, LimitSpent, TimerFired
+from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import Question
-    from orchestrator.kernel.token import Activation
 
 
 class DriveClock:
@@ -67,46 +64,3 @@ class DriveClock:
         return min(
             (at for one in machine.questions.values() if (at := self.due(machine, one)) is not None), default=None
         )
-
-
-def next_due(live: LiveRun) -> float | None:
-    """When a time limit will be spent, or a deadline pass; Unix seconds. None: nothing waits for time."""
-    machine = live.machine
-    due = [at for question in machine.questions.values() if (at := live.clock.due(machine, question)) is not None]
-    if machine.running:
-        due += [machine.updated + left for _, left in machine.seconds_left()]
-        due += [machine.updated + left for _, left in machine.timeouts()]
-    return min(due, default=None)
-
-
-def ring(live: LiveRun, now: float) -> None:
-    """Journal what time has brought about."""
-    machine = live.machine
-    for question in list(machine.questions.values()):
-        due = live.clock.due(machine, question)
-        if due is not None and due <= now and question.id in machine.questions:
-            seq = machine.head + 1
-            live.push(Answered(seq=seq, ts=now, question=question.id, answer=LATE, policy=True))
-    while machine.running:
-        spent = next((path for path, left in machine.seconds_left() if machine.updated + left <= now), None)
-        late = next((one for one, left in machine.timeouts() if machine.updated + left <= now), None)
-        if spent is not None:
-            live.push(LimitSpent(seq=machine.head + 1, ts=now, frame=spent, limit="seconds"))
-        elif late is not None:
-            live.push(_timed_out(live, late, now))
-        else:
-            return
-
-
-def _timed_out(live: LiveRun, activation: Activation, now: float) -> TimerFired:
-    words = f"{activation.node} took longer than {live.node_of(activation).timeout} s"
-    error = Failure(type="StepTimeout", message=words, node=activation.node, path=activation.path)
-    return TimerFired(
-        seq=live.machine.head + 1,
-        ts=now,
-        activation=activation.key,
-        name=TIMEOUT,
-        path=activation.path,
-        node=activation.node,
-        error=error,
-    )

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal, Self
 import anyio
 
 from orchestrator.errors import GraphError, RunExists
-from orchestrator.executor.effects.children import Children
 from orchestrator.executor.effects.questions import as_answer
 from orchestrator.executor.host import deletion, delivery, reading
 from orchestrator.executor.host.beginning import begin, join
+from orchestrator.executor.host.child_runs import ChildRuns
 from orchestrator.executor.host.following import Events
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.os_signals import guard
 from orchestrator.executor.host.streaming import Stream, streamed
-from orchestrator.executor.resources import Given
+from orchestrator.executor.resources import Resources
 from orchestrator.stores import open_store
 from orchestrator.tools.collect import toolbox_of
 
@@ -81,24 +81,26 @@ class Executor:
         self._owned = isinstance(store, str)
         self.store: Store = open_store(store) if isinstance(store, str) else store
         box = toolbox_of(tools)
-        given = Given(
+        children = ChildRuns()
+        resources = Resources(
             graphs={},
             model=model,
             models=dict(models or {}),
             tools=box,
             deps=deps,
-            children=Children(self),
+            children=children,
             threads=anyio.CapacityLimiter(_THREADS),
             gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
         )
         for graph in graphs:
-            if given.graphs.setdefault(graph.name, graph) is not graph:
+            if resources.graphs.setdefault(graph.name, graph) is not graph:
                 raise GraphError(f"two graphs are named {graph.name!r}: runs name their graph, so rename one")
         for tool in box if box.ready else ():
             inner = getattr(tool, "graph", None)
             if inner is not None:
-                given.graphs.setdefault(inner.name, inner)
-        self._host = Host(self.store, given, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
+                resources.graphs.setdefault(inner.name, inner)
+        self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
+        children.host = self._host
 
     @property
     def seal(self) -> Seal | None:
@@ -111,7 +113,7 @@ class Executor:
         if self._host.tasks is not None:
             raise RuntimeError("the executor is open already")
         try:
-            await self._host.given.tools.__aenter__()
+            await self._host.resources.tools.__aenter__()
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.close()
@@ -131,7 +133,7 @@ class Executor:
             with anyio.CancelScope(shield=True):
                 await self._host.holdings.close()
             try:
-                await self._host.given.tools.__aexit__(kind, error, None)
+                await self._host.resources.tools.__aexit__(kind, error, None)
             finally:
                 with anyio.CancelScope(shield=True):
                     await self.close()

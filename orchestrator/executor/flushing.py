@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.run_log import RunLog
 
 FLUSH_AFTER = 0.05
 """Seconds that a record which nobody waits for may stay in the buffer."""
 
 
 class Flusher:
-    """Has runs written whose records lie in a buffer for too long."""
+    """Flushes runs whose buffered records are overdue."""
 
     def __init__(self) -> None:
-        self._late: dict[LiveRun, None] = {}
+        self._late: dict[RunLog, None] = {}
         self._some = anyio.Event()
 
     def anew(self) -> None:
         """Forget what was noted before, and the event loop in which it was."""
         self._late, self._some = {}, anyio.Event()
 
-    def note(self, live: LiveRun) -> None:
+    def note(self, log: RunLog) -> None:
         """A run has something in its buffer from now on."""
         if not self._late:
             self._some.set()
-        self._late[live] = None
+        self._late[log] = None
 
     async def run(self) -> None:
         """Go on, for as long as the executor is open."""
@@ -37,6 +37,5 @@ class Flusher:
             await anyio.sleep(FLUSH_AFTER)
             self._some = anyio.Event()
             late, self._late = self._late, {}
-            for live in late:
-                if live.journal.buffer and live.works:
-                    live.hurry()
+            for log in late:
+                log.flush()

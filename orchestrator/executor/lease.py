@@ -165,7 +165,7 @@ def _is_here(owner: Mapping[str, object]) -> bool:
     return all(owner.get(part) == here[part] for part in _PROCESS)
 
 
-class Hold:
+class LeaseHandle:
     """A lease on the side of its holder, who knows how long it lasts at least."""
 
     __slots__ = ("_booted", "_until", "_until_steady", "lease", "store", "ttl")
@@ -186,7 +186,7 @@ class Hold:
         return steady() < self._until_steady and time.time() < self._until
 
     async def renew(self) -> bool:
-        """Hold it longer. False: it is another's.
+        """LeaseHandle it longer. False: it is another's.
 
         Raises:
             StoreError: the store cannot say.
@@ -227,7 +227,7 @@ async def create(
     graph: JsonObject,
     ttl: float,
     stopping: Callable[[], bool] = lambda: False,
-) -> Hold:
+) -> LeaseHandle:
     """Add a run to a store, held from its first moment. Arguments as of `Store.create` and `take`.
 
     Raises:
@@ -242,7 +242,7 @@ async def create(
     except BaseException as error:
         await _not_taken(store, lease, error)
         raise
-    return Hold(store, lease, ttl, now_steady)
+    return LeaseHandle(store, lease, ttl, now_steady)
 
 
 def _lease(run_id: str, owner: Owner, ttl: float) -> tuple[Lease, float, float]:
@@ -260,7 +260,7 @@ async def take(
     ttl: float,
     wait: float = 0.0,
     stopping: Callable[[], bool] = lambda: False,
-) -> Hold:
+) -> LeaseHandle:
     """Take the lease of a run: at once if it is free or its holder is dead, else within `wait` seconds.
 
     Args:
@@ -289,7 +289,7 @@ async def take(
             if taken:
                 if held is not None:
                     _seen.pop(held.token, None)
-                return Hold(store, lease, ttl, now_steady)
+                return LeaseHandle(store, lease, ttl, now_steady)
             del _kept[lease.token]
             continue
         rest = until - anyio.current_time()

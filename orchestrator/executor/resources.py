@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
+class Resources:
     """Everything that code of a run may come from."""
 
     graphs: dict[str, Graph]

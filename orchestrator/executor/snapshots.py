@@ -37,21 +37,21 @@ class Snapshots:
 
     def __init__(self, store: Store, *, believed: bool = True) -> None:
         self._store, self._believed = store, believed
-        self._recent: OrderedDict[str, Near] = OrderedDict()
+        self._recent: OrderedDict[str, Checkpoint] = OrderedDict()
 
     def remember(self, machine: Machine, kept: int) -> None:
         """Keep the machine of a run that is left and not over; nobody changes it any more."""
         self._recent.pop(machine.run_id, None)
         if machine.ended is None:
-            self._recent[machine.run_id] = Near(machine, kept)
+            self._recent[machine.run_id] = Checkpoint(machine, kept)
             if len(self._recent) > RECENT:
                 self._recent.popitem(last=False)
 
-    async def nearest(self, info: RunInfo, graph: Graph, upto: int | None = None) -> Near:
+    async def nearest(self, info: RunInfo, graph: Graph, upto: int | None = None) -> Checkpoint:
         """The machine of the run nearest to a position; where nothing shorter leads there, one at its beginning."""
         recent = self._recent.get(info.run_id)
         if recent is not None and recent.fits(info, graph) and recent.machine.head <= (upto or info.head):
-            return Near(recent.machine.copy(), recent.kept)
+            return Checkpoint(recent.machine.copy(), recent.kept)
         # A snapshot has no seal: where records need one, only they say where a run stands.
         kept = await self._store.snapshot(info.run_id, upto=upto) if self._believed else None
         if kept is not None:
@@ -59,14 +59,14 @@ class Snapshots:
             try:
                 machine = Machine.load(Plan.of(graph), from_json(data))
                 if machine.head == seq and machine.content == graph.content:
-                    return Near(machine, seq)
+                    return Checkpoint(machine, seq)
             except Exception as error:  # whatever it is, the journal is there
                 log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
-        return Near(Machine(Plan.of(graph)), 0)
+        return Checkpoint(Machine(Plan.of(graph)), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class Checkpoint:
     """A machine at a position of a run."""
 
     machine: Machine
@@ -80,7 +80,7 @@ class Near:
         return same and machine.plan.graph is graph and machine.content == graph.content
 
 
-class Keeper:
+class SnapshotPolicy:
     """When a run that is driven is worth a snapshot, and what becomes of it."""
 
     __slots__ = ("_next", "busy", "kept")
@@ -110,7 +110,7 @@ class Keeper:
         return data
 
 
-async def keep(store: Store, run_id: str, seq: int, data: bytes) -> None:
+async def store_snapshot(store: Store, run_id: str, seq: int, data: bytes) -> None:
     """Store a snapshot; one that cannot be stored is none."""
     try:
         await store.put_snapshot(run_id, seq, data)

@@ -145,7 +145,7 @@ async def test_a_call_whose_time_ran_out_while_it_waited_for_a_thread_is_made_by
             stopped.set()
 
     async def wait() -> None:
-        await until(so(lambda: executor._host.given.threads.available_tokens == 0))
+        await until(so(lambda: executor._host.resources.threads.available_tokens == 0))
 
     graph = Graph(
         name="busy", state=Log, nodes={"occupy": node(occupy), "wait": node(wait), "send": send},

@@ -27,14 +27,14 @@ from orchestrator.executor.step.attempt import run_step
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.drive.drive import Drive
     from orchestrator.kernel.token import Activation
 
 YIELD_AFTER = 0.005
 """Seconds after which the steps of an executor that never wait give the event loop to others."""
 
 
-class Pace:
+class YieldBudget:
     """When the steps of an executor last gave the event loop its turn."""
 
     __slots__ = ("_yielded", "_yielding")
@@ -62,10 +62,10 @@ class Pace:
 class Workers:
     """The workers of one run that this process drives."""
 
-    def __init__(self, live: LiveRun, pace: Pace) -> None:
+    def __init__(self, drive: Drive, pace: YieldBudget) -> None:
         self.active = 0
         """How many there are, with those that are on their way."""
-        self._live, self._pace = live, pace
+        self._drive, self._log, self._pace = drive, drive.log, pace
         self._tasks: TaskGroup | None = None
         self._queue: deque[Activation] = deque()
         self._scopes: dict[str, anyio.CancelScope] = {}
@@ -78,12 +78,12 @@ class Workers:
     def open(self, tasks: TaskGroup) -> None:
         """Begin, as tasks of a group, with all that runs."""
         self._tasks, self._context = tasks, copy_context()
-        for activation in list(self._live.machine.running.values()):
+        for activation in list(self._log.machine.running.values()):
             self.add(activation)
 
     def add(self, activation: Activation) -> None:
         """Have an activation run."""
-        if self._tasks is None or self._live.closing:
+        if self._tasks is None or self._log.closing:
             return  # whoever drives the run next starts what the journal says is running
         self._queue.append(activation)
         self._call()
@@ -106,7 +106,7 @@ class Workers:
         Asked before anything waits, so that at any moment at which a task waits, or is stopped, somebody comes for
         what is queued.
         """
-        if self._tasks is None or self._live.closing:
+        if self._tasks is None or self._log.closing:
             return
         for _ in range(min(len(self._queue), 1 + len(self._scopes)) - self._coming):
             self._coming += 1
@@ -121,15 +121,15 @@ class Workers:
             with scope:
                 await self._run(scope)
         except (Exception, SystemExit) as error:  # let out here, SystemExit would stop asyncio's loop where it stands
-            self._live.fail(error)
+            self._drive.fail(error)
         finally:
             self.active -= 1
             if not self.active and self._quiet is not None:
                 self._quiet.set()
 
     async def _run(self, scope: anyio.CancelScope) -> None:
-        live, queue, scopes, pace = self._live, self._queue, self._scopes, self._pace
-        running, journal = live.machine.running, live.journal
+        log, queue, scopes, pace = self._log, self._queue, self._scopes, self._pace
+        running, journal = log.machine.running, log.journal
         context = copy_context()
         activation: Activation | None = None
         last = False
@@ -146,19 +146,19 @@ class Workers:
                 self._call()
             scopes[key] = scope
             try:
-                record = await run_step(live, activation)
+                record = await run_step(log, activation)
             finally:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.
             last = scope.cancel_called or not _same(context)
-            started = [] if record is None else live.land(record)
+            started = [] if record is None else self._drive.land(record)
             if record is not None and record.type == "step_retried":
                 started.insert(0, activation)
             activation = started.pop(0) if started and not last else None
             for other in started:
                 self.add(other)
             if len(journal.buffer) >= MOST:
-                await live.durable()
+                await log.durable()
             if pace.due and (activation is not None or (queue and not last)):
                 await pace.give_way()
 

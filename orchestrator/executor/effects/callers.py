@@ -12,22 +12,21 @@ twice nor loses one: the next record says the same, or more.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.executor.commands import Cancel
 from orchestrator.executor.effects.children import caller_of
-from orchestrator.executor.host.inbox import cancel_run
 from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
 from orchestrator.kernel.records import LimitSpent, Spent
 from orchestrator.kernel.token import Phase
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.executor.effects.children import Children
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Caller
@@ -47,9 +46,9 @@ class Denied:
             return f"the limit {self.limit!r} of run {self.run_id} is spent"
         return f"run {self.run_id} does not wait for it any more"
 
-    def cancel(self, live: LiveRun) -> None:
+    def cancel(self, live: RunLog) -> None:
         """Cancel a run inside of that one."""
-        cancel_run(live, by=f"run {self.run_id}", reason=str(self))
+        Cancel(f"run {self.run_id}", str(self)).apply(live)
 
 
 @dataclass(frozen=True)
@@ -113,15 +112,11 @@ def verdict(machine: Machine, entry: EffectEntry, inner: Totals, reserve: Reserv
     return machine.crowded(activation, reserve)
 
 
-def spent_record(machine: Machine, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> Spent:
+def spent_record(log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> Spent:
     """The record of an inner run's totals in its caller's journal."""
     intended = entry.intended
     return Spent(
-        seq=machine.head + 1,
-        ts=time.time(),
-        activation=intended.activation,
-        path=intended.path,
-        node=intended.node,
+        **log.of(intended),
         key=intended.key,
         run=inner.run_id,
         call=call,
@@ -131,28 +126,26 @@ def spent_record(machine: Machine, entry: EffectEntry, inner: Totals, call: str,
     )
 
 
-def note(live: LiveRun, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:
+def note(live: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:
     """Journal an inner run's totals, unless the caller's journal says so already."""
     known = entry.inside or Usage()
     if message is not None or known != inner.usage or live.machine.held(entry.intended.key) != inner.reserve:
-        live.push(spent_record(live.machine, entry, inner, call, message), message)
+        live.push(spent_record(live, entry, inner, call, message), message)
 
 
-def total_up(live: LiveRun, key: str, run: Run | None) -> None:
+def total_up(live: RunLog, key: str, run: Run | None) -> None:
     """Journal what the run that a call began has spent in all, now that nobody waits for it any more."""
     entry = live.machine.ledger.entry(key)
     if run is not None and entry is not None and live.machine.ended is None:
         note(live, entry, Totals(run.run_id, run.machine.shared, Reserve()), "")
 
 
-def deny(live: LiveRun, entry: EffectEntry, limit: str, path: str) -> None:
+def deny(live: RunLog, entry: EffectEntry, limit: str, path: str) -> None:
     """Journal that a limit of a caller is spent."""
     if limit:
-        machine = live.machine
         live.push(
             LimitSpent(
-                seq=machine.head + 1,
-                ts=time.time(),
+                **live.now(),
                 frame=path,
                 limit=limit,
                 activation=entry.intended.activation,
@@ -163,12 +156,12 @@ def deny(live: LiveRun, entry: EffectEntry, limit: str, path: str) -> None:
 class Callers:
     """The runs around one that this process drives, the nearest first."""
 
-    def __init__(self, children: Children, live: LiveRun, caller: Caller) -> None:
+    def __init__(self, children: Children, live: RunLog, caller: Caller) -> None:
         self._children, self._live, self._caller = children, live, caller
 
-    def _around(self) -> list[tuple[LiveRun, EffectEntry]]:
+    def _around(self) -> list[tuple[RunLog, EffectEntry]]:
         """The callers that are driven here, up to the first that is not, with the calls that they wait in."""
-        found: list[tuple[LiveRun, EffectEntry]] = []
+        found: list[tuple[RunLog, EffectEntry]] = []
         caller: Caller | None = self._caller
         while caller is not None:
             live = self._children.live(caller.run_id)
@@ -209,9 +202,7 @@ class Callers:
             caller = caller_of(live.machine)
         return False
 
-    async def admit(
-        self, call: str, reserve: Reserve, before: Reserve, *, new: bool
-    ) -> Denied | LiveRun | float | None:
+    async def admit(self, call: str, reserve: Reserve, before: Reserve, *, new: bool) -> Denied | RunLog | float | None:
         """Journal a call of the run in every caller, before it is made.
 
         Args:
@@ -229,7 +220,7 @@ class Callers:
         granted: dict[str, Granted] = {}
         while True:
             totals = self._with(call_reserve=reserve, before=before, new=new)
-            found: list[tuple[LiveRun, EffectEntry, Totals]] = []
+            found: list[tuple[RunLog, EffectEntry, Totals]] = []
             caller: Caller | None = self._caller
             waited = False
             while caller is not None:
@@ -266,7 +257,7 @@ class Callers:
         return None
 
     async def _denied(
-        self, live: LiveRun, entry: EffectEntry, spent: tuple[str, str], between: Sequence[LiveRun]
+        self, live: RunLog, entry: EffectEntry, spent: tuple[str, str], between: Sequence[RunLog]
     ) -> Denied:
         """Journal which limit forbids the call, and stop all that waits for it, from the outermost run inwards."""
         activation = live.machine.activation(entry.intended.activation)
@@ -316,7 +307,7 @@ class Callers:
             await live.durable()
 
 
-def callers_of(children: Children, live: LiveRun) -> Callers | None:
+def callers_of(children: Children, live: RunLog) -> Callers | None:
     """The runs around a run; None if no call began it."""
     caller = caller_of(live.machine)
     return None if caller is None else Callers(children, live, caller)

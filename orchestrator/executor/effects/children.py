@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
-from orchestrator.executor.host.beginning import begin, join
 from orchestrator.kernel.records import Caller
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
-    from orchestrator.executor.executor import Executor
     from orchestrator.executor.host.host import Host
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.machine import Machine
@@ -49,62 +45,32 @@ def depth_of(machine: Machine) -> int:
     return 0 if caller is None else caller.depth
 
 
-class Children:
-    """What a graph's tool needs of the executor."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+class Children(Protocol):
+    """What the call of a graph as a tool needs of the executor."""
 
     @property
     def host(self) -> Host:
         """Who drives the runs."""
-        return self._executor._host
+        ...
 
-    def live(self, run_id: str) -> LiveRun | None:
+    def live(self, run_id: str) -> RunLog | None:
         """A run that this executor drives; None also if it is about to end."""
-        live = self.host.live.get(run_id)
-        return None if live is None or live.closing or live.machine.ended is not None else live
+        ...
 
     async def id_of(self, parent: str, key: str, *, again: bool) -> str:
         """The id of the run that a call begins, or began. `again`: the call was made before."""
-        if again:
-            with contextlib.suppress(RunUnknown):
-                await self.host.store.info(old_child_id(parent, key))
-                return old_child_id(parent, key)
-        return child_id(parent, key)
+        ...
 
     async def start(
         self, graph: Graph, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
         """Run a graph, or go on with the run of this id."""
-        labels = {"parent": caller.run_id}
-        live = await begin(self.host, graph, given, run_id, labels, None, limits, None, caller)
-        return await (join(self.host, live) if isinstance(live, str) else self.host.drive(live))
+        ...
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
         """Hand an answer on that was given to the parent, and go on."""
-        try:
-            return await self._executor.answer(run.run_id, question, answer, by=f"run {parent}")
-        except (QuestionUnknown, StaleAnswer):  # somebody answered the child itself, or its deadline has passed
-            return await self._go_on(run.run_id)
-
-    async def _go_on(self, run_id: str) -> Run:
-        """Let a run take in what was answered and what is overdue; whoever drives it does."""
-        while True:
-            try:
-                return await self._executor.resume(run_id)
-            except RunEnded:
-                return await self._executor.load(run_id)
-            except RunConflict:
-                run = await self._executor.wait(run_id)
-                if run.status != "interrupted":
-                    return run
+        ...
 
     async def cancel(self, run_id: str) -> Run | None:
         """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
-        try:
-            return await self._executor.cancel(run_id)
-        except RunEnded:
-            return await self._executor.load(run_id)
-        except RunUnknown:
-            return None
+        ...

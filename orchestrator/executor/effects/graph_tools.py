@@ -77,7 +77,7 @@ class GraphTool(Tool):
         depth = depth_of(step.live.machine) + 1
         if depth > self.depth:
             return ToolFailure(error=self._too_deep(step))
-        children = step.live.given.children
+        children = step.live.resources.children
         run_id = await children.id_of(step.run_id, idempotency_key, again=_called_before(step, idempotency_key))
         caller = Caller(run_id=step.run_id, key=idempotency_key, depth=depth)
         try:

@@ -56,7 +56,7 @@ from orchestrator.redacting import without_known_in
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.ledger import EffectEntry
@@ -439,7 +439,7 @@ class Ledger:
                 live.callers.hurry()
                 await live.durable()
                 await live.callers.durable()
-            if not live.hold.fresh:  # this process may have been stopped for an hour just now
+            if not live.lease.fresh:  # this process may have been stopped for an hour just now
                 await live.ensure_held()
         except BaseException as error:
             self._broke_before(key)
@@ -497,7 +497,7 @@ class Ledger:
                 raise context.signalled(Refused())
             await self._wait_for(said)
 
-    async def _wait_for(self, what: LiveRun | float) -> None:
+    async def _wait_for(self, what: RunLog | float) -> None:
         """Wait until a run journals something, or for so many seconds; other steps can have this one's place."""
         async with self._context.aside():
             await (anyio.sleep(what) if isinstance(what, float | int) else what.moved())

@@ -35,7 +35,7 @@ def model_for(context: StepContext) -> Model:
     Raises:
         GraphUnknown: the executor was given none, or none of that name.
     """
-    given = context.live.given
+    given = context.live.resources
     name = said_around(context.activation, "model")
     model = given.model if name is None else given.models.get(name)
     if model is None:
@@ -48,13 +48,13 @@ class _Models(Mapping[str, Model]):
         self._context = context
 
     def __getitem__(self, name: str) -> Model:
-        return LedgeredModel(self._context, self._context.live.given.models[name])
+        return LedgeredModel(self._context, self._context.live.resources.models[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._context.live.given.models)
+        return iter(self._context.live.resources.models)
 
     def __len__(self) -> int:
-        return len(self._context.live.given.models)
+        return len(self._context.live.resources.models)
 
 
 def models_for(context: StepContext) -> Mapping[str, Model]:

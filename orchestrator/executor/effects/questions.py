@@ -166,11 +166,11 @@ def check_answer(
     return answer
 
 
-def stale_or_unknown(machine: Machine, name: str, records: Sequence[Record]) -> QuestionUnknown | StaleAnswer:
+def stale_or_unknown(run_id: str, name: str, records: Sequence[Record]) -> QuestionUnknown | StaleAnswer:
     """Why a question is not open: it never was, or it is closed again."""
     if any(isinstance(record, Asked) and record.question.id == name for record in records):
-        return StaleAnswer(f"run {machine.run_id!r}: question {name!r} is closed; an answer counts once")
-    return QuestionUnknown(machine.run_id, name)
+        return StaleAnswer(f"run {run_id!r}: question {name!r} is closed; an answer counts once")
+    return QuestionUnknown(run_id, name)
 
 
 def by_policy(machine: Machine, question: Question, now: float, due: float | None) -> Answer | None:

@@ -10,6 +10,7 @@ has its caller.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,10 @@ from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.kernel.records import Spent
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
     from orchestrator.executor.host.host import Host
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Caller
-    from orchestrator.stores.base import Message
 
 _AGAIN = 0.05
 """Seconds until a caller is asked again that could not say."""
@@ -65,8 +65,8 @@ async def ask_away(host: Host, caller: Caller, inner: Totals, call: str) -> Gran
         if isinstance(said, tuple):
             # Who goes on with it finds the limit spent at its next call; without its code nothing can be merged.
             return Denied(machine.run_id, said[0])
-        note(held, entry, inner, call)
-        await held.durable()
+        note(held.log, entry, inner, call)
+        await held.log.durable()
         return _granted(machine)
     finally:
         with anyio.CancelScope(shield=True):
@@ -77,11 +77,7 @@ async def _told(host: Host, caller: Caller, inner: Totals, call: str) -> Granted
     from orchestrator.executor.host.delivery import post
     from orchestrator.executor.host.reading import load
 
-    body: dict[str, object] = {
-        "type": "spend", "key": caller.key, "call": call, "run": inner.run_id,
-        "usage": inner.usage.model_dump(mode="json"), "reserve": inner.reserve.model_dump(mode="json"),
-    }  # fmt: skip
-    taken, record = await post(host, caller.run_id, body)
+    taken, record = await post(host, caller.run_id, Spend(caller.key, call, inner))
     if not taken:
         return _AGAIN
     machine = (await load(host, caller.run_id)).machine
@@ -98,21 +94,45 @@ def _granted(machine: Machine) -> Granted:
     return Granted(own_totals(machine), caller_of(machine))
 
 
-def take_spend(live: LiveRun, message: Message) -> bool:
-    """Journal what an inner run that another process drives is about to spend. False: it may not, or nobody waits."""
-    body = message.body
-    entry = live.machine.ledger.entry(str(body.get("key")))
-    if entry is None or live.machine.ended is not None:
-        return False
-    inner = Totals(
-        str(body.get("run")), Usage.model_validate(body.get("usage")), Reserve.model_validate(body.get("reserve"))
-    )
-    said = verdict(live.machine, entry, inner, Reserve())
-    if isinstance(said, tuple):
-        activation = live.machine.activation(entry.intended.activation)
-        deny(live, entry, *said)
-        if activation is not None:
-            live.halt(activation)
-        return False
-    note(live, entry, inner, str(body.get("call")), message.id)
-    return True
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What an inner run that another process drives is about to spend, as a command to its caller."""
+
+    key: str
+    """Of the call that began the inner run."""
+    call: str
+    inner: Totals
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal it. False: a limit forbids it, or no step waits for the inner run."""
+        entry = log.machine.ledger.entry(self.key)
+        if entry is None or log.machine.ended is not None:
+            return False
+        said = verdict(log.machine, entry, self.inner, Reserve())
+        if isinstance(said, tuple):
+            activation = log.machine.activation(entry.intended.activation)
+            deny(log, entry, *said)
+            if activation is not None:
+                log.halt(activation)
+            return False
+        note(log, entry, self.inner, self.call, message)
+        return True
+
+    def body(self) -> dict[str, object]:
+        """See `Command.body`."""
+        return {
+            "type": "spend", "key": self.key, "call": self.call, "run": self.inner.run_id,
+            "usage": self.inner.usage.model_dump(mode="json"), "reserve": self.inner.reserve.model_dump(mode="json"),
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, body: Mapping[str, object]) -> Spend | None:
+        """The command that a message of an inbox holds; None if it is another one.
+
+        Raises:
+            ValidationError: its figures are none.
+        """
+        if body.get("type") != "spend":
+            return None
+        usage, reserve = Usage.model_validate(body.get("usage")), Reserve.model_validate(body.get("reserve"))
+        return cls(str(body.get("key")), str(body.get("call")), Totals(str(body.get("run")), usage, reserve))

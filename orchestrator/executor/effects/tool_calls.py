@@ -38,7 +38,7 @@ def tools_for(context: StepContext) -> Toolbox:
     Raises:
         GraphUnknown: the node names one that the executor was not given.
     """
-    tools = context.live.given.tools
+    tools = context.live.resources.tools
     names = said_around(context.activation, "tools")
     if names is None:
         return LedgeredToolbox(context, tools)
@@ -149,7 +149,7 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
                     return _told(storable(kept(failure, tool.max_kept))), unsure
                 await anyio.sleep(retry.delay(attempt, random.random()))
                 attempt += 1
-            if not context.live.hold.fresh:
+            if not context.live.lease.fresh:
                 await context.ensure_held()
 
     effect = Effect(
@@ -184,7 +184,7 @@ async def _began_anew(context: StepContext, tool: Tool, key: str) -> bool:
         return True
     had.add(tool.name)
     live = context.live
-    if live.began:
+    if live.is_new:
         return False
     records = await live.journal.store.read(live.run_id)
     return any(one.type == "effect_intended" and one.name == tool.name and one.key != key for one in records)
@@ -247,7 +247,7 @@ async def call_function(
     async def run(key: str) -> object:
         given: dict[str, Any] = {"idempotency_key": key} if _wants_key(fn) else {}
         waits_at_fence(key)
-        return encode(cast(T, await run_function(partial(fn, *args, **given), limiter=context.live.given.threads)))
+        return encode(cast(T, await run_function(partial(fn, *args, **given), limiter=context.live.resources.threads)))
 
     def encode(value: T) -> object:
         try:
@@ -257,7 +257,7 @@ async def call_function(
 
     async def look(key: str) -> object:
         assert reconcile is not None
-        found = await run_function(partial(reconcile, key), limiter=context.live.given.threads)
+        found = await run_function(partial(reconcile, key), limiter=context.live.resources.threads)
         return None if found is None else encode(cast(T, found))
 
     found = await context.ledger.perform(

@@ -14,9 +14,9 @@ from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.values import check_labels
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
-    from orchestrator.executor.resources import Given
+    from orchestrator.executor.resources import Resources
     from orchestrator.graph.limits import Limits
     from orchestrator.views.run import Run
 
@@ -31,15 +31,15 @@ async def begin(
     limits: Limits | None,
     refs: Mapping[str, object] | None,
     caller: Caller | None = None,
-) -> LiveRun | str:
+) -> Drive | str:
     """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
     check_risk(approve)
     name = os.urandom(8).hex() if run_id is None else check_run_id(run_id)
-    graph = host.given.graph(graph, name) if isinstance(graph, str) else graph
-    host.given.graphs.setdefault(graph.name, graph)
-    host.given.begun[graph.content] = graph
+    graph = host.resources.graph(graph, name) if isinstance(graph, str) else graph
+    host.resources.graphs.setdefault(graph.name, graph)
+    host.resources.begun[graph.content] = graph
     limits = None if limits is None else graph.limits.changed(limits)
-    host.given.check(graph, limits)
+    host.resources.check(graph, limits)
     values = graph.initial(given)
     try:
         return await host.create(
@@ -49,7 +49,7 @@ async def begin(
             labels=check_labels(labels or {}),
             approve=approve,
             limits=limits,
-            refs=as_json(_refs(host.given, graph) if refs is None else dict(refs), "refs", inside=1),
+            refs=as_json(_refs(host.resources, graph) if refs is None else dict(refs), "refs", inside=1),
             caller=caller,
         )
     except RunExists:
@@ -73,7 +73,7 @@ async def join(host: Host, run_id: str) -> Run:
             continue
 
 
-def _refs(given: Given, graph: Graph) -> dict[str, object]:
+def _refs(given: Resources, graph: Graph) -> dict[str, object]:
     return {
         "graph": graph.name,
         "tools": [tool.name for tool in given.tools],

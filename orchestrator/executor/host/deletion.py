@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
     """See `Executor.delete`."""
-    holds: dict[str, leases.Hold] = {}
+    holds: dict[str, leases.LeaseHandle] = {}
     try:
         # A run that is held by its deleter begins no further children: so the parents' leases come first.
         todo = [run_id]

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
-from orchestrator.executor.effects.questions import RISKS, check_answer, stale_or_unknown
-from orchestrator.executor.host.inbox import answer_run, cancel_run, look, pause_run
+from orchestrator.executor.commands import AnswerQuestion, Cancel, Command, Pause
+from orchestrator.executor.effects.questions import RISKS, stale_or_unknown
+from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.reading import load
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL, Answered
 from orchestrator.values import check_text
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
     from orchestrator.kernel.question import Answer
     from orchestrator.kernel.records import Record
@@ -76,9 +78,9 @@ async def resume(
     """See `Executor.resume`."""
     check_risk(approve)
     live = host.live.get(run_id)
-    if live is not None and not live.closing:
+    if live is not None and not live.log.closing:
         host.resumed(live, approve)
-        live.policy()
+        live.answer_by_policy()
         return await wait_for(host, run_id, None)
     if live is not None:
         await live.done.wait()
@@ -106,12 +108,12 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
             for run_id in runs:
                 tasks.start_soon(go_on, run_id)
 
-    wanted = [one for one in await lost(host, host.given.graphs) if only is None or one in only]
+    wanted = [one for one in await lost(host, host.resources.graphs) if only is None or one in only]
     # Runs that others called go on when those make their calls again; what is left then goes on by itself.
     inner = [one for one in wanted if (await host.store.info(one)).labels.get("parent") in wanted]
     await all_of([one for one in wanted if one not in inner])
     if inner:
-        left = await lost(host, host.given.graphs)
+        left = await lost(host, host.resources.graphs)
         await all_of([one for one in inner if one in left])
     return list(found.values())
 
@@ -133,74 +135,85 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
             return found[::-1]
 
 
-async def answer(
-    host: Host, run_id: str, question: str, given: Answer, *, by: str, digest: str | None, resume: bool
-) -> Run:
-    """See `Executor.answer`."""
-    by = check_text(by, "by")
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Where a command was journaled."""
+
+    live: Drive | None = None
+    """The run is driven here."""
+    held: Drive | None = None
+    """This call took the run up; it is driven, or given back, by the caller."""
+    record: Record | None = None
+    """Another process drives the run: what it journaled."""
+
+
+async def deliver(host: Host, run_id: str, command: Command, *, resume: bool = False) -> Delivered:
+    """Bring a command to a run, whoever drives it.
+
+    Args:
+        resume: whether a run that is driven nowhere is taken up to go on; without it no code is needed.
+
+    Raises:
+        RunUnknown, RunEnded, and what `command.apply` raises: nothing has changed.
+    """
     while True:
         live = host.live.get(run_id)
-        if live is not None and not live.closing:
-            try:
-                answer_run(live, question, given, by=by, digest=digest)
-            except QuestionUnknown:
-                raise stale_or_unknown(live.machine, question, await host.store.read(run_id)) from None
-            await live.durable()
-            return await wait_for(host, run_id, None) if resume else await load(host, run_id)
+        if live is not None and not live.log.closing:
+            command.apply(live.log)
+            return Delivered(live=live)
         if live is not None:
             await live.done.wait()
             continue
         try:
             held = await (host.open(run_id) if resume else host.borrow(run_id))
-        except RunEnded:
-            run = await load(host, run_id)
-            raise stale_or_unknown(run.machine, question, await host.store.read(run_id)) from None
         except RunConflict:
-            if await _tell_holder(host, run_id, question, given, by, digest):
-                return await wait_for(host, run_id, None) if resume else await load(host, run_id)
+            if isinstance(command, AnswerQuestion):
+                run = await load(host, run_id)
+                checked = command.check(run.machine, host.resources.tools_for_answers(run.machine.plan.graph))
+                command = replace(command, answer=checked)
+            taken, record = await post(host, run_id, command)
+            if taken:
+                return Delivered(record=record)
             continue
-        break
-    try:
-        answer_run(held, question, given, by=by, digest=digest)
-    except BaseException as error:
-        with anyio.CancelScope(shield=True):
-            await host.release(held)
-        if isinstance(error, QuestionUnknown):
-            raise stale_or_unknown(held.machine, question, await host.store.read(run_id)) from None
-        raise
-    if resume:
-        host.resumed(held, unpause=False)
-        return await host.drive(held)
-    await _journal(host, held)
-    return await load(host, run_id)
+        try:
+            command.apply(held.log)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await host.release(held)
+            raise
+        return Delivered(held=held)
 
 
-async def _tell_holder(host: Host, run_id: str, question: str, given: Answer, by: str, digest: str | None) -> bool:
-    """Leave an answer for who drives the run and wait until it is journaled. False: nobody drives it any more."""
-    run = await load(host, run_id)
+async def answer(
+    host: Host, run_id: str, question: str, given: Answer, *, by: str, digest: str | None, resume: bool
+) -> Run:
+    """See `Executor.answer`."""
+    command = AnswerQuestion(question, given, check_text(by, "by"), digest)
     try:
-        checked = check_answer(
-            run.machine, question, given, digest, host.given.tools_for_answers(run.machine.plan.graph)
-        )
-    except QuestionUnknown:
-        raise stale_or_unknown(run.machine, question, await host.store.read(run_id)) from None
-    body: dict[str, object] = {
-        "type": "answer", "question": question, "answer": checked.model_dump(mode="json"), "by": by, "digest": digest,
-    }  # fmt: skip
-    if host.seal is not None:
-        body["seal"] = host.seal.message(run_id, body)
-    taken, record = await post(host, run_id, body)
-    if taken and not isinstance(record, Answered):
+        sent = await deliver(host, run_id, command, resume=resume)
+    except (QuestionUnknown, RunEnded):
+        raise stale_or_unknown(run_id, question, await host.store.read(run_id)) from None
+    if sent.held is not None:
+        if resume:
+            host.resumed(sent.held, unpause=False)
+            return await host.drive(sent.held)
+        await _journal(host, sent.held)
+    elif sent.live is not None:
+        await sent.live.log.durable()
+    elif not isinstance(sent.record, Answered):
         raise StaleAnswer(f"run {run_id!r}: question {question!r} was closed before the answer came")
-    return taken
+    return await wait_for(host, run_id, None) if resume else await load(host, run_id)
 
 
-async def post(host: Host, run_id: str, body: dict[str, object]) -> tuple[bool, Record | None]:
+async def post(host: Host, run_id: str, command: Command) -> tuple[bool, Record | None]:
     """Leave a message and wait until it is taken.
 
     Returns:
         Whether it was: not if nobody drives the run any more, then it is taken back. And the record that it led to.
     """
+    body = command.body()
+    if host.seal is not None and isinstance(command, AnswerQuestion):
+        body["seal"] = host.seal.message(run_id, body)
     head = (await host.store.info(run_id)).head
     message = await host.store.post(run_id, body)
     taken = True
@@ -219,48 +232,39 @@ async def post(host: Host, run_id: str, body: dict[str, object]) -> tuple[bool, 
 
 async def pause(host: Host, run_id: str, *, by: str, reason: str) -> Run:
     """See `Executor.pause`."""
-    return await _command(host, run_id, "pause", by, reason, pause_run)
+    return await _stop(host, run_id, Pause(check_text(by, "by"), check_text(reason, "reason")))
 
 
 async def cancel(host: Host, run_id: str, *, by: str, reason: str) -> Run:
     """See `Executor.cancel`."""
-    return await _command(host, run_id, "cancel", by, reason, cancel_run)
+    return await _stop(host, run_id, Cancel(check_text(by, "by"), check_text(reason, "reason")))
 
 
-async def _command(host: Host, run_id: str, kind: str, by: str, reason: str, act: Callable[..., bool]) -> Run:
-    by, reason = check_text(by, "by"), check_text(reason, "reason")
+async def _stop(host: Host, run_id: str, command: Pause | Cancel) -> Run:
+    """Deliver a command that stops a run, and wait until the run stands still."""
     while True:
-        live = host.live.get(run_id)
-        if live is not None and not live.closing:
-            act(live, by=by, reason=reason)
-            await live.done.wait()
-            if live.fault is None:
-                return host.run_of(live)
-            if not isinstance(live.fault, RunConflict):
-                raise live.fault  # it may not be in the store
-            continue  # somebody else drives it now
-        if live is not None:
-            await live.done.wait()
-        try:
-            held = await host.borrow(run_id)
-        except RunConflict:
-            taken, _ = await post(host, run_id, {"type": kind, "by": by, "reason": reason})
-            if taken:
-                return await wait_for(host, run_id, None)
-            continue
-        act(held, by=by, reason=reason)
-        await _journal(host, held)
-        return await load(host, run_id)
+        sent = await deliver(host, run_id, command)
+        if sent.held is not None:
+            await _journal(host, sent.held)
+            return await load(host, run_id)
+        if sent.live is None:
+            return await wait_for(host, run_id, None)
+        await sent.live.done.wait()
+        fault = sent.live.fault
+        if fault is None:
+            return host.run_of(sent.live)
+        if not isinstance(fault, RunConflict):
+            raise fault  # it may not be in the store; else another executor drives the run now
 
 
-async def _journal(host: Host, held: LiveRun) -> None:
+async def _journal(host: Host, held: Drive) -> None:
     """Make durable what was journaled to a borrowed run, and give it back."""
     try:
         await held.end_if_over()
         if held.machine.ended is None:
-            await look(held)
+            await take_messages(held)
             await held.end_if_over()
-        await held.durable()
+        await held.log.durable()
     finally:
         with anyio.CancelScope(shield=True):
             await host.release(held)

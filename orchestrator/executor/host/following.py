@@ -19,7 +19,7 @@ from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
     from orchestrator.embedia import Embedia
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
     from orchestrator.kernel.records import Record
 
@@ -43,7 +43,7 @@ class Seen:
     def __init__(self, host: Host, run_id: str, after: int, *, follow: bool) -> None:
         self._host, self._run_id, self._after, self._follow = host, run_id, after, follow
         self._ahead: deque[Record] = deque()
-        self._watched: tuple[LiveRun, Watcher] | None = None
+        self._watched: tuple[Drive, Watcher] | None = None
         self._over = False
         self._woken = anyio.Event()
 
@@ -76,14 +76,14 @@ class Seen:
         if live is None or live.done.is_set():
             return
         watcher = watch(self._host, self._run_id, self._after)
-        live.watchers.add(watcher)
-        watcher.catch_up(live.journal.stored)
+        live.log.watchers.add(watcher)
+        watcher.catch_up(live.log.journal.stored)
         self._watched = (live, watcher)
 
     def _leave(self) -> None:
         if self._watched is not None:
             live, watcher = self._watched
-            live.watchers.discard(watcher)
+            live.log.watchers.discard(watcher)
             self._after, self._watched = watcher.seen, None
 
     async def _read(self) -> None:

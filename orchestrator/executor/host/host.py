@@ -13,16 +13,17 @@ import anyio
 from orchestrator.errors import GraphUnknown, RunEnded, StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock
-from orchestrator.executor.drive.drive import LAST_FLUSH, LiveRun
-from orchestrator.executor.drive.workers import Pace
+from orchestrator.executor.drive.drive import LAST_FLUSH, Drive
+from orchestrator.executor.drive.workers import YieldBudget
 from orchestrator.executor.effects.call_guard import CallGuard
 from orchestrator.executor.flushing import Flusher
-from orchestrator.executor.host.inbox import POLL, drop_unsealed, handle, look
+from orchestrator.executor.host.inbox import POLL, drop_unsealed, handle, take_messages
 from orchestrator.executor.host.offered_tools import compare_offered, offered
 from orchestrator.executor.host.versions import content_changes, graph_to_go_on_in
 from orchestrator.executor.journal import Journal
 from orchestrator.executor.pool_leases import PoolLeases
-from orchestrator.executor.snapshots import Near, Snapshots
+from orchestrator.executor.run_log import RunLog
+from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
 from orchestrator.kernel.machine import Machine, apply_stored
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from orchestrator.executor.host.following import Seen
-    from orchestrator.executor.resources import Given
+    from orchestrator.executor.resources import Resources
     from orchestrator.graph.limits import Limits
     from orchestrator.jsontypes import JsonObject
     from orchestrator.kernel.records import Record
@@ -52,18 +53,20 @@ _MOST_STILL = 10_000
 class Host:
     """Store, leases and live runs of one executor."""
 
-    def __init__(self, store: Store, given: Given, *, lease_ttl: float, strict: bool, seal: Seal | None = None) -> None:
-        self.store, self.given, self.seal = store, given, seal
+    def __init__(
+        self, store: Store, given: Resources, *, lease_ttl: float, strict: bool, seal: Seal | None = None
+    ) -> None:
+        self.store, self.resources, self.seal = store, given, seal
         self.ttl, self.strict = lease_ttl, strict
         self.owner = leases.Owner.here()
         self.snapshots = Snapshots(store, believed=seal is None)
-        self.live: dict[str, LiveRun] = {}
+        self.live: dict[str, Drive] = {}
         self.faults: dict[str, BaseException] = {}
         """Why runs that nobody awaits were given up."""
         self.dozing: dict[str, set[Seen]] = {}
         """Who follows runs that nobody drives here."""
         self.holdings = PoolLeases()
-        self.flusher, self.pace = Flusher(), Pace()
+        self.flusher, self.pace = Flusher(), YieldBudget()
         self.tasks: TaskGroup | None = None
         self.fatal: SystemExit | None = None
         """What a run that nobody awaits wants the process to end with."""
@@ -94,10 +97,10 @@ class Host:
                 for live in list(self.live.values()):
                     tasks.start_soon(self._renew, live)
 
-    async def _renew(self, live: LiveRun) -> None:
+    async def _renew(self, live: Drive) -> None:
         with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
             # One that has ended gave its lease back with its last records, or is told so by the store.
-            if not await live.hold.renew() and not live.closing and live.machine.ended is None:
+            if not await live.log.lease.renew() and not live.log.closing and live.machine.ended is None:
                 live.fail(leases.lost(live.run_id))
 
     async def poll(self) -> None:
@@ -141,7 +144,7 @@ class Host:
         limits: Limits | None,
         refs: Mapping[str, object],
         caller: Caller | None = None,
-    ) -> LiveRun:
+    ) -> Drive:
         """Add a run to the store and take it up.
 
         Raises:
@@ -161,7 +164,7 @@ class Host:
             labels=dict(labels),
             approve=approve,
             refs=dict(refs),
-            tools=offered(graph, self.given.tools),
+            tools=offered(graph, self.resources.tools),
             holder=str(self.owner),
             rules=RULES,
             caller=caller,
@@ -179,15 +182,13 @@ class Host:
             self.store, info, [started], self.owner, graph=graph.data(), ttl=self.ttl, stopping=lambda: self.stopping
         )
         live = self._live(machine, hold)
-        live.journal.told(info)
-        live.journal.chain = chain
+        live.log.journal.told(info)
+        live.log.journal.chain = chain
         if self.seal is not None:
             await drop_unsealed(self.store, self.seal, run_id, None)
         return self._add(live)
 
-    async def open(
-        self, run_id: str, *, wait: float = 0.0, accept: bool = False, trust_answers: bool = True
-    ) -> LiveRun:
+    async def open(self, run_id: str, *, wait: float = 0.0, accept: bool = False, trust_answers: bool = True) -> Drive:
         """Take a run up that is in the store, in the code that was given for its graph.
 
         Args:
@@ -202,11 +203,11 @@ class Host:
         if info.status in FINAL:
             raise RunEnded(run_id, info.status)
         try:
-            graph = self.given.graph(info.graph, run_id, info.content)
+            graph = self.resources.graph(info.graph, run_id, info.content)
         except GraphUnknown:
             await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
             raise
-        self.given.check(graph)
+        self.resources.check(graph)
         self.background()
         hold = await self._take(run_id, wait)
         try:
@@ -215,7 +216,7 @@ class Host:
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
             lines = compare_offered(
-                machine, machine.plan.graph or graph, self.given.tools, strict=self.strict, accept=accept
+                machine, machine.plan.graph or graph, self.resources.tools, strict=self.strict, accept=accept
             )
             checked = await self._audited(machine, trust_answers=trust_answers)
         except BaseException:
@@ -224,13 +225,13 @@ class Host:
         live = self._add(self._live(machine, hold, near.kept))
         head, since = self._still.pop(run_id, (0, 0.0))
         if head == machine.head:
-            live.clock = DriveClock(machine.updated, leases.steady() - since)
+            live.log.clock = DriveClock(machine.updated, leases.steady() - since)
         if checked is not None:
             _doubt(live, checked)
         live.changes = changes
         if lines:
             live.changes = (*(changes or ()), *lines)
-            live.tools = offered(machine.plan.graph or graph, self.given.tools)
+            live.tools = offered(machine.plan.graph or graph, self.resources.tools)
         return live
 
     def is_overdue(self, info: RunInfo) -> bool:
@@ -251,7 +252,7 @@ class Host:
             self._still[info.run_id] = info.head, since
         return info.due <= time.time() or now_steady - since >= max(0.0, info.due - info.updated)
 
-    async def borrow(self, run_id: str) -> LiveRun:
+    async def borrow(self, run_id: str) -> Drive:
         """Take a run up without its code, to journal something and give it back.
 
         Raises:
@@ -269,7 +270,7 @@ class Host:
             await self._drop(run_id, hold.token)
             raise
         live = self._live(machine, hold)
-        live.journal.chain = None if checked is None else checked.chain
+        live.log.journal.chain = None if checked is None else checked.chain
         return live
 
     async def _audited(self, machine: Machine, *, trust_answers: bool = True) -> Audit | None:
@@ -280,7 +281,7 @@ class Host:
             await drop_unsealed(self.store, self.seal, machine.run_id, machine)
         return audit(self.seal, machine.run_id, await self.store.read(machine.run_id, upto=machine.head))
 
-    async def _take(self, run_id: str, wait: float = 0.0) -> leases.Hold:
+    async def _take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
         return await leases.take(
             self.store, run_id, self.owner, ttl=self.ttl, wait=wait, stopping=lambda: self.stopping
         )
@@ -296,7 +297,7 @@ class Host:
             apply_stored(machine, record)
         return machine
 
-    async def _folded(self, info: RunInfo, graph: Graph, *, strict: bool) -> tuple[Near, tuple[str, ...] | None]:
+    async def _folded(self, info: RunInfo, graph: Graph, *, strict: bool) -> tuple[Checkpoint, tuple[str, ...] | None]:
         """The machine to go on with, and what changed since the run was last driven (None: nothing)."""
         near = await self.snapshots.nearest(info, graph)
         records = await self.store.read(info.run_id, after=near.machine.head)
@@ -307,15 +308,16 @@ class Host:
         if near.machine.head:
             records = await self.store.read(info.run_id)
         graph, changes = await self._fitting(info, graph, records, strict=strict)
-        return Near(folded(graph, records), 0), changes
+        return Checkpoint(folded(graph, records), 0), changes
 
-    def _live(self, machine: Machine, hold: leases.Hold, kept: int = 0) -> LiveRun:
+    def _live(self, machine: Machine, hold: leases.LeaseHandle, kept: int = 0) -> Drive:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
-        return LiveRun(self.given, machine, journal, hold, self.holdings, self.flusher, self.pace, kept=kept)
+        log = RunLog(machine, journal, hold, self.flusher, self.resources, self.holdings)
+        return Drive(log, self.pace, kept=kept)
 
     async def stored_graph(self, info: RunInfo) -> Graph:
         """The graph of a run as it was stored, without code; with code if the executor has just this one."""
-        known = self.given.begun.get(info.content) or self.given.graphs.get(info.graph)
+        known = self.resources.begun.get(info.content) or self.resources.graphs.get(info.graph)
         if known is not None and known.structure == info.structure:
             return known
         return Graph.from_data(await self._graph_data(info.run_id, info.content))
@@ -358,7 +360,7 @@ class Host:
         await self.store.put_graph(graph.content, graph.data())
         return graph, changes
 
-    def _add(self, live: LiveRun) -> LiveRun:
+    def _add(self, live: Drive) -> Drive:
         self.live[live.run_id] = live
         self.faults.pop(live.run_id, None)
         self._some.set()
@@ -372,7 +374,7 @@ class Host:
 
     # -- driving -------------------------------------------------------------------------------------------------
 
-    def resumed(self, live: LiveRun, approve: str | None = None, *, unpause: bool = True) -> None:
+    def resumed(self, live: Drive, approve: str | None = None, *, unpause: bool = True) -> None:
         """Journal that a run was taken up again, if anything is to be done in it."""
         machine = live.machine
         if machine.ended is not None:
@@ -381,7 +383,7 @@ class Host:
         changed = approve is not None and approve != machine.approve
         if machine.running or machine.result is not None or unpause or changed or live.changes is not None:
             graph = machine.plan.graph
-            live.push(
+            live.log.push(
                 Resumed(
                     seq=machine.head + 1,
                     ts=time.time(),
@@ -395,36 +397,36 @@ class Host:
             )
             live.changes = live.tools = None
 
-    async def drive(self, live: LiveRun) -> Run:
+    async def drive(self, live: Drive) -> Run:
         """Drive a run in the calling task until it ends or pauses.
 
         Raises:
-            see `LiveRun.drive`
+            see `Drive.drive`
         """
         try:
-            live.policy()
-            await live.drive(look)
+            live.answer_by_policy()
+            await live.run(take_messages)
         finally:
             if self.live.get(live.run_id) is live:
                 del self.live[live.run_id]
             if not self.live:
                 self._some = anyio.Event()
-            if live.fault is None and live.journal.stored == live.journal.head:
-                self.snapshots.remember(live.machine, live.keeper.kept)
+            if live.fault is None and live.log.journal.stored == live.log.journal.head:
+                self.snapshots.remember(live.machine, live.snapshots.kept)
         if self.stopping:
             await anyio.sleep_forever()
         return self.run_of(live)
 
-    async def release(self, live: LiveRun) -> None:
+    async def release(self, live: Drive) -> None:
         """Give back a run that was taken up and is not driven."""
-        live.closing = True
+        live.log.closing = True
         if self.live.get(live.run_id) is live:
             del self.live[live.run_id]
         if live.machine.ended is not None:
             await self.holdings.release(live.run_id)
         await live.let_go()
 
-    async def drive_alone(self, live: LiveRun) -> None:
+    async def drive_alone(self, live: Drive) -> None:
         """Drive a run that nobody awaits; its error is kept for whoever asks."""
         try:
             await self.drive(live)
@@ -437,21 +439,21 @@ class Host:
             self.fatal = error  # not let out here: it would stop asyncio's loop where it stands
             self.background().cancel_scope.cancel()
 
-    def run_of(self, live: LiveRun) -> Run:
+    def run_of(self, live: Drive) -> Run:
         """The run as it stands at the end of a drive."""
         graph = live.machine.plan.graph
         assert graph is not None
         return Run(live.machine, graph, self.store, interrupted=True)
 
 
-def _doubt(live: LiveRun, checked: Audit) -> None:
+def _doubt(live: Drive, checked: Audit) -> None:
     """Withdraw approvals without a valid seal when a run is taken up."""
-    live.journal.chain = checked.chain
+    live.log.journal.chain = checked.chain
     if not checked.whole:
-        live.guard = CallGuard(live.machine.plan.graph, checked)
+        live.log.guard = CallGuard(live.machine.plan.graph, checked)
         withdrawal = checked.withdrawal(live.machine, time.time())
         if withdrawal is not None:
-            live.push(withdrawal)
+            live.log.push(withdrawal)
 
 
 def folded(graph: Graph, records: Sequence[Record]) -> Machine:

@@ -13,7 +13,7 @@ from orchestrator.executor.host.following import watch
 from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
     from orchestrator.views.run import Run
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Stream:
     """The events of a run that is driven meanwhile. Iterate it; when it is over, `run` is the run."""
 
-    def __init__(self, host: Host, live: LiveRun, watcher: Watcher) -> None:
+    def __init__(self, host: Host, live: Drive, watcher: Watcher) -> None:
         self._host, self._live, self._watcher = host, live, watcher
 
     @property
@@ -54,11 +54,11 @@ class Stream:
 
 
 @asynccontextmanager
-async def streamed(host: Host, live: LiveRun) -> AsyncIterator[Stream]:
+async def streamed(host: Host, live: Drive) -> AsyncIterator[Stream]:
     """Drive a new run while the block runs. Leaving it interrupts the run."""
     watcher = watch(host, live.run_id, 0)
-    watcher.catch_up(live.journal.stored)
-    live.watchers.add(watcher)
+    watcher.catch_up(live.log.journal.stored)
+    live.log.watchers.add(watcher)
 
     async def drive() -> None:
         try:

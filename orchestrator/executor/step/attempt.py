@@ -18,12 +18,12 @@ from orchestrator.graph.outcome import Failing
 from orchestrator.kernel.records import Asked, step_done
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.records import Failure, Record
     from orchestrator.kernel.token import Activation
 
 
-async def run_step(live: LiveRun, activation: Activation) -> Record | None:
+async def run_step(live: RunLog, activation: Activation) -> Record | None:
     """Run an admitted activation until it ends, suspends or fails. The record still has to be journaled.
 
     None: it does not land (a limit set it aside).
@@ -43,7 +43,7 @@ async def run_step(live: LiveRun, activation: Activation) -> Record | None:
         return subgraph_step(live, activation, spec)
     if spec.effect != "pure":
         await live.durable()
-        if not live.hold.fresh:
+        if not live.lease.fresh:
             await live.ensure_held()
     started = time.time()
     schema = plan.schema

@@ -28,7 +28,7 @@ from orchestrator.values import check_text, checked, fault_in
 
 if TYPE_CHECKING:
     from orchestrator.executor.concurrency import Place
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.graph.limits import LimitsLeft
     from orchestrator.graph.node import Node
     from orchestrator.kernel.question import Answer, Question, QuestionKind
@@ -60,7 +60,7 @@ class StepContext(Context[Any]):
     _tools: Toolbox | None = None
     _asked: dict[str, int] | None = None
 
-    def __init__(self, live: LiveRun, activation: Activation, spec: Node) -> None:
+    def __init__(self, live: RunLog, activation: Activation, spec: Node) -> None:
         self.live, self.activation, self.spec = live, activation, spec
 
     @property
@@ -98,7 +98,7 @@ class StepContext(Context[Any]):
 
     @property
     def deps(self) -> Any:
-        return self.live.given.deps
+        return self.live.resources.deps
 
     @property
     def holder(self) -> PoolClient:

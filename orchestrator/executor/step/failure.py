@@ -18,7 +18,7 @@ from orchestrator.redacting import redact, without_known
 from orchestrator.tools.capping import cut
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.graph.limits import Retry
     from orchestrator.kernel.token import Activation
 
@@ -58,7 +58,7 @@ def wait_before(retry: Retry, tries: int, error: BaseException, random: float) -
     return max(retry.delay(tries, random), asked)
 
 
-def ended_badly(live: LiveRun, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:
+def ended_badly(live: RunLog, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:
     """The record for an attempt that raised an error. It is logged, too."""
     cause = alone(error)
     failure = failure_of(cause, activation).model_copy(update={"traceback": traceback_of(cause)})
@@ -74,7 +74,7 @@ def ended_badly(live: LiveRun, activation: Activation, error: Exception, retry: 
     return record
 
 
-def _tell(live: LiveRun, activation: Activation, failure: Failure, level: int, what: str) -> None:
+def _tell(live: RunLog, activation: Activation, failure: Failure, level: int, what: str) -> None:
     """Log a failed attempt, with what looks like a secret blanked."""
     if not log.isEnabledFor(level):
         return
@@ -87,7 +87,7 @@ def _tell(live: LiveRun, activation: Activation, failure: Failure, level: int, w
     log.log(level, "%s", words.rstrip(), extra=about)
 
 
-def taken_somewhere(live: LiveRun, activation: Activation, error: BaseException) -> bool:
+def taken_somewhere(live: RunLog, activation: Activation, error: BaseException) -> bool:
     """Whether the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
     at: Activation | None = activation
     lasting = False
@@ -102,7 +102,7 @@ def taken_somewhere(live: LiveRun, activation: Activation, error: BaseException)
     return False
 
 
-def failed(live: LiveRun, activation: Activation, failure: Failure, started: float, *, timeout: bool = False) -> Record:
+def failed(live: RunLog, activation: Activation, failure: Failure, started: float, *, timeout: bool = False) -> Record:
     """The record for a failure that no further attempt follows: the edge that takes it, else the graph fails."""
     topology = activation.frame.plan.topology
     now = time.time()
@@ -134,7 +134,7 @@ def failed(live: LiveRun, activation: Activation, failure: Failure, started: flo
     )
 
 
-def retried(live: LiveRun, activation: Activation, failure: Failure, started: float, wait: float) -> StepRetried:
+def retried(live: RunLog, activation: Activation, failure: Failure, started: float, wait: float) -> StepRetried:
     """The record for an attempt that another one follows after `wait` seconds."""
     now = time.time()
     return StepRetried(

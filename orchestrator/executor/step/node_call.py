@@ -27,7 +27,7 @@ def work(context: StepContext, state: object) -> Awaitable[object]:
 
     No coroutine itself: each one around a node's own would cost every step that waits.
     """
-    gate = context.live.given.gate
+    gate = context.live.resources.gate
     if gate is not None:
         return _in_place(context, state, Place(gate))
     return _run_node(context, state)
@@ -82,7 +82,7 @@ def _plainly(context: StepContext, state: object) -> Awaitable[object]:
         return spec._begin(state, context)
     if spec.effect == "pure":
         return _here(context, function, state)
-    threads = context.live.given.threads
+    threads = context.live.resources.threads
     return anyio.to_thread.run_sync(_in_thread, context, function, state, abandon_on_cancel=True, limiter=threads)
 
 

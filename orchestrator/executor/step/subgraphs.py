@@ -12,7 +12,7 @@ from orchestrator.kernel.records import Failure, GraphOpened, Record, StepDone, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.executor.drive.drive import LiveRun
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.graph.node import Node
     from orchestrator.kernel.frame import FrameResult
     from orchestrator.kernel.token import Activation
@@ -36,7 +36,7 @@ def _maps(node: Node) -> Maps:
     return cast(Maps, node)
 
 
-def faulted(live: LiveRun, activation: Activation, fault: Failure) -> Record:
+def faulted(live: RunLog, activation: Activation, fault: Failure) -> Record:
     """The record for an activation whose node cannot run at all, such as one whose branches are in conflict."""
     now = time.time()
     return StepFailed(
@@ -52,7 +52,7 @@ def faulted(live: LiveRun, activation: Activation, fault: Failure) -> Record:
     )
 
 
-def subgraph_step(live: LiveRun, activation: Activation, node: Node) -> Record:
+def subgraph_step(live: RunLog, activation: Activation, node: Node) -> Record:
     """The record for an activation of a subgraph's node: its graph begins, or has ended."""
     now = time.time()
     try:
@@ -63,7 +63,7 @@ def subgraph_step(live: LiveRun, activation: Activation, node: Node) -> Record:
         return ended_badly(live, activation, error, node.retry, now)
 
 
-def _opened(live: LiveRun, activation: Activation, node: Node) -> Record:
+def _opened(live: RunLog, activation: Activation, node: Node) -> Record:
     plan = activation.frame.plan
     if activation.merged:
         plan.schema.check(activation.values)
@@ -80,7 +80,7 @@ def _opened(live: LiveRun, activation: Activation, node: Node) -> Record:
     )
 
 
-def _landed(live: LiveRun, activation: Activation, node: Node, child: FrameResult) -> Record:
+def _landed(live: RunLog, activation: Activation, node: Node, child: FrameResult) -> Record:
     plan = activation.frame.plan
     inner = plan.sub[activation.node]
     now = time.time()

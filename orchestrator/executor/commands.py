@@ -1,0 +1,146 @@
+"""What can be said to a run from outside: answer a question, pause, cancel.
+
+A command is a frozen fact. `apply` journals it in a run that this process holds; `body` is its form in the inbox of a
+run that another process drives, which turns it back with `command_of`. `orchestrator.executor.host.delivery` is the one
+place that brings a command to a run, whoever drives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import TypeAdapter
+
+from orchestrator.executor.effects.questions import about, check_answer
+from orchestrator.kernel.question import Answer
+from orchestrator.kernel.records import Answered, Cancelled, Paused
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run_log import RunLog
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.tools.tool import Tool
+
+_answers: TypeAdapter[Answer] = TypeAdapter(Answer)
+
+
+class Command(Protocol):
+    """Something that is said to a run."""
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal it.
+
+        Args:
+            message: the inbox message that brought it.
+
+        Returns:
+            False: it does not concern the run as it is now, and nothing was journaled.
+        """
+        ...
+
+    def body(self) -> dict[str, object]:
+        """It as plain JSON, for the run's inbox."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerQuestion:
+    """Answer a question of the run."""
+
+    question: str
+    answer: Answer
+    by: str = ""
+    digest: str | None = None
+    """The digest of the question that was looked at; another one is refused."""
+
+    def check(self, machine: Machine, tools: Mapping[str, Tool]) -> Answer:
+        """The answer as it is to be journaled.
+
+        Raises:
+            QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit the question.
+        """
+        return check_answer(machine, self.question, self.answer, self.digest, tools)
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal the answer.
+
+        Raises:
+            QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit; nothing was changed.
+        """
+        machine = log.machine
+        answer = self.check(machine, log.resources.tools_for_answers(machine.plan.graph))
+        shown = about(machine.questions[self.question])
+        record = Answered(**log.now(), question=self.question, answer=answer, by=self.by, message=message, about=shown)
+        log.push(record, message)
+        return True
+
+    def body(self) -> dict[str, object]:
+        """See `Command.body`."""
+        return {
+            "type": "answer", "question": self.question, "answer": self.answer.model_dump(mode="json"), "by": self.by,
+            "digest": self.digest,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let what runs land and start nothing more."""
+
+    by: str = ""
+    reason: str = ""
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal the pause. False: there was nothing to pause."""
+        machine = log.machine
+        if machine.result is not None or machine.ended is not None or machine.paused:
+            return False
+        log.push(Paused(**log.now(), by=self.by, reason=self.reason, message=message), message)
+        return True
+
+    def body(self) -> dict[str, object]:
+        """See `Command.body`."""
+        return {"type": "pause", "by": self.by, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop everything and end the run."""
+
+    by: str = ""
+    reason: str = ""
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal the cancel. False: the run was at its end."""
+        if log.machine.result is not None or log.machine.ended is not None:
+            return False
+        log.push(Cancelled(**log.now(), by=self.by, reason=self.reason, message=message), message)
+        return True
+
+    def body(self) -> dict[str, object]:
+        """See `Command.body`."""
+        return {"type": "cancel", "by": self.by, "reason": self.reason}
+
+
+def command_of(body: Mapping[str, object]) -> Command | None:
+    """The command that a message of a run's inbox holds; None if it holds none of these.
+
+    Raises:
+        ValidationError: its answer is none.
+    """
+    by, reason = str(body.get("by", "")), str(body.get("reason", ""))
+    match body.get("type"):
+        case "pause":
+            return Pause(by, reason)
+        case "cancel":
+            return Cancel(by, reason)
+        case "answer":
+            digest = body.get("digest")
+            return AnswerQuestion(
+                str(body.get("question")),
+                _answers.validate_python(body.get("answer")),
+                by,
+                digest if isinstance(digest, str) else None,
+            )
+        case _:
+            return None

@@ -1,0 +1,91 @@
+"""What time brings about in one run: limits in seconds, time-outs of subgraphs, and deadlines of questions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.executor.effects.questions import LATE
+from orchestrator.kernel.records import TIMEOUT, Answered, Failure, LimitSpent, TimerFired
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from orchestrator.executor.run_log import RunLog
+    from orchestrator.kernel.token import Activation
+
+
+class Timers:
+    """Waits for the next of them while a run is driven, in a task that exists only while one is set."""
+
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
+        self._tasks: TaskGroup | None = None
+        self._changed = anyio.Event()
+        self.waits = False
+        """Whether the task exists."""
+        self._due = 0.0
+        """What it waits for, Unix seconds."""
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Begin, as a task of a group."""
+        self._tasks = tasks
+        self.look()
+
+    def look(self) -> None:
+        """Limits or deadlines may have changed."""
+        if self.waits:
+            self._changed.set()
+        elif self._tasks is not None and next_due(self._log) is not None:
+            self.waits = True
+            self._tasks.start_soon(self._wait)
+
+    def look_before(self, due: float) -> None:
+        """Look again, unless what it waits for comes before `due`, Unix seconds."""
+        if not self.waits or due < self._due:
+            self.look()
+
+    async def _wait(self) -> None:
+        log = self._log
+        while (due := next_due(log)) is not None:
+            self._due = due
+            self._changed = anyio.Event()
+            with anyio.move_on_after(max(0.0, due - log.clock.now())):
+                await self._changed.wait()
+            fire_due(log, log.clock.now())
+        self.waits = False
+
+
+def next_due(log: RunLog) -> float | None:
+    """When a time limit will be spent, or a deadline pass; Unix seconds. None: nothing waits for time."""
+    machine = log.machine
+    due = [at for question in machine.questions.values() if (at := log.clock.due(machine, question)) is not None]
+    if machine.running:
+        due += [machine.updated + left for _, left in machine.seconds_left()]
+        due += [machine.updated + left for _, left in machine.timeouts()]
+    return min(due, default=None)
+
+
+def fire_due(log: RunLog, now: float) -> None:
+    """Journal what time has brought about."""
+    machine = log.machine
+    for question in list(machine.questions.values()):
+        due = log.clock.due(machine, question)
+        if due is not None and due <= now and question.id in machine.questions:
+            log.push(Answered(**log.now(), question=question.id, answer=LATE, policy=True))
+    while machine.running:
+        spent = next((path for path, left in machine.seconds_left() if machine.updated + left <= now), None)
+        late = next((one for one, left in machine.timeouts() if machine.updated + left <= now), None)
+        if spent is not None:
+            log.push(LimitSpent(**log.now(), frame=spent, limit="seconds"))
+        elif late is not None:
+            log.push(_timed_out(log, late))
+        else:
+            return
+
+
+def _timed_out(log: RunLog, activation: Activation) -> TimerFired:
+    words = f"{activation.node} took longer than {log.node_of(activation).timeout} s"
+    error = Failure(type="StepTimeout", message=words, node=activation.node, path=activation.path)
+    return TimerFired(**log.at(activation), name=TIMEOUT, error=error)

@@ -1,0 +1,81 @@
+"""Runs that a call of a graph as a tool begins, answers and ends, as the executor does it for any other run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
+from orchestrator.executor.effects.children import child_id, old_child_id
+from orchestrator.executor.effects.questions import as_answer
+from orchestrator.executor.host import delivery
+from orchestrator.executor.host.beginning import begin, join
+from orchestrator.executor.host.reading import load
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host.host import Host
+    from orchestrator.executor.run_log import RunLog
+    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.limits import Limits
+    from orchestrator.kernel.question import Answer
+    from orchestrator.kernel.records import Caller
+    from orchestrator.views.run import Run
+
+
+class ChildRuns:
+    """Implements `Children`."""
+
+    host: Host
+    """What drives the runs. Set once, when the executor is made."""
+
+    def live(self, run_id: str) -> RunLog | None:
+        """A run that this executor drives; None also if it is about to end."""
+        drive = self.host.live.get(run_id)
+        return None if drive is None or drive.log.closing or drive.machine.ended is not None else drive.log
+
+    async def id_of(self, parent: str, key: str, *, again: bool) -> str:
+        """The id of the run that a call begins, or began. `again`: the call was made before."""
+        if again:
+            with contextlib.suppress(RunUnknown):
+                await self.host.store.info(old_child_id(parent, key))
+                return old_child_id(parent, key)
+        return child_id(parent, key)
+
+    async def start(
+        self, graph: Graph, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
+    ) -> Run:
+        """Run a graph, or go on with the run of this id."""
+        labels = {"parent": caller.run_id}
+        live = await begin(self.host, graph, given, run_id, labels, None, limits, None, caller)
+        return await (join(self.host, live) if isinstance(live, str) else self.host.drive(live))
+
+    async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
+        """Hand an answer on that was given to the parent, and go on."""
+        try:
+            return await delivery.answer(
+                self.host, run.run_id, question, as_answer(answer), by=f"run {parent}", digest=None, resume=True
+            )
+        except (QuestionUnknown, StaleAnswer):  # the child itself was answered, or its deadline has passed
+            return await self._go_on(run.run_id)
+
+    async def _go_on(self, run_id: str) -> Run:
+        """Let a run take in what was answered and what is overdue; whoever drives it does."""
+        while True:
+            try:
+                return await delivery.resume(self.host, run_id, approve=None, accept=False, wait=0.0)
+            except RunEnded:
+                return await load(self.host, run_id)
+            except RunConflict:
+                run = await delivery.wait_for(self.host, run_id, None)
+                if run.status != "interrupted":
+                    return run
+
+    async def cancel(self, run_id: str) -> Run | None:
+        """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
+        try:
+            return await delivery.cancel(self.host, run_id, by="", reason="")
+        except RunEnded:
+            return await load(self.host, run_id)
+        except RunUnknown:
+            return None

@@ -1,0 +1,265 @@
+"""One run as this process holds it: its machine, its journal, its lease, and who watches.
+
+A record is folded first, then buffered, then stored. `RunLog.at` and `RunLog.now` are the only places that stamp a
+record's `seq`, `ts`, `activation`, `path` and `node`:
+
+    log.push(EffectSettled(**log.at(activation), key=key, ok=True, ...))
+
+Steps, effects and commands write through the log and wait on it. The drive that runs the steps is attached as
+`scheduler` while there is one; a run that is held only to journal a command has none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+import anyio
+
+from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
+from orchestrator.executor.clock import DriveClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from orchestrator.executor.effects.call_guard import CallGuard
+    from orchestrator.executor.effects.callers import Callers
+    from orchestrator.executor.flushing import Flusher
+    from orchestrator.executor.journal import Journal
+    from orchestrator.executor.lease import LeaseHandle
+    from orchestrator.executor.pool_leases import PoolLeases
+    from orchestrator.executor.resources import Resources
+    from orchestrator.graph.node import Node
+    from orchestrator.kernel.admission import Delta
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.records import EffectIntended, Record
+    from orchestrator.kernel.token import Activation
+
+_JUMP = 1.0
+"""Seconds: a record whose time is further from the drive's was stamped by a wall clock that has jumped."""
+
+
+class Stamp(TypedDict):
+    """The position and the time of the next record."""
+
+    seq: int
+    ts: float
+
+
+class StepStamp(Stamp):
+    """The same, with the activation that the record is about."""
+
+    activation: str
+    path: str
+    node: str
+
+
+class Scheduler(Protocol):
+    """What runs the steps of a run: a drive."""
+
+    @property
+    def works(self) -> bool:
+        """Whether steps run."""
+        ...
+
+    def add(self, activation: Activation) -> None:
+        """Run an activation."""
+        ...
+
+    def cancel(self, activation: Activation) -> None:
+        """Stop an activation that is no longer part of the run."""
+        ...
+
+    def hurry(self) -> None:
+        """Begin to write what is buffered, without waiting for it."""
+        ...
+
+
+class Follower(Protocol):
+    """A reader of a run's events while it is held here."""
+
+    def stored(self, records: Sequence[Record]) -> None:
+        """These records are durable now."""
+        ...
+
+    def live(self, seq: int, kind: str, data: dict[str, object]) -> None:
+        """A live event came behind record `seq`."""
+        ...
+
+    def close(self) -> None:
+        """The run is given back: nothing more will come."""
+        ...
+
+
+class RunLog:
+    """One run that this process holds the lease of."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        journal: Journal,
+        lease: LeaseHandle,
+        flusher: Flusher,
+        resources: Resources,
+        holdings: PoolLeases,
+    ) -> None:
+        self.machine, self.journal, self.lease = machine, journal, lease
+        self.resources, self.holdings = resources, holdings
+        self.run_id: str = machine.run_id
+        self.clock = DriveClock(machine.updated)
+        self.is_new = machine.head <= 1
+        """Whether the run begins with this process: nothing was done in it before."""
+        self.watchers: set[Follower] = set()
+        self.guard: CallGuard | None = None
+        """Asks about tool calls that only records approve which are not believed; None: all records are."""
+        self.callers: Callers | None = None
+        """The runs around it, where a call of a graph as a tool began it."""
+        self.after_store: Callable[[], None] | None = None
+        """Called when records have become durable."""
+        self.scheduler: Scheduler | None = None
+        self.closing = False
+        """Whether it is too late to hand anything to this process."""
+        self._flusher = flusher
+        self._moved: anyio.Event | None = None
+        journal.on_stored, journal.due_of = self._stored, self._due_of
+
+    # -- stamps --------------------------------------------------------------------------------------------------
+
+    def now(self) -> Stamp:
+        """The stamp of a record about the run."""
+        return {"seq": self.machine.head + 1, "ts": self.clock.now()}
+
+    def at(self, activation: Activation) -> StepStamp:
+        """The stamp of a record about a step."""
+        return {
+            "seq": self.machine.head + 1,
+            "ts": self.clock.now(),
+            "activation": activation.key,
+            "path": activation.path,
+            "node": activation.node,
+        }
+
+    def of(self, record: EffectIntended) -> StepStamp:
+        """The stamp of a record about the step of an earlier record."""
+        return {**self.now(), "activation": record.activation, "path": record.path, "node": record.node}
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def put(self, record: Record, message: int | None = None) -> Delta:
+        """Fold a record and buffer it; stop what it cancels. What it starts is the caller's to run.
+
+        Args:
+            message: the inbox message that brought it, deleted when the record is stored.
+
+        Raises:
+            RunEnded: nothing follows a run's end, with which its lease is given back.
+        """
+        if self.machine.ended is not None:
+            raise RunEnded(self.run_id, self.machine.status)
+        now = self.clock.now()
+        if abs(record.ts - now) > _JUMP:
+            record = record.model_copy(update={"ts": now})
+        delta = self.machine.apply(record)
+        if self.guard is not None:
+            self.guard.note(record)
+        if not self.journal.buffer:
+            self._flusher.note(self)
+        self.journal.put(record, message)
+        if self.scheduler is not None:
+            for activation in delta.cancelled:
+                self.scheduler.cancel(activation)
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
+        return delta
+
+    def push(self, record: Record, message: int | None = None) -> None:
+        """The same, and run what it starts."""
+        started = self.put(record, message).started
+        if self.scheduler is not None:
+            for activation in started:
+                self.scheduler.add(activation)
+
+    def halt(self, activation: Activation) -> None:
+        """Stop an activation that a limit set aside while it waits inside of a call."""
+        if self.scheduler is not None:
+            self.scheduler.cancel(activation)
+
+    async def moved(self) -> None:
+        """Wait until something more is journaled."""
+        if self._moved is None:
+            self._moved = anyio.Event()
+        await self._moved.wait()
+
+    # -- durability ----------------------------------------------------------------------------------------------
+
+    async def durable(self) -> None:
+        """Wait until everything that happened so far is in the store.
+
+        Raises:
+            RunConflict, RunUnknown, StoreError: it cannot be; the drive ends.
+        """
+        if self.journal.stored < self.journal.head:
+            await self.journal.durable(self.machine)
+
+    def hurry(self) -> None:
+        """Begin to write what is buffered now, without waiting for it."""
+        if self.scheduler is not None:
+            self.scheduler.hurry()
+
+    def flush(self) -> None:
+        """Begin to write what is buffered, if steps run; where none does, what landed is being written."""
+        if self.journal.buffer and self.scheduler is not None and self.scheduler.works:
+            self.scheduler.hurry()
+
+    def _stored(self, records: Sequence[Record]) -> None:
+        for watcher in tuple(self.watchers):  # one that is no longer read may leave meanwhile
+            watcher.stored(records)
+        if self.after_store is not None:
+            self.after_store()
+
+    def _due_of(self, machine: Machine) -> float | None:
+        return self.clock.first_due(machine)
+
+    # -- the fence -----------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> bool:
+        """Whether the run is held here, and can be journaled, as far as this process knows. Any thread may ask."""
+        return self.journal.fault is None and self.lease.fresh
+
+    async def ensure_held(self) -> None:
+        """Make sure that the run is still held here; see `LeaseHandle.fresh` for when the store has to be asked.
+
+        Raises:
+            RunConflict: it is not.
+            StoreError: the store cannot say. Both end the drive.
+        """
+        self.check()
+        try:
+            await self.lease.ensure()
+        except (RunConflict, StoreError) as error:
+            self.journal.fault = self.journal.fault or error
+            raise
+
+    def check(self) -> None:
+        """Raise the journal's fault, if it has one."""
+        if self.journal.fault is not None:
+            raise self.journal.fault
+
+    # -- watchers ------------------------------------------------------------------------------------------------
+
+    def tell(self, kind: str, data: dict[str, object]) -> None:
+        """Send a live event to every watcher, behind what is journaled so far."""
+        for watcher in tuple(self.watchers):
+            watcher.live(self.journal.head, kind, data)
+
+    def node_of(self, activation: Activation) -> Node:
+        """The node that an activation runs.
+
+        Raises:
+            GraphUnknown: the graph was given without its code.
+        """
+        graph = activation.frame.plan.graph
+        if graph is None:
+            raise GraphUnknown(f"run {self.run_id!r}: graph {activation.frame.plan.name!r} was given without its nodes")
+        return graph.nodes[activation.node]
