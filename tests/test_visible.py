@@ -9,8 +9,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.report import question_text
 from orchestrator.kernel.question import Question
+from orchestrator.render.terminal.questions import question_text
 from orchestrator.views.safe_text import lines, plain
 from orchestrator.visible import BAR, BLANK, DEFAULT_IGNORABLE, barred, exact, is_hidden, narrow, shown
 

@@ -166,10 +166,11 @@ def _answer(
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import warn
     from orchestrator.cli.reading import load, one_run
-    from orchestrator.cli.report import GoOn, question_text
+    from orchestrator.cli.report import GoOn
     from orchestrator.cli.shown import was_shown
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.taking import manner_of, take
+    from orchestrator.render.terminal.questions import question_text
 
     risk, url, who = options.risk(policy), store_url(store), by if by is not None else user_name()
     if no_resume and risk is not None:
@@ -225,9 +226,9 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
     """
     from orchestrator.cli import words
     from orchestrator.cli.reading import one_run
-    from orchestrator.cli.report import question_text
     from orchestrator.cli.shown import note
     from orchestrator.errors import StaleAnswer
+    from orchestrator.render.terminal.questions import question_text
 
     if name is not None:
         found = [question for question in run.waiting if question.id == name]

@@ -12,8 +12,8 @@ import anyio
 
 from orchestrator.cli.environment import forget_what_was_typed
 from orchestrator.cli.output import warn
-from orchestrator.cli.report import question_text
 from orchestrator.cli.words import visible
+from orchestrator.render.terminal.questions import question_text
 
 if TYPE_CHECKING:
     from orchestrator.kernel.question import Answer, Question

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.graph import Graph
     from orchestrator.graph.report import CheckReport
-    from orchestrator.tools import Tool
+    from orchestrator.tools import Tool, Toolbox
 
 SUFFIXES = {
     ".svg": "svg",
@@ -251,7 +251,7 @@ def tools(
     """
     from orchestrator.cli.interrupts import Interrupted
     from orchestrator.cli.output import out, out_json
-    from orchestrator.cli.toollist import table, whole
+    from orchestrator.render.terminal.tool_table import table, whole
 
     try:
         groups = _groups_of(ref)
@@ -271,16 +271,15 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
     """The tools of a reference by its name; all built-in ones without it, by their groups."""
     from orchestrator.cli.launch import load_tools
     from orchestrator.cli.output import warn
-    from orchestrator.cli.toollist import known
     from orchestrator.tools.refs import builtin_groups
 
     shipped = builtin_groups()
     if ref is not None and (not ref.isidentifier() or ref in shipped):
-        return {ref: known(load_tools([ref]))}
+        return {ref: _known(load_tools([ref]))}
     groups: dict[str, Sequence[Tool]] = {}
     for name in shipped:
         try:
-            groups[name] = known(load_tools([name]))
+            groups[name] = _known(load_tools([name]))
         except UsageError as error:  # a group needs a package that is not installed
             if ref is None:
                 warn(str(error))
@@ -290,4 +289,23 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
     found: dict[str, Sequence[Tool]] = {
         name: one for name, those in groups.items() if (one := [t for t in those if t.name == ref])
     }
-    return found or {ref: known(load_tools([ref]))}
+    return found or {ref: _known(load_tools([ref]))}
+
+
+def _known(box: Toolbox) -> Sequence[Tool]:
+    """The tools of a toolbox; those of servers are asked for.
+
+    Raises:
+        OrchestratorError: a server cannot be reached.
+        Interrupted: a signal came; the servers that were started have been ended.
+    """
+    if box.ready:
+        return box.tools
+
+    async def ask() -> Sequence[Tool]:
+        async with box:
+            return box.tools
+
+    from orchestrator.cli.interrupts import run_async
+
+    return run_async(ask)

@@ -45,6 +45,7 @@ def runs(
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.reading import looking
     from orchestrator.cli.storage import exists, store_url
+    from orchestrator.render.terminal.run_table import run_table
 
     if status is not None and status not in STATUSES:
         raise UsageError(f"--status {status}: write one of {', '.join(STATUSES)}")
@@ -57,7 +58,7 @@ def runs(
     if json:
         out_json([_row(info) for info in found])
     elif found:
-        out(_table(found))
+        out(run_table(found))
     else:
         warn(f"no runs in {url}" if status is graph is None and not labels else f"no such runs in {url}")
     return COMPLETED
@@ -74,27 +75,6 @@ def _row(info: RunInfo) -> dict[str, object]:
         "head": info.head,
         "waiting": info.waiting,
     }
-
-
-def _table(found: Sequence[RunInfo]) -> str:
-    from orchestrator.cli.words import line
-    from orchestrator.render.terminal.texts import ago
-
-    rows = [
-        (
-            line(info.run_id),
-            line(info.graph),
-            line(info.status),
-            ago(info.updated),
-            line(" ".join(f"{key}={value}" for key, value in info.labels.items())),
-        )
-        for info in found
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(
-        "  ".join((*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1])).rstrip()
-        for row in rows
-    )
 
 
 def show(
@@ -114,9 +94,10 @@ def show(
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.reading import loaded, one_run
     from orchestrator.cli.redaction import redacted
-    from orchestrator.cli.report import document, tell_traceback
+    from orchestrator.cli.report import GoOn, document, tell_traceback, waiting_text
     from orchestrator.cli.shown import note
     from orchestrator.cli.storage import store_url
+    from orchestrator.render.terminal.run_report import run_text
     from orchestrator.views.explanation import reasons
 
     async def look(executor: Executor) -> tuple[Run, list[Point], Reasons, list[str]]:
@@ -129,7 +110,8 @@ def show(
     if at is None:
         note(found, url)
     if not json:
-        out(_told(found, points, why, approved, store))
+        waiting = waiting_text(found.run_id, found.waiting, GoOn(store)) if found.waiting else ""
+        out(run_text(found, points, why, approved, waiting))
         if traceback:
             tell_traceback(found)
         return COMPLETED
@@ -149,65 +131,6 @@ def show(
     if traceback:
         tell_traceback(found)
     return COMPLETED
-
-
-def _told(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[str], store: str | None) -> str:
-    from orchestrator.cli import report, words
-    from orchestrator.cli.redaction import redacted
-    from orchestrator.render.terminal import texts
-    from orchestrator.visible import BAR, barred, behind
-
-    usage = run.usage
-    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.lasting(run.seconds)}"
-    lines = [f"{words.line(run.run_id)}  {words.line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
-    lines.append(f"why  {why.run}")
-    if run.labels:
-        lines.append("labels  " + words.line(" ".join(f"{key}={value}" for key, value in run.labels.items())))
-    if run.error is not None:
-        lines.append(f"error  {behind(str(redacted(str(run.error))))}")
-    lines += approved
-    lines.append("state")
-    lines += [f"  {words.line(name)}  {texts.short(_shown(value), 100)}" for name, value in run.values.items()]
-    if len(run.branches) > 1:
-        lines.append("branches")
-        lines += [f"  {words.line(one.path or '-')}  {words.line(one.node)}  {one.phase}" for one in run.branches]
-    if points:
-        lines.append("history")
-        for point in points:
-            lines.append(_step(point))
-            if point.seq in why.steps:
-                lines.append(f"         why  {why.steps[point.seq].line}")
-    if run.output is not None:
-        lines += ["output", barred(str(redacted(texts.plain(run.output))), f"  {BAR}")]
-    if run.waiting:
-        lines.append(report.waiting_text(run.run_id, run.waiting, report.GoOn(store)))
-    return "\n".join(lines)
-
-
-def _step(point: Point) -> str:
-    from orchestrator.cli import words
-    from orchestrator.cli.redaction import redacted
-    from orchestrator.render.terminal import texts
-    from orchestrator.visible import narrow
-
-    place = words.line(f"{point.path}/{point.node}" if point.path else point.node)
-    outcome = "" if point.outcome in ("done", None) else f" -> {words.line(str(point.outcome))}"
-    said = (
-        f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
-        if point.error is not None
-        else _shown(dict(point.update))
-        if point.update
-        else ""
-    )
-    failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
-    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}  {texts.short(narrow(said))}".rstrip()
-
-
-def _shown(value: object) -> str:
-    from orchestrator.cli.redaction import redacted
-    from orchestrator.render.terminal import texts
-
-    return str(redacted(texts.compact(value)))
 
 
 def events(

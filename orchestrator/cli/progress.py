@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from orchestrator.cli.output import out_line
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import StoreCorrupt
-from orchestrator.kernel.records import failed_result
-from orchestrator.render.terminal import texts
-from orchestrator.visible import BAR
+from orchestrator.render.terminal.event_lines import EventLines
 
 if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor
     from orchestrator.render.terminal.screen import Screen
-
-
-_FAULT = 300
-"""Characters that a line tells of a failure; `show` has all."""
 
 
 class Sink(Protocol):
@@ -40,84 +34,18 @@ class Plain:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._calls: dict[str, str] = {}
+        self._lines = EventLines()
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
         """Nothing has to be known."""
 
     def show(self, event: Event) -> None:
-        line = self._line(event)
-        if line is not None:
-            first, *rest = str(redacted(line)).splitlines()
-            self._write("\n".join([first, *(f"  {BAR}{more}" for more in rest)]))
+        text = self._lines.text(event)
+        if text is not None:
+            self._write(text)
 
     def hold(self) -> None:
         """Lines stay where they are."""
-
-    def _line(self, event: Event) -> str | None:
-        data = event.data
-        place = _place(event)
-        match event.type:
-            case "run_started":
-                return f"{event.run_id} started: {data.get('graph')}"
-            case "resumed":
-                changes = data.get("changes")
-                lines = changes if isinstance(changes, list) else []
-                return "\n".join(("resumed", *(f"  {line}" for line in lines)))
-            case "step_done" | "step_failed" | "step_retried":
-                return self._ended(event, place)
-            case "effect_intended":
-                self._calls[str(data.get("key"))] = _call(event)
-                return None
-            case "effect_settled" if data.get("next_at") is not None and data.get("tries"):
-                wait = texts.lasting(max(0.0, _number(data.get("next_at")) - _number(data.get("ended"))))
-                return f"  {place}: {_fault(data.get('error'))}; tried again in {wait}"
-            case "effect_settled":
-                return self._settled(event, place)
-            case "answered":
-                return _answered(event)
-            case "progress":
-                return f"  {place}: {_so_far(event)}"
-            case "emitted":
-                return f"  {place}  {data.get('name', '')} {_brief(data.get('data'))}"
-            case "limit_spent":
-                return f"  the limit {data.get('limit')} is spent"
-            case "timer_fired" if data.get("error"):
-                return f"  {_fault(data['error'])}"
-            case "paused" | "cancelled":
-                why = data.get("reason")
-                return f"  {event.type}{' by ' + str(data['by']) if data.get('by') else ''}{f': {why}' if why else ''}"
-        return None
-
-    def _ended(self, event: Event, place: str) -> str:
-        data = event.data
-        took = texts.lasting(_number(data.get("ended")) - _number(data.get("started")))
-        if event.type == "step_done":
-            outcome = data.get("outcome", "done")
-            update = data.get("update")
-            said = "" if outcome == "done" else f" -> {outcome}"
-            if data.get("error"):
-                return f"  {place}{said}  {_fault(data['error'])}  ({took})"
-            if failed := data.get("failed"):
-                said += f"  [{failed} failed call{'' if failed == 1 else 's'}]"
-            return f"  {place}{said}  {_brief(update) if update else ''}  ({took})"
-        fault = _fault(data.get("error"))
-        if event.type == "step_failed":
-            return f"  {place} failed: {fault}  ({took})"
-        return f"  {place} failed and is tried again: {fault}  ({took})"
-
-    def _settled(self, event: Event, place: str) -> str | None:
-        call = self._calls.pop(str(event.data.get("key")), "")
-        if not call:
-            return None
-        if event.data.get("unknown"):
-            return f"  {place}: {call} may or may not have happened"
-        fault = failed_result(event.data.get("result")) if event.data.get("ok", True) else None
-        if fault is not None:
-            return f"  {place}: {call} failed: {texts.short(str(redacted(fault)), _FAULT)}"
-        if event.data.get("ok", True):
-            return f"  {place}: {call} = {_brief(_output(event.data.get('result')))}"
-        return f"  {place}: {call} failed: {_fault(event.data.get('error'))}"
 
 
 _BEFORE = 400
@@ -181,53 +109,3 @@ class JsonLines:
 
     def hold(self) -> None:
         pass
-
-
-def _place(event: Event) -> str:
-    return f"{event.path}/{event.node}" if event.path else event.node
-
-
-def _call(event: Event) -> str:
-    """A tool call, as text; empty for a model's, which say little in a line."""
-    if event.data.get("kind") != "tool":
-        return ""
-    request = event.data.get("request")
-    args = request.get("args", request) if isinstance(request, dict) else {}
-    shown = ", ".join(f"{k}={texts.compact(v)}" for k, v in args.items()) if isinstance(args, dict) else ""
-    return texts.short(f"{event.data.get('name')}({redacted(shown)})")
-
-
-def _so_far(event: Event) -> str:
-    """How far a call is, with the last line of what it said."""
-    data = event.data
-    parts = [str(data["tool"])] if data.get("tool") else []
-    if data.get("done") is not None:
-        parts.append(f"{_number(data['done']):g}" + (f"/{_number(data['total']):g}" if data.get("total") else ""))
-    said = str(data.get("text", "")).strip().rpartition("\n")[2]
-    return texts.short(" ".join((*parts, str(redacted(said)))).rstrip())
-
-
-def _answered(event: Event) -> str:
-    answer = event.data.get("answer")
-    said = answer.get("type", "") if isinstance(answer, dict) else ""
-    who = "by policy" if event.data.get("policy") else f"by {event.data['by']}" if event.data.get("by") else ""
-    verb = {"approve": "approved", "deny": "denied", "value": "answered"}.get(str(said), "answered")
-    return f"  {verb} {who}".rstrip()
-
-
-def _output(result: object) -> object:
-    return result["output"] if isinstance(result, dict) and "output" in result else result
-
-
-def _brief(value: object) -> str:
-    return texts.short(str(redacted(texts.compact(value))))
-
-
-def _fault(error: object) -> str:
-    if not isinstance(error, dict):
-        return "no reason given"
-    return texts.short(str(redacted(f"{error.get('type')}: {error.get('message')}")), _FAULT)
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -18,10 +18,8 @@ from orchestrator.cli.asking import value_of
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
-from orchestrator.cli.looking import _table
 from orchestrator.cli.progress import Plain
 from orchestrator.cli.redaction import redacted
-from orchestrator.cli.report import question_text
 from orchestrator.cli.values import input_of
 from orchestrator.cli.words import visible
 from orchestrator.errors import GraphUnknown
@@ -30,6 +28,8 @@ from orchestrator.graph.refs import module_of_file
 from orchestrator.kernel.question import Question, Value
 from orchestrator.models import model_from_ref
 from orchestrator.render.terminal import texts
+from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.run_table import run_table
 from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
 from orchestrator.values import MAX_BYTES
@@ -331,7 +331,7 @@ def test_a_name_from_a_stranger_s_store_stays_on_its_line() -> None:
         created=0.0, updated=0.0, head=1, structure="", content="",
     )  # fmt: skip
     true = replace(forged, run_id="r", graph="g", labels={})
-    (first, second) = visible(_table([forged, true])).split("\n")
+    (first, second) = visible(run_table([forged, true])).split("\n")
     assert first.startswith(r"r\u2028x  g\nok  other  completed  completed")
     assert r"a\nb=c\td\u001b[2J" in first
     assert second.startswith("r  ")

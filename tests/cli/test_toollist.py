@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator import Toolbox, tool
-from orchestrator.cli.toollist import arguments, known, table
+from orchestrator.cli.drawing import _known
+from orchestrator.render.terminal.tool_table import arguments, table
 
 
 @pytest.mark.parametrize(
@@ -62,4 +63,4 @@ def test_a_table_of_groups() -> None:
 
 
 def test_tools_that_are_known_once_they_are_asked_for() -> None:
-    assert [one.name for one in known(Toolbox(tool(name="a")(lambda: None)))] == ["a"]
+    assert [one.name for one in _known(Toolbox(tool(name="a")(lambda: None)))] == ["a"]

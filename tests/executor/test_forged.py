@@ -19,13 +19,15 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Run, append, node, tool
 from orchestrator.cli.approvals import approvals
-from orchestrator.cli.looking import _row, _table, _told
+from orchestrator.cli.looking import _row
 from orchestrator.cli.output import _json
-from orchestrator.cli.report import document
+from orchestrator.cli.report import GoOn, document, waiting_text
 from orchestrator.comparing import _compared
 from orchestrator.errors import OrchestratorError
 from orchestrator.nodes import Ask
 from orchestrator.render import to_html, to_mermaid, to_svg, to_text
+from orchestrator.render.terminal.run_report import run_text
+from orchestrator.render.terminal.run_table import run_table
 from orchestrator.stores.sqlite.writes import checksum
 from orchestrator.views.explanation import reasons
 from orchestrator.views.explanation import why as stand_of
@@ -144,7 +146,7 @@ async def look(path: Path) -> list[str]:
     faults: list[str] = []
     async with Executor(f"sqlite:///{path}") as executor:
         found = (await executor.runs()).runs
-        _table(found)
+        run_table(found)
         _json([_row(info) for info in found])
         for name in GRAPHS:
             try:
@@ -160,7 +162,8 @@ async def read(executor: Executor, name: str) -> None:
         _json(event.to_json())
     points = await executor.history(name, at=run.seq)
     why = reasons(run)
-    _told(run, points, why, await approvals(executor, run), None)
+    waiting = waiting_text(run.run_id, run.waiting, GoOn(None))
+    run_text(run, points, why, await approvals(executor, run), waiting)
     stand = stand_of(run)
     _json([stand.to_json(), stand.to_text(), (await _compared(executor, run)).cells()])
     _json([document(run), [point.to_json() for point in points]])

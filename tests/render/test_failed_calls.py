@@ -10,10 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Run, node, tool
-from orchestrator.cli.looking import _step
 from orchestrator.cli.progress import Plain
 from orchestrator.errors import ToolError
 from orchestrator.render import to_dot, to_html, to_mermaid, to_svg, to_text
+from orchestrator.render.terminal.run_report import step_line
 from orchestrator.render.terminal.tree import left_behind
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.step_tree import Model
@@ -93,7 +93,7 @@ async def test_the_terminals_tree_its_lines_and_show_say_it() -> None:
             model.apply(event)
             writer.show(event)
         tree = "\n".join(line.text for line in left_behind(model, model.top.steps[0], model.standing(), 0.0))
-        told[kind] = (tree, "\n".join(lines), _step(point))
+        told[kind] = (tree, "\n".join(lines), step_line(point))
     good, faulty, failed = told["good"], told["faulty"], told["failed"]
     assert good[0].startswith("✓")
     assert faulty[0].startswith("! call")

@@ -6,33 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.words import line, visible
 from orchestrator.render.terminal.texts import plain, short
+from orchestrator.visible import line
+from orchestrator.visible import shown as visible
 
 if TYPE_CHECKING:
-    from orchestrator.tools import Tool, Toolbox
+    from orchestrator.tools import Tool
 
 _DEEPEST = 4
 _WIDEST = 60
-
-
-def known(box: Toolbox) -> Sequence[Tool]:
-    """The tools of a toolbox; those of servers are asked for.
-
-    Raises:
-        OrchestratorError: a server cannot be reached.
-        Interrupted: a signal came; the servers that were started have been ended.
-    """
-    if box.ready:
-        return box.tools
-
-    async def ask() -> Sequence[Tool]:
-        async with box:
-            return box.tools
-
-    from orchestrator.cli.interrupts import run_async
-
-    return run_async(ask)
 
 
 def table(groups: Mapping[str, Sequence[Tool]]) -> str:

@@ -1,0 +1,71 @@
+"""Where a run stands and what it did, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.redacting import redacted
+from orchestrator.render.terminal import texts
+from orchestrator.visible import BAR, barred, behind, line, narrow
+
+if TYPE_CHECKING:
+    from orchestrator.views.explanation import Reasons
+    from orchestrator.views.history import Point
+    from orchestrator.views.run import Run
+
+
+def run_text(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[str], waiting: str) -> str:
+    """Where a run stands and what it did: its spending, state, branches, steps and output.
+
+    Args:
+        run: the run.
+        points: its steps.
+        why: why it is where it is, and why each step ran.
+        approved: lines on what its journal approves.
+        waiting: the text of its open questions; empty if there are none.
+    """
+    usage = run.usage
+    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.lasting(run.seconds)}"
+    lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
+    lines.append(f"why  {why.run}")
+    if run.labels:
+        lines.append("labels  " + line(" ".join(f"{key}={value}" for key, value in run.labels.items())))
+    if run.error is not None:
+        lines.append(f"error  {behind(str(redacted(str(run.error))))}")
+    lines += approved
+    lines.append("state")
+    lines += [f"  {line(name)}  {texts.short(_shown(value), 100)}" for name, value in run.values.items()]
+    if len(run.branches) > 1:
+        lines.append("branches")
+        lines += [f"  {line(one.path or '-')}  {line(one.node)}  {one.phase}" for one in run.branches]
+    if points:
+        lines.append("history")
+        for point in points:
+            lines.append(step_line(point))
+            if point.seq in why.steps:
+                lines.append(f"         why  {why.steps[point.seq].line}")
+    if run.output is not None:
+        lines += ["output", barred(str(redacted(texts.plain(run.output))), f"  {BAR}")]
+    if waiting:
+        lines.append(waiting)
+    return "\n".join(lines)
+
+
+def step_line(point: Point) -> str:
+    """A step as one line: record, place, outcome, and what it wrote or why it failed."""
+    place = line(f"{point.path}/{point.node}" if point.path else point.node)
+    outcome = "" if point.outcome in ("done", None) else f" -> {line(str(point.outcome))}"
+    said = (
+        f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
+        if point.error is not None
+        else _shown(dict(point.update))
+        if point.update
+        else ""
+    )
+    failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
+    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}  {texts.short(narrow(said))}".rstrip()
+
+
+def _shown(value: object) -> str:
+    return str(redacted(texts.compact(value)))
