@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
 
+from orchestrator.typevars import DepsT
+
 if TYPE_CHECKING:
     from orchestrator.graph.limits import LimitsLeft
     from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
@@ -18,13 +20,12 @@ if TYPE_CHECKING:
     from orchestrator.tools.result import ToolResult
     from orchestrator.tools.toolbox import Toolbox
 
-D = TypeVar("D")
 T = TypeVar("T")
 
 __all__ = ["Context"]
 
 
-class Context(ABC, Generic[D]):
+class Context(ABC, Generic[DepsT]):
     """One attempt of one step of one run. Annotate `ctx: Context[MyDeps]` to have `ctx.deps` typed."""
 
     __slots__ = ()
@@ -75,7 +76,7 @@ class Context(ABC, Generic[D]):
 
     @property
     @abstractmethod
-    def deps(self) -> D:
+    def deps(self) -> DepsT:
         """What the executor was given as `deps`: clients, connections, secrets. Never journaled."""
 
     @property

@@ -20,6 +20,7 @@ from orchestrator.executor.host.streaming import Stream, streamed
 from orchestrator.executor.resources import Resources
 from orchestrator.stores import open_store
 from orchestrator.tools.collect import toolbox_of
+from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
@@ -149,7 +150,7 @@ class Executor:
 
     async def start(
         self,
-        graph: Graph | str,
+        graph: Graph[StateT] | str,
         input: object = None,  # noqa: A002  the argument's name in the documentation
         *,
         run_id: str | None = None,
@@ -157,7 +158,7 @@ class Executor:
         approve: str | None = None,
         limits: Limits | None = None,
         refs: Mapping[str, object] | None = None,
-    ) -> Run:
+    ) -> Run[StateT]:
         """Run a graph until it ends or pauses. Cancelling this call interrupts the run.
 
         Args:
@@ -210,7 +211,7 @@ class Executor:
     @asynccontextmanager
     async def stream(
         self,
-        graph: Graph | str,
+        graph: Graph[StateT] | str,
         input: object = None,  # noqa: A002  the argument's name in the documentation
         *,
         run_id: str | None = None,
@@ -218,7 +219,7 @@ class Executor:
         approve: str | None = None,
         limits: Limits | None = None,
         refs: Mapping[str, object] | None = None,
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[Stream[StateT]]:
         """Begin a run and see its events: `async with executor.stream(graph, ...) as live: async for event in live`.
 
         When they are over, `live.run` is the run. Leaving the block early interrupts it. Arguments as of `start`.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, RootModel, SkipValidation, model_serializer
 
@@ -16,21 +16,23 @@ from orchestrator.graph.edge import Edge
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
+from orchestrator.graph.outcome import NodeResult
 from orchestrator.graph.report import CheckReport
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
 from orchestrator.graph.verbs import Verbs
 from orchestrator.jsontypes import JsonObject
+from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:
     from orchestrator.graph.trust import Trust, Trusted
 
-NodeLike: TypeAlias = Node | Callable[..., object] | Mapping[str, Any]
+NodeLike: TypeAlias = Node | Callable[..., NodeResult | Awaitable[NodeResult]] | Mapping[str, Any]
 """A node, a function, or a node's data."""
 Names: TypeAlias = str | tuple[str, ...] | None
 
 
-class Graph(Verbs, BaseModel):
+class Graph(Verbs[StateT], BaseModel, Generic[StateT]):
     """A declarative graph of nodes over one state. Building it runs all checks.
 
     Args:
@@ -66,7 +68,7 @@ class Graph(Verbs, BaseModel):
         self,
         *,
         name: str,
-        state: type[BaseModel] | StateSchema | Mapping[str, Any],
+        state: type[StateT] | StateSchema | Mapping[str, Any],
         nodes: Mapping[str, NodeLike],
         edges: EdgesLike,
         input: Names = None,  # noqa: A002  the argument's name in the documentation
@@ -82,7 +84,7 @@ class Graph(Verbs, BaseModel):
         self._refuse_problems()
 
     @classmethod
-    def _restored(cls, **fields: Any) -> Graph:
+    def _restored(cls, **fields: Any) -> Self:
         """A graph that was checked when it was stored: checks that came later than that do not apply to it."""
         graph = cls.__new__(cls)
         graph._fill(**fields)
@@ -118,13 +120,17 @@ class Graph(Verbs, BaseModel):
         if problems:
             raise InvalidGraph(self.name, problems)
 
+    def __class_getitem__(cls, state: object) -> type[Self]:
+        """`Graph[State]` says to type checkers what its runs hold; it is this class."""
+        return cls
+
     def __hash__(self) -> int:
         return hash((self.name, self.edges))
 
-    def __copy__(self) -> Graph:
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: object = None) -> Graph:
+    def __deepcopy__(self, memo: object = None) -> Self:
         return self
 
     def __repr__(self) -> str:
@@ -215,15 +221,15 @@ class Graph(Verbs, BaseModel):
 
     # -- editing: each gives a new graph -----------------------------------------------------------------------
 
-    def _with(self, **changes: Any) -> Graph:
+    def _with(self, **changes: Any) -> Self:
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **changes})
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Graph:
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A graph with some fields changed. Pydantic's own would not check it."""
         return self._with(**(update or {}))
 
-    def replace(self, nodes: Mapping[str, NodeLike] | None = None, /, **named: NodeLike) -> Graph:
+    def replace(self, nodes: Mapping[str, NodeLike] | None = None, /, **named: NodeLike) -> Self:
         """The graph with other nodes in some places: `graph.replace(think=Think(prompt="..."))`.
 
         Raises:
@@ -237,7 +243,7 @@ class Graph(Verbs, BaseModel):
 
     def insert_before(
         self, node: str, name: str, new: NodeLike, *, outcome: str | None = None, otherwise: str = END
-    ) -> Graph:
+    ) -> Self:
         """The graph with a new node that every way into `node` passes first. A join of `node` moves to it.
 
         Args:
@@ -262,7 +268,7 @@ class Graph(Verbs, BaseModel):
             nodes[name], nodes[node] = made.with_(join=join), self.nodes[node].with_(join=None)
         return self._with(nodes=nodes, edges=edges)
 
-    def with_limits(self, limits: Limits | None = None, /, **changes: Any) -> Graph:
+    def with_limits(self, limits: Limits | None = None, /, **changes: Any) -> Self:
         """The graph with other limits: whole ones, or some changed: `graph.with_limits(steps=50)`."""
         kept = (limits or self.limits).model_dump()
         return self._with(limits=Limits(**{**kept, **changes}))

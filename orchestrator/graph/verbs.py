@@ -8,11 +8,12 @@ when a verb is used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from pydantic import BaseModel
 
 from orchestrator.graph.limits import Limits
+from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
@@ -64,7 +65,7 @@ def tools_in(thing: object) -> tuple[Tool, ...] | None:
     return tuple(thing) if isinstance(thing, Toolbox) else None
 
 
-class Verbs:
+class Verbs(Generic[StateT]):
     """Mixed into `Graph`."""
 
     async def run(
@@ -81,7 +82,7 @@ class Verbs:
         approve: str | None = None,
         limits: Limits | None = None,
         check: bool = False,
-    ) -> Run:
+    ) -> Run[StateT]:
         """Run the graph until it ends or pauses.
 
         Args:
@@ -100,10 +101,10 @@ class Verbs:
         from orchestrator.executor import Executor
 
         async with Executor(
-            store=store, graphs=[cast("Graph", self)], model=model, models=models or {}, tools=tools, deps=deps
+            store=store, graphs=[cast("Graph[StateT]", self)], model=model, models=models or {}, tools=tools, deps=deps
         ) as executor:
             run = await executor.start(
-                cast("Graph", self), input, run_id=run_id, labels=labels, approve=approve, limits=limits
+                cast("Graph[StateT]", self), input, run_id=run_id, labels=labels, approve=approve, limits=limits
             )
         return run.raise_for_status() if check else run
 
@@ -121,7 +122,7 @@ class Verbs:
         approve: str | None = None,
         limits: Limits | None = None,
         check: bool = False,
-    ) -> Run:
+    ) -> Run[StateT]:
         """`run` for callers without an event loop."""
         from functools import partial
 
@@ -169,37 +170,37 @@ class Verbs:
         """
         from orchestrator.executor.effects.graph_tools import graph_tool
 
-        return graph_tool(cast("Graph", self), name, description, risk=risk, limits=limits, depth=depth)
+        return graph_tool(cast("Graph[StateT]", self), name, description, risk=risk, limits=limits, depth=depth)
 
     def to_svg(self, run: Run | None = None) -> str:
         """The graph as SVG, with what a run did if one is given."""
         from orchestrator import render
 
-        return render.to_svg(cast("Graph", self), run)
+        return render.to_svg(cast("Graph[StateT]", self), run)
 
     def to_mermaid(self, run: Run | None = None) -> str:
         """The graph as Mermaid text."""
         from orchestrator import render
 
-        return render.to_mermaid(cast("Graph", self), run)
+        return render.to_mermaid(cast("Graph[StateT]", self), run)
 
     def to_dot(self, run: Run | None = None) -> str:
         """The graph as text for Graphviz."""
         from orchestrator import render
 
-        return render.to_dot(cast("Graph", self), run)
+        return render.to_dot(cast("Graph[StateT]", self), run)
 
     def to_text(self, run: Run | None = None) -> str:
         """The graph as text for a terminal."""
         from orchestrator import render
 
-        return render.to_text(cast("Graph", self), run)
+        return render.to_text(cast("Graph[StateT]", self), run)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """For notebooks."""
         from orchestrator import render
 
-        graph = cast("Graph", self)
+        graph = cast("Graph[StateT]", self)
         return {
             "image/svg+xml": render.to_svg(graph),
             "text/vnd.mermaid": render.to_mermaid(graph),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from orchestrator.errors import RunFailed, RunUnknown, StoreError
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
+from orchestrator.graph.codec import explain
 from orchestrator.kernel.machine import Branch, Machine, apply_stored
 from orchestrator.kernel.records import Failure
 from orchestrator.redacting import redact
+from orchestrator.typevars import StateT
 from orchestrator.views.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -20,9 +25,14 @@ if TYPE_CHECKING:
     from orchestrator.stores.base import Store
     from orchestrator.views.explanation import Stand
 
+T = TypeVar("T")
 
-class Run:
+
+class Run(Generic[StateT]):
     """What an executor tells of a run.
+
+    `Run[State]` says what class its `state` is of. A run of a `Graph[State]` is one; of a run that was found by its id
+    the class is not known, and an annotation may say it: `run: Run[Essay] = await executor.load(run_id)`.
 
     Attributes:
         run_id: its id.
@@ -32,7 +42,7 @@ class Run:
         labels: what it was labelled with.
     """
 
-    def __init__(self, machine: Machine, definition: Graph, store: Store, *, interrupted: bool = False) -> None:
+    def __init__(self, machine: Machine, definition: Graph[StateT], store: Store, *, interrupted: bool = False) -> None:
         self.machine, self.definition = machine, definition
         self._store = store
         self.run_id: str = machine.run_id
@@ -48,10 +58,11 @@ class Run:
         return dict(self.machine.values())
 
     @property
-    def state(self) -> Any:
+    def state(self) -> StateT:
         """The same as an instance of the state class; where that is not known, as attributes."""
         schema = self.machine.plan.schema
-        return schema.view(schema.decode(self.values))
+        view: StateT = schema.view(schema.decode(self.values))
+        return view
 
     @cached_property
     def branches(self) -> Sequence[Branch]:
@@ -62,6 +73,23 @@ class Run:
     def output(self) -> Any:
         """The graph's output as plain JSON; None before the end, and of a run that failed or was cancelled."""
         return None if self.machine.ended is None else self.machine.ended.output
+
+    def output_as(self, type: type[T]) -> T:  # noqa: A002  the word for it
+        """The output as a value of a type: `run.output_as(list[str])`.
+
+        Args:
+            type: a class that pydantic can validate, also with parameters.
+
+        Raises:
+            InvalidValue: the output does not fit the type.
+            RunFailed: there is none, because the run is neither completed nor exhausted.
+        """
+        if self.status != "exhausted":
+            self.raise_for_status()
+        try:
+            return TypeAdapter(type).validate_json(to_json(self.output), strict=False, by_alias=True, by_name=True)
+        except ValidationError as error:
+            raise InvalidValue(f"the output of run {self.run_id!r}: {explain(error)}", where="output") from None
 
     @property
     def waiting(self) -> tuple[Question, ...]:
@@ -161,7 +189,7 @@ class Run:
         """Its journal up to record `seq`. Reads the store, and blocks meanwhile."""
         return self._store.read_now(self.run_id, upto=self.seq)
 
-    def at(self, seq: int) -> Run:
+    def at(self, seq: int) -> Run[StateT]:
         """The run as it was after its record `seq`. Reads the store, and blocks meanwhile."""
         machine = Machine(self.machine.plan)
         for record in self._store.read_now(self.run_id, upto=seq):

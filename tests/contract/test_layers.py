@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
 # Each room may import those before it. What stands in one row may know each other's names only where said.
-ORDER = ["problem", "errors", "jsontypes", "values", "redacting", "visible", "fence", "graph", "kernel", "stores",
-         "models", "views", "tools", "context", "nodes", "sealing", "embedia", "executor", "render", "comparing",
-         "testing", "cli", "notebook"]  # fmt: skip
+ORDER = ["problem", "errors", "typevars", "jsontypes", "values", "redacting", "visible", "fence", "graph", "kernel",
+         "stores", "models", "views", "tools", "context", "nodes", "sealing", "embedia", "executor", "render",
+         "comparing", "testing", "cli", "notebook"]  # fmt: skip
 LAZY = {"graph/verbs.py", "__init__.py", "views/run.py"}
 """Files whose methods load a room above when they are called, and say so."""
 

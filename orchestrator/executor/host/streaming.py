@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Self
 
 import anyio
 
 from orchestrator.executor.events import Watcher
 from orchestrator.executor.host.following import watch
+from orchestrator.typevars import StateT
 from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.views.run import Run
 
 
-class Stream:
+class Stream(Generic[StateT]):
     """The events of a run that is driven meanwhile. Iterate it; when it is over, `run` is the run."""
 
     def __init__(self, host: Host, live: Drive, watcher: Watcher) -> None:
@@ -30,7 +31,7 @@ class Stream:
         return self._live.run_id
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Run[StateT]:
         """The run, when it has ended or paused.
 
         Raises:
@@ -40,7 +41,7 @@ class Stream:
             raise RuntimeError(f"run {self.run_id!r} goes on: read its events to the end first")
         return self._host.run_of(self._live)
 
-    def __aiter__(self) -> Stream:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
