@@ -12,6 +12,8 @@ from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
 from orchestrator.graph.nodedata import node_data, node_from_data
 from orchestrator.graph.outcome import DONE, RESERVED, Outcome, Update
 from orchestrator.graph.reducers import (
+    Extend,
+    Replace,
     add,
     append,
     extend,
@@ -36,6 +38,7 @@ __all__ = [
     "STOP",
     "CheckReport",
     "Edge",
+    "Extend",
     "FunctionNode",
     "Graph",
     "Limits",
@@ -46,6 +49,7 @@ __all__ = [
     "Port",
     "Problem",
     "Proof",
+    "Replace",
     "Retry",
     "StateField",
     "StateSchema",

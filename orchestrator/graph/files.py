@@ -227,7 +227,7 @@ def _node_form(name: str, node: Node) -> Any:
     return data
 
 
-def _function_form(name: str, node: FunctionNode) -> Any:
+def _function_form(name: str, node: FunctionNode[..., Any]) -> Any:
     ref = node.ref
     if ref is None or ref.startswith("__main__:"):
         raise NotSerialisable(
@@ -235,8 +235,7 @@ def _function_form(name: str, node: FunctionNode) -> Any:
             "move it to the top of a module"
         )
     found = find(ref)
-    assert callable(found)
-    plain = function_node(found)
+    plain = found if isinstance(found, FunctionNode) else function_node(node.fn)
     changed = [key for key in Node.model_fields if getattr(node, key) != getattr(plain, key)]
     if not changed and node.outcomes == plain.outcomes:
         return ref

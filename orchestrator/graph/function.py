@@ -5,25 +5,31 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from types import CoroutineType
-from typing import Any, Literal, Protocol, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 from pydantic import Field
 
 from orchestrator.errors import GraphError
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.node import Effect, Node
-from orchestrator.graph.outcome import DONE
+from orchestrator.graph.outcome import DONE, NodeResult
 from orchestrator.graph.refs import find, ref_of
 from orchestrator.graph.signatures import Wanted, declared_outcomes, is_async, wanted_arguments
 from orchestrator.graph.topology import Join
 
+P = ParamSpec("P")
+R = TypeVar("R", bound=NodeResult | Awaitable[NodeResult])
+Names: TypeAlias = tuple[str, ...] | list[str] | AbstractSet[str]
+"""More than one name: a text is a collection of texts, too, and is none of these."""
 
-class FunctionNode(Node, kind="function"):
+
+class FunctionNode(Node, Generic[P, R], kind="function"):
     """A node made of a function, usually by `@node`. Calling it calls the function."""
 
-    fn: Callable[..., object] = Field(repr=False)
+    fn: Callable[..., R] = Field(repr=False)
     """The function; sync or async."""
     declared: tuple[str, ...] = (DONE,)
     """Its outcomes."""
@@ -31,6 +37,10 @@ class FunctionNode(Node, kind="function"):
     """What error messages call it."""
     wanted: tuple[Wanted, ...] = ()
     """What it is called with."""
+
+    def __class_getitem__(cls, parameters: object) -> type[Self]:
+        """Parameters are for type checkers; a kind of its own they would not be."""
+        return cls
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -85,7 +95,7 @@ class FunctionNode(Node, kind="function"):
                 given[want.parameter] = value
         return self.fn(*values, **given)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(*args, **kwargs)
 
     async def run(self, state: Any, ctx: Any) -> object:
@@ -101,42 +111,42 @@ class FunctionNode(Node, kind="function"):
 
 
 class _Decorator(Protocol):
-    def __call__(self, fn: Callable[..., object], /) -> FunctionNode: ...
+    def __call__(self, fn: Callable[P, R], /) -> FunctionNode[P, R]: ...
 
 
 @overload
-def node(fn: Callable[..., object], /) -> FunctionNode: ...
+def node(fn: Callable[P, R], /) -> FunctionNode[P, R]: ...
 @overload
 def node(
     *,
-    outcomes: Collection[str] | None = None,
+    outcomes: Names | None = None,
     retry: Retry | None = None,
     timeout: float | None = None,
     join: Literal["all", "each"] | int | None = None,
-    reads: Collection[str] | None = None,
-    writes: Collection[str] | None = None,
+    reads: Names | None = None,
+    writes: Names | None = None,
     version: str | None = None,
     effect: Effect = "idempotent",
     model: str | None = None,
-    tools: Collection[str] | None = None,
+    tools: Collection[object] | None = None,
     name: str | None = None,
 ) -> _Decorator: ...
 def node(
-    fn: Callable[..., object] | None = None,
+    fn: Callable[..., Any] | None = None,
     /,
     *,
-    outcomes: Collection[str] | None = None,
+    outcomes: Names | None = None,
     retry: Retry | None = None,
     timeout: float | None = None,
     join: Join = None,
-    reads: Collection[str] | None = None,
-    writes: Collection[str] | None = None,
+    reads: Names | None = None,
+    writes: Names | None = None,
     version: str | None = None,
     effect: Effect = "idempotent",
     model: str | None = None,
-    tools: Collection[str] | None = None,
+    tools: Collection[object] | None = None,
     name: str | None = None,
-) -> FunctionNode | _Decorator:
+) -> FunctionNode[..., Any] | _Decorator:
     """Make a node of a sync or async function: `@node` or `@node(effect="pure")`.
 
     The function's arguments are injected by name or annotation: `state`, `ctx`, `item`, `deps`. It returns an
@@ -162,20 +172,20 @@ def node(
     if effect == "idempotent":
         del given["effect"]
 
-    def wrap(fn: Callable[..., object], /) -> FunctionNode:
+    def wrap(fn: Callable[P, R], /) -> FunctionNode[P, R]:
         return function_node(fn, outcomes=outcomes, name=name, around=around, **given)
 
     return wrap if fn is None else wrap(fn)
 
 
 def function_node(
-    fn: Callable[..., object],
+    fn: Callable[P, R],
     *,
-    outcomes: Collection[str] | None = None,
+    outcomes: Names | None = None,
     name: str | None = None,
     around: Mapping[str, object] | None = None,
     **options: Any,
-) -> FunctionNode:
+) -> FunctionNode[P, R]:
     """A node of a function. `around`: what its annotations may name besides its module's globals."""
     if isinstance(fn, FunctionNode):
         return fn.with_(**options, **({} if outcomes is None else {"declared": tuple(outcomes)}))

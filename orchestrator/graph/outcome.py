@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, overload
+
+from typing_extensions import TypeVar
 
 from orchestrator.graph.topology import DONE, FAILED, RESERVED
 
-__all__ = ["DONE", "FAILED", "RESERVED", "Failing", "Outcome", "Update"]
+__all__ = ["DONE", "FAILED", "RESERVED", "Failing", "NodeResult", "Outcome", "Update"]
 
 Update: TypeAlias = Mapping[str, object] | None
 """New values of state fields, by name. None changes nothing. As a node's result it means outcome `done`."""
 
 L = TypeVar("L", bound=str, covariant=True)
+UpdateT = TypeVar("UpdateT", bound=Mapping[str, object], covariant=True, default=Mapping[str, object])
 
 
-class Outcome(Generic[L]):
+class Outcome(Generic[L, UpdateT]):
     """The outcome that a node's step took, with its update: `Outcome("good", score=0.9)`.
 
-    As a return annotation, `Outcome[Literal["good", "retry"]]` declares the node's outcomes.
+    As a return annotation, `Outcome[Literal["good", "retry"]]` declares the node's outcomes. A second parameter, a
+    `TypedDict`, lets type checkers see misspelt fields and wrong values: `Outcome[Literal["good"], EssayUpdate]`. The
+    update is then given as that: `Outcome("good", EssayUpdate(score=0.9))`.
 
     Args:
         name: one of the outcomes that the node declares.
@@ -29,9 +34,21 @@ class Outcome(Generic[L]):
     __slots__ = ("name", "update")
 
     name: L
-    update: Mapping[str, object]
+    update: UpdateT
 
-    def __init__(self, name: L, update: Update = None, /, **fields: object) -> None:
+    @overload
+    def __init__(self, name: L, update: None = None, /) -> None: ...
+    @overload
+    def __init__(self, name: L, update: UpdateT, /) -> None: ...
+    @overload
+    def __init__(
+        self: Outcome[L, Mapping[str, object]],  # pyright: ignore[reportInvalidTypeVarUse]  another variable would
+        name: L,  # not take the literals that the context of a call expects
+        update: Update = None,
+        /,
+        **fields: object,
+    ) -> None: ...
+    def __init__(self, name: str, update: Update = None, /, **fields: object) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "update", {**update, **fields} if update else fields)
 
@@ -41,7 +58,8 @@ class Outcome(Generic[L]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Outcome):
             return NotImplemented
-        return self.name == other.name and self.update == other.update
+        same: bool = self.name == other.name and self.update == other.update
+        return same
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(self.update)))
@@ -49,6 +67,10 @@ class Outcome(Generic[L]):
     def __repr__(self) -> str:
         fields = "".join(f", {name}={value!r}" for name, value in self.update.items())
         return f"Outcome({self.name!r}{fields})"
+
+
+NodeResult: TypeAlias = Outcome[str] | Mapping[str, object] | None
+"""What a node returns: an outcome with its update, or an update alone, which means the outcome `done`."""
 
 
 class Failing(Outcome[L]):

@@ -13,26 +13,31 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, TypeAlias, overload
+from typing import Any, Generic, TypeAlias, overload
+
+from typing_extensions import TypeVar
 
 from orchestrator.graph.refs import ref_of
 
 ReducerFunction: TypeAlias = Callable[[Any, Any], Any]
 """`f(old, new)`: both are of types that only the field knows."""
 
+T = TypeVar("T")
+ItemT = TypeVar("ItemT", covariant=True, default=Any)
+
 
 @dataclass(frozen=True, slots=True)
-class Extend:
+class Extend(Generic[ItemT]):
     """In an update: many items for a field that takes one at a time."""
 
-    items: list[object]
+    items: list[ItemT]
 
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(Generic[ItemT]):
     """In an update: the field's whole new value, past its reducer."""
 
-    value: object
+    value: ItemT
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class _ExtendReducer(Reducer):
     __slots__ = ()
 
     @overload
-    def __call__(self, items: Iterable[object], /) -> Extend: ...
+    def __call__(self, items: Iterable[T], /) -> Extend[T]: ...
     @overload
     def __call__(self, old: list[Any], new: Iterable[Any], /) -> list[Any]: ...
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]  it is two things, by design
@@ -123,7 +128,7 @@ local = Local()
 BUILTIN: Mapping[str, Reducer] = {r.name: r for r in (append, extend, add, merge, union)}
 
 
-def replace(value: object) -> Replace:
+def replace(value: T) -> Replace[T]:
     """In an update: the field's whole new value, past its reducer."""
     return Replace(value)
 
