@@ -13,17 +13,16 @@ import anyio
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
 from orchestrator.executor.effects.children import child_id, old_child_id
-from orchestrator.graph.limits import Usage
-from orchestrator.kernel.records import EffectIntended, EffectSettled
 from orchestrator.render import to_svg
 from orchestrator.stores import open_store
 from orchestrator.tools import toolbox_of
 from orchestrator.views.critical_path import Call, critical_path
+from orchestrator.views.spending import spending
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.graph import Graph
-    from orchestrator.graph.limits import Limits
+    from orchestrator.graph.limits import Limits, Usage
     from orchestrator.models import Model
     from orchestrator.tools import ToolsLike
 
@@ -191,8 +190,7 @@ async def _compared(executor: Executor, run: Run) -> Compared:
     ]
     begun = {child.run.run_id: child for child in children}
     records = await executor.store.read(run.run_id)
-    made = {record.key: record for record in records if isinstance(record, EffectSettled) and record.ok}
-    kinds = {record.key: record.kind for record in records if isinstance(record, EffectIntended)}
+    spent = spending(records)
 
     def rounds_of(call: Call) -> float:
         intended, _ = call
@@ -202,13 +200,13 @@ async def _compared(executor: Executor, run: Run) -> Compared:
         return 0 if child is None else child.rounds
 
     # The run's own usage holds that of its children, but not where an earlier version began them.
-    usage = sum((r.usage for r in records if isinstance(r, EffectSettled) and r.usage is not None), Usage())
+    usage = spent.usage
     for child in children:
         usage += child.usage
     return Compared(
         run,
-        model_calls=sum(kinds.get(key) == "model" for key in made) + sum(child.model_calls for child in children),
-        tool_calls=sum(kinds.get(key) == "tool" for key in made) + sum(child.tool_calls for child in children),
+        model_calls=spent.calls["model"] + sum(child.model_calls for child in children),
+        tool_calls=spent.calls["tool"] + sum(child.tool_calls for child in children),
         rounds=int(critical_path(run.machine.plan, records, rounds_of)),
         usage=usage,
     )

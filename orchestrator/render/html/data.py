@@ -13,6 +13,7 @@ from orchestrator.kernel.records import failed_result
 from orchestrator.redacting import redact, redacted
 from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
 from orchestrator.render.overlaid import Mark, node_mark, status_mark
+from orchestrator.views.activity import idle_spans, nested, working_seconds
 from orchestrator.views.explanation import Telling
 from orchestrator.views.safe_text import BEHIND, told
 from orchestrator.views.states import StepState, states
@@ -61,7 +62,7 @@ class _Writer:
         """Digest -> message: each is told once, as in the journal."""
         self.offers: dict[str, object] = {}
         """Digest -> tools that a model was offered."""
-        self.worked = _worked(rows)
+        self.worked = working_seconds(rows)
         self.kinds: dict[str, str] = {}
         """Key of a call's record -> its name, for calls inside calls."""
 
@@ -96,7 +97,7 @@ class _Writer:
             "whole": [clean(state) for state in kept.whole],
             "messages": self.messages,
             "offers": self.offers,
-            "idle": self._idle(),
+            "idle": [[self._at(start), self._at(end)] for start, end in idle_spans(rows)],
             "picture": {
                 "start": {part: mark_json(mark) for part, mark in self.replayed.start.items()},
                 "moments": [moment.to_json() for moment in self.replayed.moments],
@@ -207,56 +208,6 @@ class _Writer:
         if "ref" not in message:
             self.messages[name] = clean({key: value for key, value in message.items() if key != "digest" and value})
         return name
-
-    def _idle(self) -> list[list[Any]]:
-        """Times in which nothing worked, because everything that was live waited."""
-        edges: list[tuple[float, int]] = []
-        for row in self.rows.rows:
-            if row.graph:
-                continue  # the rows inside say when it works
-            at = row.started
-            end = self.rows.end if row.ended is None else row.ended
-            for wait in sorted(row.waits, key=lambda one: one.start):
-                edges += [(at, 1), (max(at, wait.start), -1)]
-                at = max(at, end if wait.end is None else wait.end)
-            edges += [(at, 1), (max(at, end), -1)]
-        found: list[list[Any]] = []
-        working, since = 0, self.rows.start
-        for at, step in sorted(edges, key=lambda edge: (edge[0], -edge[1])):
-            if not working and step > 0 and at - since > 0.001:
-                found.append([self._at(since), self._at(at)])
-            working += step
-            if not working:
-                since = at
-        if not working and self.rows.end - since > 0.001:
-            found.append([self._at(since), self._at(self.rows.end)])
-        return found
-
-
-def _worked(rows: Timeline) -> list[float]:
-    """Seconds that each row worked; one with a graph inside, as long as something in that did."""
-    found = [row.working(rows.end) for row in rows.rows]
-    inside = [0.0] * len(found)
-    for row in reversed(rows.rows):
-        if row.graph:
-            found[row.number] = min(found[row.number], inside[row.number])
-        if row.parent is not None:
-            inside[row.parent] += found[row.number]
-    return found
-
-
-def nested(rows: Sequence[Row]) -> list[Row]:
-    """Rows in the order in which they began, those of a graph inside right behind the row that it runs in."""
-    inside: dict[int | None, list[Row]] = {}
-    for row in rows:
-        inside.setdefault(row.parent, []).append(row)
-    found: list[Row] = []
-    left = inside.get(None, [])[::-1]
-    while left:
-        row = left.pop()
-        found.append(row)
-        left += inside.get(row.number, [])[::-1]
-    return found
 
 
 def clean(value: object) -> Any:
