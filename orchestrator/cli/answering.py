@@ -247,6 +247,6 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
 
 
 async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown | StaleAnswer:
-    from orchestrator.executor.effects.questions import stale_or_unknown
+    from orchestrator.executor.answers import stale_or_unknown
 
     return stale_or_unknown(run.run_id, name, await executor.store.read(run.run_id))

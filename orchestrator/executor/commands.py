@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import TypeAdapter
 
-from orchestrator.executor.effects.questions import about, check_answer
+from orchestrator.executor.answers import about, check_answer
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, Cancelled, Paused
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import anyio
 
 from orchestrator.errors import GraphError, RunExists
-from orchestrator.executor.effects.questions import as_answer
+from orchestrator.executor.answers import as_answer
 from orchestrator.executor.host import deletion, delivery, reading
 from orchestrator.executor.host.beginning import begin, join
 from orchestrator.executor.host.child_runs import ChildRuns

@@ -56,26 +56,26 @@ def at_home() -> bool:
     return _home.get() == anyio.get_current_task().id
 
 
-def found_in(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:
+def find_exception(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:
     """The first exception of these kinds: the one given, or one in the groups that a node's task group made."""
     if isinstance(error, kinds):
         return error
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            found = found_in(inner, kinds)
+            found = find_exception(inner, kinds)
             if found is not None:
                 return found
     return None
 
 
-def leaves(error: BaseException) -> list[BaseException]:
+def flatten(error: BaseException) -> list[BaseException]:
     """The exceptions that a group holds, also in groups inside of it; one that is no group is its own."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
-    return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+    return [leaf for inner in error.exceptions for leaf in flatten(inner)]
 
 
-def alone(error: BaseException) -> BaseException:
+def unwrap_single(error: BaseException) -> BaseException:
     """The exception that a group of one holds."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

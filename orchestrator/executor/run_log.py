@@ -21,7 +21,7 @@ from orchestrator.executor.clock import DriveClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.executor.effects.call_guard import CallGuard
+    from orchestrator.executor.call_guard import CallGuard
     from orchestrator.executor.effects.callers import Callers
     from orchestrator.executor.flushing import Flusher
     from orchestrator.executor.journal import Journal

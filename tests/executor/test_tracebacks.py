@@ -14,8 +14,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Retry, Run, node, tool
 from orchestrator.errors import OrchestratorError, RunFailed, ToolError
-from orchestrator.executor.step.failure import MOST_SAID
-from orchestrator.executor.tracebacks import MOST, traceback_of
+from orchestrator.executor.failures import MOST, MOST_SAID, traceback_of
 from orchestrator.kernel.records import Failure
 from orchestrator.nodes import Ask, Execute, Subgraph
 from orchestrator.tools import ToolResult

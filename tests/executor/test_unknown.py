@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator import Approve, Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
 from orchestrator.errors import StoreError, StoreUnavailable, ToolError
-from orchestrator.executor.effects.unknown_outcomes import uncertain
+from orchestrator.executor.retry import uncertain
 from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.nodes import Execute, Subgraph

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.drive.ending import end_if_over
 from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
 from orchestrator.executor.effects.callers import callers_of
-from orchestrator.executor.effects.questions import about, by_policy, policy_answers
-from orchestrator.executor.interrupts import alone, found_in
+from orchestrator.executor.interrupts import find_exception, unwrap_single
 from orchestrator.executor.lease import give_back, given_back
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
 from orchestrator.kernel.records import Answered, Asked
@@ -131,7 +131,7 @@ class Drive:
             await self._run(take_messages)
             pauses = self.fault is None and log.machine.status == "paused"
         except BaseExceptionGroup as group:
-            raise found_in(group, (KeyboardInterrupt, SystemExit)) or alone(group) from None
+            raise find_exception(group, (KeyboardInterrupt, SystemExit)) or unwrap_single(group) from None
         finally:
             log.closing = True
             with anyio.CancelScope(shield=True):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.executor.effects.questions import LATE
+from orchestrator.executor.answers import LATE
 from orchestrator.kernel.records import TIMEOUT, Answered, Failure, LimitSpent, TimerFired
 
 if TYPE_CHECKING:

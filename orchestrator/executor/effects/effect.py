@@ -103,7 +103,7 @@ class Ticket:
         await self.context.ensure_held()
 
 
-def is_lasting(entry: EffectEntry) -> bool:
+def irreversible_happened(entry: EffectEntry) -> bool:
     """Whether it was a call of a graph in whose run something irreversible happened, or may have."""
     settled = settled_of(entry)
     result = None if settled is None else settled.result

@@ -30,6 +30,7 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator.errors import ModelError, ReplayMismatch, RunConflict, StoreError, message_of
+from orchestrator.executor.answers import verdict
 from orchestrator.executor.effects.callers import Denied
 from orchestrator.executor.effects.effect import (
     INSIDE,
@@ -37,16 +38,15 @@ from orchestrator.executor.effects.effect import (
     SUSPENDED,
     Effect,
     Ticket,
-    is_lasting,
+    irreversible_happened,
     is_suspended,
     result_of,
     settled_of,
     witness,
 )
-from orchestrator.executor.effects.questions import answer_to
-from orchestrator.executor.effects.unknown_outcomes import uncertain, unknown_question, verdict
+from orchestrator.executor.effects.questions import answer_to, unknown_question
 from orchestrator.executor.interrupts import Lost, Refused, Suspend, at_home
-from orchestrator.executor.step.failure import wait_before
+from orchestrator.executor.retry import uncertain, wait_before
 from orchestrator.fence import current_fence
 from orchestrator.graph.limits import Reserve
 from orchestrator.jsontypes import digest
@@ -399,7 +399,7 @@ class Ledger:
             if (intended.name, intended.digest, intended.occurrence) == (name, wanted, occurrence):
                 if intended.attempt == self._context.attempt:
                     return entry
-                if intended.effect == "irreversible" or is_lasting(entry):
+                if intended.effect == "irreversible" or irreversible_happened(entry):
                     found = entry
         return found
 

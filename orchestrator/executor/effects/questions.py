@@ -1,31 +1,41 @@
-"""Questions: their ids and digests, whether an answer fits, and what a policy or a deadline answers."""
+"""Questions of a step: their ids and digests, the answers to them, and what is asked of an unknown outcome.
+
+why           what is known
+interrupted   the process, or what in the node waited for the call, was stopped while it was under way
+timeout       time ran out before the other side said anything
+connection    the connection to the other side broke
+cancelled     the run stopped it: a cancel, a lost race, a limit
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
+from orchestrator.executor.answers import about
 from orchestrator.executor.interrupts import Suspend
-from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.question import Answer, Approve, Deny, Question, QuestionKind, Value
-from orchestrator.kernel.records import Answered, Asked
+from orchestrator.kernel.question import Answer, Approve, Question, QuestionKind
 from orchestrator.kernel.token import mix
-from orchestrator.tools.validation import faults
-from orchestrator.values import check_text
+from orchestrator.tools.result import ToolFailure
 
 if TYPE_CHECKING:
-    from orchestrator.executor.clock import DriveClock
+    from orchestrator.executor.call_guard import CallGuard
+    from orchestrator.executor.effects.effect import Effect
     from orchestrator.executor.step.context import StepContext
-    from orchestrator.kernel.machine import Machine
-    from orchestrator.kernel.records import Record
+    from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.tools.tool import Tool
 
-_anything = Codec(Any)
-RISKS = ("none", "read", "write", "dangerous")
-LATE = Deny(reason="deadline passed")
+CHOICES = ("retry", "happened", "failed")
+"""What can be answered when nobody knows whether an effect happened."""
+
+_WORDS = {
+    "interrupted": "it was under way when the run was stopped",
+    "timeout": "time ran out while it was under way",
+    "connection": "the connection broke while it was under way",
+    "cancelled": "it was cancelled while it was under way",
+}
 
 
 def make_question(
@@ -90,14 +100,6 @@ def _again(context: StepContext) -> tuple[str, ...]:
     return ("again", str(withdrawn)) if withdrawn else ()
 
 
-def about(question: Question) -> str:
-    """Digest of the tool call that a question asks to approve, as it is shown; empty if it asks for something else."""
-    payload = question.payload
-    if question.kind != "approval" or "tool" not in payload:
-        return ""
-    return digest([payload["tool"], payload.get("args"), payload.get("risk")])
-
-
 def answer_to(context: StepContext, question: Question) -> Answer:
     """The answer to a question of this step.
 
@@ -116,123 +118,94 @@ def answer_to(context: StepContext, question: Question) -> Answer:
     return answered.answer
 
 
-def as_answer(given: object) -> Answer:
-    """What `Executor.answer` was given: an answer, or any other value as a `Value`, as plain JSON.
+async def ask_first(
+    context: StepContext, guard: CallGuard, tool: Tool, effect: Effect[Any]
+) -> ToolFailure | dict[str, object] | None:
+    """Ask about a call that is not approved.
+
+    Returns:
+        None: it may be made. Or the arguments to make it with instead, or the result of a call that was denied.
 
     Raises:
-        InvalidAnswer: JSON cannot say it.
-        SecretInState: it holds a secret.
+        Suspend: there is no answer yet.
     """
-    try:
-        if isinstance(given, Deny):
-            check_text(given.reason, "the reason")
-            return given
-        if isinstance(given, Approve):
-            return (
-                given if given.args is None else Approve(args=cast("dict[str, object]", _anything.encode(given.args)))
-            )
-        return Value(value=_anything.encode(given.value if isinstance(given, Value) else given))
-    except (Unfit, InvalidValue) as error:
-        raise InvalidAnswer(f"an answer is plain JSON: {error}", where="answer") from None
+    args: Mapping[str, object] = effect.request["args"]  # type: ignore[assignment]
+    due, key = context.ledger.is_due(effect)
+    if not due or not guard.asks_about(tool, args, key):
+        return None
+    answer = await context.ask(
+        "approval",
+        prompt=f"Call {tool.name}? The journal says it was approved, and has no valid seal for that",
+        payload={"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect},
+    )
+    if not isinstance(answer, Approve):
+        reason = getattr(answer, "reason", "")
+        return ToolFailure(error=f"the user denied this call{f': {reason}' if reason else ''}")
+    return None if answer.args is None else dict(tool.validate(answer.args))
 
 
-def check_answer(
-    machine: Machine, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool]
-) -> Answer:
-    """The answer as it is to be journaled, if it fits an open question.
-
-    Raises:
-        QuestionUnknown: no such question is open.
-        StaleAnswer: `expected` is not the question's digest: something else was to be answered; or the deadline passed.
-        InvalidAnswer: it does not fit the question.
-    """
-    question = machine.questions.get(name)
-    if question is None:
-        raise QuestionUnknown(machine.run_id, name)
-    if question.deadline is not None and question.deadline <= time.time():
-        raise StaleAnswer(f"run {machine.run_id!r}: the deadline of question {name!r} has passed; its default holds")
-    if expected is not None and expected != question.digest:
-        raise StaleAnswer(
-            f"run {machine.run_id!r}: question {name!r} is not what was answered any more; look at it again"
-        )
-    if question.kind == "approval":
-        return _approval(question, answer, tools)
-    if question.kind == "unknown_outcome":
-        return _outcome(question, answer)
-    if question.kind == "input" and isinstance(answer, Value):
-        _fits(question, answer.value)
-    elif question.kind == "input" and isinstance(answer, Approve):
-        raise InvalidAnswer(f"question {name!r} asks for a value: answer with one, or Deny()")
-    return answer
+# -- unknown outcomes -------------------------------------------------------------------------------------------------
 
 
-def stale_or_unknown(run_id: str, name: str, records: Sequence[Record]) -> QuestionUnknown | StaleAnswer:
-    """Why a question is not open: it never was, or it is closed again."""
-    if any(isinstance(record, Asked) and record.question.id == name for record in records):
-        return StaleAnswer(f"run {run_id!r}: question {name!r} is closed; an answer counts once")
-    return QuestionUnknown(run_id, name)
+def why_unknown(entry: EffectEntry) -> str:
+    """Why the end of an effect is not known, as one word."""
+    kind, _ = _error_of(entry)
+    if kind in ("", "Cancelled"):
+        return "cancelled" if kind else "interrupted"
+    return "timeout" if "Timeout" in kind else "connection"
 
 
-def by_policy(machine: Machine, question: Question, now: float, due: float | None) -> Answer | None:
-    """The answer that the run's policy, or a deadline that has passed, gives; None if a person has to.
+def _error_of(entry: EffectEntry) -> tuple[str, str]:
+    """Class and words of the error that an effect ended with; empty if it did not end."""
+    settled = entry.settled
+    if settled is None or settled.seq < entry.intended.seq:
+        return "", ""
+    if settled.error is not None:
+        return settled.error.type, settled.error.message
+    # A tool's result that stands for an error.
+    result: Mapping[str, object] = settled.result if isinstance(settled.result, Mapping) else {}
+    told = result.get("metadata")
+    kind = told.get("exception") if isinstance(told, Mapping) else None
+    return str(kind or "Error"), str(result.get("error", ""))
+
+
+def unknown_question(context: StepContext, entry: EffectEntry, again: int, doubts: Mapping[str, str]) -> Question:
+    """The question what became of an effect.
 
     Args:
-        due: when its deadline passes, by the same clock as `now`; None: it has none.
+        again: how often it was asked before, and the answer did not fit.
+        doubts: what went wrong when it was to be found out otherwise, or with the last answer.
     """
-    if due is not None and due <= now:
-        return LATE
-    risk = question.payload.get("risk")
-    if question.kind != "approval" or machine.approve is None or risk not in RISKS or "tool" not in question.payload:
-        return None
-    return Approve() if RISKS.index(str(risk)) <= RISKS.index(machine.approve) else None
-
-
-def policy_answers(machine: Machine, clock: DriveClock) -> list[Answered]:
-    """Records of the answers that policy and deadlines give to the open questions; `seq` counts on from the head."""
-    now = clock.now()
-    found: list[Answered] = []
-    for question in machine.questions.values():
-        answer = by_policy(machine, question, now, clock.due(machine, question))
-        if answer is not None:
-            seq = machine.head + 1 + len(found)
-            found.append(
-                Answered(seq=seq, ts=now, question=question.id, answer=answer, policy=True, about=about(question))
-            )
-    return found
-
-
-def _approval(question: Question, answer: Answer, tools: Mapping[str, Tool]) -> Answer:
-    if isinstance(answer, Value):
-        raise InvalidAnswer(f"question {question.id!r} asks for an approval: answer Approve() or Deny(), not a value")
-    tool = tools.get(str(question.payload.get("tool")))
-    if not isinstance(answer, Approve) or answer.args is None:
-        return answer
-    if "tool" not in question.payload:
-        raise InvalidAnswer(f"question {question.id!r} is not about a tool call: there are no arguments to change")
-    if tool is None:
-        return answer
-    try:
-        return Approve(args=dict(tool.validate(answer.args)))
-    except AgentError as error:
-        raise InvalidAnswer(f"question {question.id!r}: {error}") from None
-
-
-def _outcome(question: Question, answer: Answer) -> Answer:
-    value = answer.value if isinstance(answer, Value) else None
-    if isinstance(value, str):
-        value = {"choice": value}
-    if not isinstance(value, Mapping) or value.get("choice") not in question.choices:
-        raise InvalidAnswer(
-            f"question {question.id!r} wants one of {', '.join(question.choices)}, "
-            'or {"choice": "happened", "result": ...}'
-        )
-    return Value(value=dict(value))
-
-
-def _fits(question: Question, value: object) -> None:
-    if question.choices and value not in question.choices:
-        raise InvalidAnswer(f"question {question.id!r} wants one of {', '.join(question.choices)}, not {value!r}")
-    schema = question.schema_
-    found = faults(value, schema, schema, "the answer") if schema is not None else []
-    if found:
-        raise InvalidAnswer(f"question {question.id!r}: {'; '.join(found)}")
+    intended = entry.intended
+    why, (_, error) = why_unknown(entry), _error_of(entry)
+    began = datetime.fromtimestamp(intended.ts, UTC).isoformat(timespec="seconds")
+    prompt = (
+        f"Whether {intended.name} happened is not known: {_WORDS[why]}. "
+        f"Try it again (retry), go on as if it had happened (happened, with its result), or fail (failed)?"
+    )
+    payload: dict[str, object] = {
+        "tool": intended.name,
+        "args": intended.request.get("args", intended.request),
+        "effect": intended.effect,
+        "key": intended.key,
+        "attempt": intended.attempt,
+        "began": began,
+        "why": why,
+        **({"error": error} if error else {}),
+        **doubts,
+    }
+    parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
+    withdrawn = context.activation.withdrawn
+    name = mix(
+        context.activation.key, "unknown", intended.key, *parts, *(("again", str(withdrawn)) if withdrawn else ())
+    )
+    return Question(
+        id=name,
+        kind="unknown_outcome",
+        node=context.node,
+        path=context.path,
+        prompt=prompt + "".join(f" ({words})" for words in doubts.values()),
+        payload=payload,
+        choices=CHOICES,
+        digest=digest([context.run_id, context.path, context.node, intended.key, name]),
+    )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
-from orchestrator.executor.effects.call_guard import ask_first
 from orchestrator.executor.effects.effect import Effect, own_tools, said_around
 from orchestrator.executor.effects.ledger import innermost
-from orchestrator.executor.effects.unknown_outcomes import uncertain
-from orchestrator.executor.tracebacks import bounded, traceback_of_tool
+from orchestrator.executor.effects.questions import ask_first
+from orchestrator.executor.failures import bounded, traceback_of_tool
+from orchestrator.executor.retry import uncertain
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, as_json
 from orchestrator.tools.capping import kept

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
+from orchestrator.executor.answers import as_answer
 from orchestrator.executor.effects.children import child_id, old_child_id
-from orchestrator.executor.effects.questions import as_answer
 from orchestrator.executor.host import delivery
 from orchestrator.executor.host.beginning import begin, join
 from orchestrator.executor.host.reading import load

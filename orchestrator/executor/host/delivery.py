@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
+from orchestrator.executor.answers import RISKS, stale_or_unknown
 from orchestrator.executor.commands import AnswerQuestion, Cancel, Command, Pause
-from orchestrator.executor.effects.questions import RISKS, stale_or_unknown
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.reading import load
 from orchestrator.executor.lease import is_held

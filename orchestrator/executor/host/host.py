@@ -12,10 +12,10 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, RunEnded, StoreError
 from orchestrator.executor import lease as leases
+from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.clock import DriveClock
 from orchestrator.executor.drive.drive import LAST_FLUSH, Drive
 from orchestrator.executor.drive.workers import YieldBudget
-from orchestrator.executor.effects.call_guard import CallGuard
 from orchestrator.executor.flushing import Flusher
 from orchestrator.executor.host.inbox import POLL, drop_unsealed, handle, take_messages
 from orchestrator.executor.host.offered_tools import compare_offered, offered

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import GraphUnknown, InvalidOutcome, ModelError, ReplayMismatch, StepTimeout
-from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut, found_in, leaves
+from orchestrator.executor.failures import traceback_of
+from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut, find_exception, flatten
 from orchestrator.executor.step.context import StepContext
-from orchestrator.executor.step.failure import ended_badly, taken_somewhere
-from orchestrator.executor.step.node_call import encoded, work
-from orchestrator.executor.step.subgraphs import faulted, subgraph_step
-from orchestrator.executor.tracebacks import traceback_of
+from orchestrator.executor.step.node_call import subgraph_step, work
+from orchestrator.executor.step.outcome import encoded, ended_badly, faulted, taken_somewhere
 from orchestrator.graph.outcome import Failing
 from orchestrator.kernel.records import Asked, step_done
 
@@ -113,7 +112,7 @@ def _not_done(context: StepContext, error: BaseException, started: float) -> Rec
     """The record for an attempt that did not end with an outcome; raises what is no fault of the step."""
     live, activation = context.live, context.activation
     live.check()
-    signal: BaseException | None = found_in(error, (Suspend, Refused, Lost, TimedOut))
+    signal: BaseException | None = find_exception(error, (Suspend, Refused, Lost, TimedOut))
     if signal is None and isinstance(error, Exception | GeneratorExit):
         signal = context.signal  # the node made something else of it
         if signal is None and context.timed_out:
@@ -131,15 +130,15 @@ def _not_done(context: StepContext, error: BaseException, started: float) -> Rec
         raise signal.error
     if isinstance(signal, Refused):
         return None
-    wrong = found_in(error, (ReplayMismatch, GraphUnknown))
+    wrong = find_exception(error, (ReplayMismatch, GraphUnknown))
     if wrong is not None:
         raise wrong
     if isinstance(signal, TimedOut):
         error = _too_late(context)
     if not isinstance(error, Exception):
         raise error
-    causes = [one for one in leaves(error) if isinstance(one, ModelError) and one.resumable]
-    if len(causes) == len(leaves(error)) and not any(taken_somewhere(live, activation, one) for one in causes):
+    causes = [one for one in flatten(error) if isinstance(one, ModelError) and one.resumable]
+    if len(causes) == len(flatten(error)) and not any(taken_somewhere(live, activation, one) for one in causes):
         # Nothing is wrong with the graph: whoever mends the surroundings, or waits, goes on at these very calls.
         reopened = context.reopen(causes)
         if reopened:

@@ -17,8 +17,8 @@ from orchestrator.context import Context
 from orchestrator.errors import InvalidValue
 from orchestrator.executor.effects.ledger import Ledger, innermost
 from orchestrator.executor.effects.questions import answer_to, make_question, passed_on
+from orchestrator.executor.failures import failure_of
 from orchestrator.executor.interrupts import Lost, Signal, TimedOut, at_home
-from orchestrator.executor.step.failure import failure_of
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.kernel.records import EffectClass, Failure

@@ -1,25 +1,29 @@
-"""The work of one attempt: running the node, inline or in a thread or as an effect, and reading what it returned."""
+"""The work of one attempt: running the node inline, in a thread or as an effect; or opening and landing a subgraph."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio.to_thread
-from pydantic import BaseModel
 
-from orchestrator.errors import InvalidOutcome, InvalidUpdate
+from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate, StepError
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.step.failure import wait_before
+from orchestrator.executor.retry import PATIENCE, mends_named
+from orchestrator.executor.step.outcome import encoded, ended_badly, failed, recorded, retried
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
-from orchestrator.graph.codec import shown
-from orchestrator.graph.outcome import RESERVED, Failing, Outcome
-from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.records import Failure, GraphOpened, Record, StepDone
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.executor.step.context import StepContext
+    from orchestrator.graph.node import Node
+    from orchestrator.kernel.frame import FrameResult
+    from orchestrator.kernel.token import Activation
 
 
 def work(context: StepContext, state: object) -> Awaitable[object]:
@@ -60,7 +64,7 @@ async def _once(context: StepContext, state: object) -> object:
         return {"outcome": outcome, "update": values, "ops": ops}
 
     def taken(found: object) -> object:
-        said = _recorded(found)
+        said = recorded(found)
         schema = context.activation.frame.plan.schema
         values, ops = schema.encode_update(said.update)
         fault = context.live.machine.probe(context.activation, said.outcome, values, ops)
@@ -70,7 +74,7 @@ async def _once(context: StepContext, state: object) -> object:
 
     effect = Effect[object](
         kind="effect", name=context.node, effect="irreversible", request={}, run=run, encode=encode,
-        decode=_recorded, taken=taken,
+        decode=recorded, taken=taken,
     )  # fmt: skip
     return await context.ledger.perform(effect)
 
@@ -96,69 +100,98 @@ async def _here(context: StepContext, function: Callable[[Any, Any], object], st
     return function(state, context)
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """What the journal says that an irreversible node returned."""
-
-    outcome: str
-    update: JsonObject
-    ops: dict[str, str]
+# -- subgraphs --------------------------------------------------------------------------------------------------------
 
 
-def _recorded(found: object) -> _Recorded:
-    if not isinstance(found, Mapping) or "outcome" not in found:
-        # A person said that it happened, and gave an update at most.
-        return _Recorded("done", found if isinstance(found, Mapping) else {}, {})
-    return _Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
+class Maps(Protocol):
+    """What a node with a graph inside gives beside the graph."""
+
+    def inner_input(self, state: object, item: object) -> Mapping[str, object]:
+        """The inner graph's input, from the state and the item of the map that the node runs in."""
+        ...
+
+    def outer_update(self, values: Mapping[str, object]) -> Mapping[str, object]:
+        """The node's update, from the inner graph's last values."""
+        ...
 
 
-def encoded(context: StepContext, result: object) -> tuple[str, JsonObject, dict[str, str]]:
-    """What a node returned, checked: outcome, update as JSON, and how fields of it are taken."""
-    if isinstance(result, _Recorded):
-        return result.outcome, result.update, result.ops
-    activation = context.activation
-    if isinstance(result, Failing):
-        result = _decided(context, result)
-    outcome, update = _read(activation.node, result)
-    writes = context.spec.writes
-    if writes is not None and update and not writes.issuperset(update):
-        others = ", ".join(sorted(set(update) - writes))
-        raise InvalidUpdate(
-            f"{activation.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
-        )
-    values, ops = activation.frame.plan.schema.encode_update(update)
-    return outcome, values, ops
+def _maps(node: Node) -> Maps:
+    if not callable(getattr(node, "inner_input", None)) or not callable(getattr(node, "outer_update", None)):
+        raise GraphUnknown(f"node kind {node.kind!r} has a graph inside: define inner_input and outer_update")
+    return cast(Maps, node)
 
 
-def _decided(context: StepContext, failing: Failing[Any]) -> Outcome[Any]:
-    """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
-
-    Raises:
-        Exception: its error, where the node is tried again, or nothing takes it.
-    """
-    activation, retry = context.activation, context.spec.retry
-    named = activation.frame.plan.topology.has_route(activation.node, failing.name)
-    if not named and failing.otherwise is not None:
-        return Outcome(failing.otherwise, failing.update)
-    if not named or (retry is not None and wait_before(retry, activation.attempt, failing.error, 0.5) is not None):
-        raise failing.error
-    return failing
+def subgraph_step(live: RunLog, activation: Activation, node: Node) -> Record:
+    """The record for an activation of a subgraph's node: its graph begins, or has ended."""
+    now = time.time()
+    try:
+        if activation.child is None:
+            return _opened(live, activation, node)
+        return _landed(live, activation, node, activation.child)
+    except (StepError, AttributeError, KeyError, TypeError, ValueError) as error:
+        return ended_badly(live, activation, error, node.retry, now)
 
 
-def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
-    """Outcome and update of what a node returned."""
-    if result is None:
-        return "done", None
-    if isinstance(result, Outcome):
-        if result.name in RESERVED:
-            raise InvalidOutcome(
-                f"{node} returned outcome {result.name!r}, which is reserved for failures: raise an error instead"
-            )
-        return result.name, result.update
-    if isinstance(result, Mapping):
-        return "done", result
-    if isinstance(result, BaseModel):
-        raise InvalidUpdate(
-            f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
-        )
-    raise InvalidUpdate(f"{node} returned {shown(result)}: return an Outcome, a mapping of state fields, or None")
+def _opened(live: RunLog, activation: Activation, node: Node) -> Record:
+    plan = activation.frame.plan
+    if activation.merged:
+        plan.schema.check(activation.values)
+    state = plan.schema.view(activation.values, node.reads)
+    given = _maps(node).inner_input(state, activation.item)
+    return GraphOpened(
+        seq=live.machine.head + 1,
+        ts=time.time(),
+        activation=activation.key,
+        path=activation.path,
+        node=activation.node,
+        attempt=activation.attempt,
+        values=dict(plan.sub[activation.node].schema.initial(given)),
+    )
+
+
+def _landed(live: RunLog, activation: Activation, node: Node, child: FrameResult) -> Record:
+    plan = activation.frame.plan
+    inner = plan.sub[activation.node]
+    now = time.time()
+    failure = child.error
+    if child.status == "failed":
+        failure = failure or Failure(type="StepError", message="it failed", node=activation.node, path=activation.path)
+        retry = node.retry
+        again = retry is not None and activation.attempt < retry.attempts and mends_named(retry, failure.type)
+        if again and child.lasting:
+            # Another attempt runs the whole graph anew, and would do again what cannot be undone.
+            words = f"{failure.message} (not tried again: what was done inside cannot be undone)"
+            failure = failure.model_copy(update={"message": words})
+        elif retry is not None and again:
+            wait = max(retry.delay(activation.attempt, 0.5), min(failure.retry_after or 0.0, PATIENCE))
+            return retried(live, activation, failure, now, wait)
+        return failed(live, activation, failure, now, timeout=failure.type == "StepTimeout")
+    if child.status == "completed":
+        inner.schema.check(child.values)
+    update = _maps(node).outer_update(child.values)
+    if node.writes is not None and not node.writes.issuperset(update):
+        raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
+    values, ops = plan.schema.encode_update(update)
+    exhausted = child.status == "exhausted"
+    # A graph that spent its own limits leaves those around it alone, and what it made is not lost. An edge may tell
+    # the cases apart; else the record, and `ctx.error` behind the node, say what was spent.
+    outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else "done"
+    fault = live.machine.probe(activation, outcome, values, ops)
+    if fault is not None:
+        raise InvalidOutcome(fault.message)
+    reduced = live.machine.reduced_for(activation, values, ops)
+    return StepDone(
+        seq=live.machine.head + 1,
+        ts=now,
+        activation=activation.key,
+        path=activation.path,
+        node=activation.node,
+        outcome=outcome,
+        update=dict(values),
+        ops=ops,
+        reduced=None if reduced is None else dict(reduced),
+        attempt=activation.attempt,
+        started=now,
+        ended=now,
+        error=failure if exhausted else None,
+    )

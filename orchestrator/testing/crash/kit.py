@@ -14,7 +14,7 @@ import anyio
 from orchestrator.errors import StoreError
 from orchestrator.executor.effects.effect import witness
 from orchestrator.executor.executor import Executor
-from orchestrator.executor.interrupts import alone
+from orchestrator.executor.interrupts import unwrap_single
 from orchestrator.stores import open_store
 from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
 from orchestrator.testing.crash.living import Answering, Answers, journals, live
@@ -145,7 +145,7 @@ class _Trials:
                     finally:
                         witness.reset(token)
             except BaseExceptionGroup as group:
-                raise alone(group) from None
+                raise unwrap_single(group) from None
             finally:
                 await inner.close()
 

@@ -1,4 +1,6 @@
-"""Where an error was raised, as text that is kept with a run: short, without values, the user's own code first.
+"""Errors as data: what a run keeps of one, and where it was raised.
+
+The traceback is text, short, without values, the user's own code first:
 
     Traceback (most recent call last):
       File "/home/ann/agent.py", line 12, in look_up
@@ -15,14 +17,25 @@ is blanked, since no fold depends on it.
 from __future__ import annotations
 
 import linecache
+import math
 import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from orchestrator.errors import ToolError, ToolFailed, message_of
+from orchestrator.errors import EffectFailed, ToolError, ToolFailed, message_of
+from orchestrator.executor.interrupts import unwrap_single
+from orchestrator.kernel.records import Failure
 from orchestrator.redacting import redact, without_known
+from orchestrator.tools.capping import cut
 
+if TYPE_CHECKING:
+    from orchestrator.kernel.token import Activation
+
+MOST_SAID = 20_000
+"""Characters of an error's message that a run keeps: its beginning and its end. It is in records, in logs and in pages,
+and each of them looks through it for secrets."""
 MOST = 8_000
 """Characters of a whole traceback."""
 _OWN_FRAMES = (4, 12)
@@ -40,6 +53,20 @@ _LEAST = 200
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 _TOOL = "\n\nThat made the call of the tool fail, which was the cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
+
+
+def failure_of(error: BaseException, activation: Activation) -> Failure:
+    """An error as data, with where it happened."""
+    error = unwrap_single(error)
+    kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
+    asked = getattr(error, "retry_after", None)
+    return Failure(
+        type=kind,
+        message=cut(without_known(message_of(error)), MOST_SAID),
+        node=activation.node,
+        path=activation.path,
+        retry_after=asked if isinstance(asked, int | float) and math.isfinite(asked) else None,
+    )
 
 
 def traceback_of(error: BaseException) -> str:

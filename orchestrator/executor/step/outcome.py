@@ -1,66 +1,106 @@
-"""What becomes of a step that failed: another attempt, an edge for failures, or the end of its graph."""
+"""The record that says how an attempt ended: what its node returned, checked, or what became of its failure."""
 
 from __future__ import annotations
 
-import builtins
 import logging
-import math
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from orchestrator import errors
-from orchestrator.errors import EffectFailed, StepTimeout, message_of
-from orchestrator.executor.interrupts import alone
-from orchestrator.executor.tracebacks import traceback_of
+from pydantic import BaseModel
+
+from orchestrator.errors import InvalidOutcome, InvalidUpdate, StepTimeout
+from orchestrator.executor.failures import failure_of, traceback_of
+from orchestrator.executor.interrupts import unwrap_single
+from orchestrator.executor.retry import wait_before
+from orchestrator.graph.codec import shown
+from orchestrator.graph.outcome import RESERVED, Failing, Outcome
+from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed, StepRetried
-from orchestrator.redacting import redact, without_known
-from orchestrator.tools.capping import cut
+from orchestrator.redacting import redact
 
 if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
+    from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.limits import Retry
     from orchestrator.kernel.token import Activation
 
 log = logging.getLogger("orchestrator.steps")
 
-MOST_SAID = 20_000
-"""Characters of an error's message that a run keeps: its beginning and its end. It is in records, in logs and in pages,
-and each of them looks through it for secrets."""
-PATIENCE = 300.0
-"""Seconds: what asks to wait for longer is not waited for."""
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the journal says that an irreversible node returned."""
+
+    outcome: str
+    update: JsonObject
+    ops: dict[str, str]
 
 
-def failure_of(error: BaseException, activation: Activation) -> Failure:
-    """An error as data, with where it happened."""
-    error = alone(error)
-    kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
-    asked = getattr(error, "retry_after", None)
-    return Failure(
-        type=kind,
-        message=cut(without_known(message_of(error)), MOST_SAID),
-        node=activation.node,
-        path=activation.path,
-        retry_after=asked if isinstance(asked, int | float) and math.isfinite(asked) else None,
-    )
+def recorded(found: object) -> Recorded:
+    if not isinstance(found, Mapping) or "outcome" not in found:
+        # A person said that it happened, and gave an update at most.
+        return Recorded("done", found if isinstance(found, Mapping) else {}, {})
+    return Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
 
 
-def wait_before(retry: Retry, tries: int, error: BaseException, random: float) -> float | None:
-    """Seconds to wait before another try; None if none is to be made.
+def encoded(context: StepContext, result: object) -> tuple[str, JsonObject, dict[str, str]]:
+    """What a node returned, checked: outcome, update as JSON, and how fields of it are taken."""
+    if isinstance(result, Recorded):
+        return result.outcome, result.update, result.ops
+    activation = context.activation
+    if isinstance(result, Failing):
+        result = _decided(context, result)
+    outcome, update = _read(activation.node, result)
+    writes = context.spec.writes
+    if writes is not None and update and not writes.issuperset(update):
+        others = ", ".join(sorted(set(update) - writes))
+        raise InvalidUpdate(
+            f"{activation.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
+        )
+    values, ops = activation.frame.plan.schema.encode_update(update)
+    return outcome, values, ops
 
-    A server that asks for more than `PATIENCE` gets no other try now.
+
+def _decided(context: StepContext, failing: Failing[Any]) -> Outcome[Any]:
+    """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
+
+    Raises:
+        Exception: its error, where the node is tried again, or nothing takes it.
     """
-    asked = getattr(error, "retry_after", None) or 0.0
-    if math.isnan(asked):
-        asked = 0.0
-    if tries >= retry.attempts or not _mends(retry, error) or asked > PATIENCE:
-        return None
-    return max(retry.delay(tries, random), asked)
+    activation, retry = context.activation, context.spec.retry
+    named = activation.frame.plan.topology.has_route(activation.node, failing.name)
+    if not named and failing.otherwise is not None:
+        return Outcome(failing.otherwise, failing.update)
+    if not named or (retry is not None and wait_before(retry, activation.attempt, failing.error, 0.5) is not None):
+        raise failing.error
+    return failing
+
+
+def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
+    """Outcome and update of what a node returned."""
+    if result is None:
+        return "done", None
+    if isinstance(result, Outcome):
+        if result.name in RESERVED:
+            raise InvalidOutcome(
+                f"{node} returned outcome {result.name!r}, which is reserved for failures: raise an error instead"
+            )
+        return result.name, result.update
+    if isinstance(result, Mapping):
+        return "done", result
+    if isinstance(result, BaseModel):
+        raise InvalidUpdate(
+            f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
+        )
+    raise InvalidUpdate(f"{node} returned {shown(result)}: return an Outcome, a mapping of state fields, or None")
 
 
 def ended_badly(live: RunLog, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:
     """The record for an attempt that raised an error. It is logged, too."""
-    cause = alone(error)
+    cause = unwrap_single(error)
     failure = failure_of(cause, activation).model_copy(update={"traceback": traceback_of(cause)})
     wait = None if retry is None else wait_before(retry, activation.attempt, cause, random.random())
     if wait is not None:
@@ -151,19 +191,17 @@ def retried(live: RunLog, activation: Activation, failure: Failure, started: flo
     )
 
 
-def mends_named(retry: Retry, kind: str) -> bool:
-    """Whether another attempt may mend an error of which only the class's name is known."""
-    if kind in retry.on:
-        return True
-    known = getattr(errors, kind, None) or getattr(builtins, kind, None)
-    if not isinstance(known, type) or not issubclass(known, Exception):
-        return False
-    if retry.on:
-        return not {base.__name__ for base in known.__mro__}.isdisjoint(retry.on)
-    return bool(getattr(known, "retryable", False)) or issubclass(known, OSError | TimeoutError | StepTimeout)
-
-
-def _mends(retry: Retry, error: BaseException) -> bool:
-    if isinstance(error, EffectFailed):
-        return mends_named(retry, error.type)
-    return retry.matches(error) or (not retry.on and isinstance(error, StepTimeout))
+def faulted(live: RunLog, activation: Activation, fault: Failure) -> Record:
+    """The record for an activation whose node cannot run at all, such as one whose branches are in conflict."""
+    now = time.time()
+    return StepFailed(
+        seq=live.machine.head + 1,
+        ts=now,
+        activation=activation.key,
+        path=activation.path,
+        node=activation.node,
+        attempt=activation.attempt,
+        started=now,
+        ended=now,
+        error=fault.model_copy(update={"node": activation.node, "path": activation.path}),
+    )

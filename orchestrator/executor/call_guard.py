@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import Answered, Asked, EffectIntended
 from orchestrator.nodes.confirm import Confirm
-from orchestrator.tools.result import ToolFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.executor.effects.effect import Effect
-    from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.graph import Graph
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
@@ -75,32 +72,6 @@ class CallGuard:
         if key in self._intended or not any(confirm.asks_about(tool.risk) for confirm in self._confirms):
             return False
         return self._approved[_call(tool.name, args)] <= 0
-
-
-async def ask_first(
-    context: StepContext, guard: CallGuard, tool: Tool, effect: Effect[Any]
-) -> ToolFailure | dict[str, object] | None:
-    """Ask about a call that is not approved.
-
-    Returns:
-        None: it may be made. Or the arguments to make it with instead, or the result of a call that was denied.
-
-    Raises:
-        Suspend: there is no answer yet.
-    """
-    args: Mapping[str, object] = effect.request["args"]  # type: ignore[assignment]
-    due, key = context.ledger.is_due(effect)
-    if not due or not guard.asks_about(tool, args, key):
-        return None
-    answer = await context.ask(
-        "approval",
-        prompt=f"Call {tool.name}? The journal says it was approved, and has no valid seal for that",
-        payload={"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect},
-    )
-    if not isinstance(answer, Approve):
-        reason = getattr(answer, "reason", "")
-        return ToolFailure(error=f"the user denied this call{f': {reason}' if reason else ''}")
-    return None if answer.args is None else dict(tool.validate(answer.args))
 
 
 def _confirms(graph: Graph) -> Iterable[Confirm]:
