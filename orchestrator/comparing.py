@@ -16,7 +16,7 @@ from orchestrator.executor.effects.children import child_id, old_child_id
 from orchestrator.render import to_svg
 from orchestrator.stores import open_store
 from orchestrator.tools import toolbox_of
-from orchestrator.views.critical_path import Call, critical_path
+from orchestrator.views.critical_path import CompletedCall, critical_path
 from orchestrator.views.spending import spending
 
 if TYPE_CHECKING:
@@ -192,11 +192,11 @@ async def _compared(executor: Executor, run: Run) -> Compared:
     records = await executor.store.read(run.run_id)
     spent = spending(records)
 
-    def rounds_of(call: Call) -> float:
-        intended, _ = call
-        if intended.kind == "model":
+    def rounds_of(call: CompletedCall) -> float:
+        key = call.intended.key
+        if call.intended.kind == "model":
             return 1
-        child = begun.get(child_id(run.run_id, intended.key)) or begun.get(old_child_id(run.run_id, intended.key))
+        child = begun.get(child_id(run.run_id, key)) or begun.get(old_child_id(run.run_id, key))
         return 0 if child is None else child.rounds
 
     # The run's own usage holds that of its children, but not where an earlier version began them.

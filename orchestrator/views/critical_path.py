@@ -6,7 +6,7 @@ It follows from what depends on what, and not from when things happened to be do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine, apply_stored
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from orchestrator.kernel.token import Activation
     from orchestrator.kernel.version import Version
 
-Call = tuple[r.EffectIntended, r.EffectSettled]
+
+class CompletedCall(NamedTuple):
+    """A call that succeeded."""
+
+    intended: r.EffectIntended
+    settled: r.EffectSettled
 
 
-def critical_path(plan: Plan, records: Iterable[r.Record], weight: Callable[[Call], float]) -> float:
+def critical_path(plan: Plan, records: Iterable[r.Record], weight: Callable[[CompletedCall], float]) -> float:
     """The heaviest chain of calls of a run, each of which could only begin when the one before had ended.
 
     Calls inside one step count as a chain where one began after the other had ended.
@@ -33,7 +38,7 @@ def critical_path(plan: Plan, records: Iterable[r.Record], weight: Callable[[Cal
 
 
 class _Walk:
-    def __init__(self, plan: Plan, weight: Callable[[Call], float]) -> None:
+    def __init__(self, plan: Plan, weight: Callable[[CompletedCall], float]) -> None:
         self._machine = Machine(plan)
         self._weight = weight
         self._before: dict[str, float] = {}
@@ -43,7 +48,7 @@ class _Walk:
         self._most: dict[str, float] = {}
         """Key of a frame -> the heaviest chain that ends in it."""
         self._intended: dict[str, r.EffectIntended] = {}
-        self._calls: dict[str, list[Call]] = {}
+        self._calls: dict[str, list[CompletedCall]] = {}
         self._heaviest = 0.0
 
     def over(self, records: Iterable[r.Record]) -> float:
@@ -54,7 +59,7 @@ class _Walk:
             elif isinstance(record, r.EffectIntended):
                 self._intended[record.key] = record
             elif isinstance(record, r.EffectSettled) and record.ok and record.key in self._intended:
-                self._calls.setdefault(record.activation, []).append((self._intended[record.key], record))
+                self._calls.setdefault(record.activation, []).append(CompletedCall(self._intended[record.key], record))
             delta = apply_stored(self._machine, record)
             for activation in delta.started:
                 # One that comes back, from a question or from the graph inside it, began when it first began.
@@ -102,10 +107,10 @@ class _Walk:
         return 0.0 if frame.parent is None else self._before.get(frame.parent.key, 0.0)
 
 
-def _chain(calls: list[Call], weight: Callable[[Call], float]) -> float:
+def _chain(calls: list[CompletedCall], weight: Callable[[CompletedCall], float]) -> float:
     """The heaviest chain of calls inside one step."""
     ends: list[tuple[int, float]] = []
-    for intended, settled in sorted(calls, key=lambda call: call[1].seq):
-        before = max((total for seq, total in ends if seq < intended.seq), default=0.0)
-        ends.append((settled.seq, before + weight((intended, settled))))
+    for call in sorted(calls, key=lambda one: one.settled.seq):
+        before = max((total for seq, total in ends if seq < call.intended.seq), default=0.0)
+        ends.append((call.settled.seq, before + weight(call)))
     return max((total for _, total in ends), default=0.0)

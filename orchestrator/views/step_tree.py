@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import failed_result
 from orchestrator.kernel.token import Phase
+from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import record_of
 
 if TYPE_CHECKING:
@@ -25,27 +25,9 @@ if TYPE_CHECKING:
     Told: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
     """Records about one step."""
 
-State: TypeAlias = Literal["running", "waiting", "retrying", "done", "failed", "dropped", "unknown"]
+State: TypeAlias = Literal["running", "waiting", "retrying", "done", "failed", "dropped"]
 _TAIL = 4000
 """Characters of a reply that are kept while it comes."""
-
-
-@dataclass(slots=True)
-class Call:
-    """A call of a tool, a model or a function, of some step."""
-
-    kind: str
-    name: str
-    request: object
-    started: float
-    state: State = "running"
-    ended: float = 0.0
-    result: object = None
-    fault: str = ""
-    tokens: tuple[int, int] = (0, 0)
-    next_at: float = 0.0
-    note: Event | None = None
-    """The last `progress` event of the call."""
 
 
 @dataclass(slots=True)
@@ -86,7 +68,10 @@ class Step:
     """The last `progress` or `emitted` event of the step."""
     depth: int = 0
     """How many maps are open around it."""
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, JournaledCall] = field(default_factory=dict)
+    """By key."""
+    call_notes: dict[str, Event] = field(default_factory=dict)
+    """Key of a call -> its last `progress` event."""
     text: str = ""
     """The end of the reply that is coming."""
     branches: dict[str, Branch] = field(default_factory=dict)
@@ -187,7 +172,11 @@ class Model:
         elif event.type == "token":
             step.text = (step.text + str(event.data.get("text") or event.data.get("reasoning") or ""))[-_TAIL:]
         elif event.type == "progress":
-            (step.calls.get(str(event.data.get("key", ""))) or step).note = event
+            key = str(event.data.get("key", ""))
+            if key in step.calls:
+                step.call_notes[key] = event
+            else:
+                step.note = event
         else:
             step.note = event
 
@@ -238,27 +227,17 @@ class Model:
         known = step.calls.get(record.key)
         if known is None:
             self.calls += 1
-            step.calls[record.key] = Call(record.kind, record.name, record.request, record.ts)
+            step.calls[record.key] = JournaledCall(record, record.ts)
         else:
-            known.state, known.started = "running", record.ts
+            known.begin(record.ts)
         step.text = ""
 
     def _settled(self, record: r.EffectSettled) -> None:
         step = self._step_of(record)
         call = step.calls.get(record.key)
         step.text = ""
-        if call is None:
-            return
-        call.ended = record.ended or record.ts
-        call.result, call.fault = record.result, "" if record.error is None else str(record.error)
-        if record.usage is not None:
-            call.tokens = (record.usage.input_tokens, record.usage.output_tokens)
-        if record.next_at is not None:
-            call.state, call.next_at = "retrying", record.next_at
-        else:
-            if call.kind == "tool" and record.ok and (fault := failed_result(record.result)) is not None:
-                call.fault = fault
-            call.state = "unknown" if record.unknown else "failed" if call.fault or not record.ok else "done"
+        if call is not None:
+            call.settle(record)
 
     def _ended(self, key: str, state: State, ts: float) -> None:
         step = self._steps.pop(key, None)

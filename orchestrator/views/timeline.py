@@ -10,19 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.token import Phase
+from orchestrator.views.calls import NO_USAGE, JournaledCall
 from orchestrator.views.causes import Traced
 
 if TYPE_CHECKING:
+    from orchestrator.graph.limits import Usage
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.question import Answer, Question
     from orchestrator.kernel.token import Activation
 
 RowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
-NOTHING = Usage()
 _MOMENT = 0.05
 """Seconds. A shorter time in which nobody drove a run is how long it takes to go on, and not told."""
 
@@ -49,25 +49,6 @@ class Asking:
     by: str = ""
     policy: bool = False
     answered: int | None = None
-
-
-@dataclass(slots=True)
-class Call:
-    """A model call, tool call or other effect of a row."""
-
-    intended: r.EffectIntended
-    settled: r.EffectSettled | None = None
-
-    @property
-    def started(self) -> float:
-        """When it began."""
-        return self.settled.started if self.settled is not None and self.settled.started else self.intended.ts
-
-    @property
-    def ended(self) -> float | None:
-        """When it ended; None: it has not."""
-        settled = self.settled
-        return None if settled is None or settled.next_at is not None else settled.ended or settled.ts
 
 
 @dataclass(slots=True)
@@ -102,10 +83,10 @@ class Row:
     graph: bool = False
     """Whether a graph runs, or ran, inside it."""
     waits: list[Span] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[JournaledCall] = field(default_factory=list)
     asked: list[Asking] = field(default_factory=list)
     failures: list[r.StepRetried] = field(default_factory=list)
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     """Of its calls; of a graph's row also of those inside."""
 
     @property
@@ -167,7 +148,7 @@ class _Reader:
         self.rows: list[Row] = []
         self.by_activation: dict[str, Row] = {}
         self.by_question: dict[str, tuple[Asking, Span]] = {}
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, JournaledCall] = {}
         self.gaps: list[Span] = []
         self.live: dict[str, Row] = {}
 
@@ -230,12 +211,12 @@ class _Reader:
             case r.EffectIntended():
                 known = self.calls.get(record.key)
                 if known is None or record.attempt != known.intended.attempt:
-                    call = self.calls[record.key] = Call(record)
+                    call = self.calls[record.key] = JournaledCall(record, record.ts)
                     row.calls.append(call)
             case r.EffectSettled():
                 if record.key in self.calls:
-                    self.calls[record.key].settled = record
-                row.usage += record.usage or NOTHING
+                    self.calls[record.key].settle(record)
+                row.usage += record.usage or NO_USAGE
             case r.Asked():
                 row.status = "waiting"
                 span, asking = Span("person", record.ts, seq=record.seq), Asking(record.question, record.seq)

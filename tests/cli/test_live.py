@@ -101,13 +101,8 @@ def now_in(model: Model, width: int = 100, height: int = 40) -> list[str]:
 def after_all(model: Model) -> list[str]:
     """Everything that a run leaves behind, without how long it took."""
     standing = model.standing()
-    for step in model.top.steps:
-        step.started, step.ended = 0.0, 0.0
-        for inner in (one for branch in step.branches.values() for one in branch.steps):
-            inner.started, inner.ended = 0.0, 0.0
-        for call in step.calls.values():
-            call.started, call.ended = 0.0, 0.0
-    return [line.text for step in model.top.steps for line in tree.left_behind(model, step, standing, 0.0)]
+    lines = [line.text for step in model.top.steps for line in tree.left_behind(model, step, standing, 0.0)]
+    return [re.sub(r"\d+\.\d\d s", "0.00 s", line) for line in lines]
 
 
 async def test_a_run_is_a_tree_of_steps_branches_and_calls() -> None:

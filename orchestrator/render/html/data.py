@@ -17,11 +17,12 @@ from orchestrator.views.activity import idle_spans, nested, working_seconds
 from orchestrator.views.explanation import Telling
 from orchestrator.views.safe_text import BEHIND, told
 from orchestrator.views.states import StepState, states
-from orchestrator.views.timeline import Asking, Call, Row, Timeline, timeline
+from orchestrator.views.timeline import Asking, Row, Timeline, timeline
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.records import Record
+    from orchestrator.views.calls import JournaledCall
     from orchestrator.views.run import Run
 
 LONGEST = 50_000
@@ -162,7 +163,7 @@ class _Writer:
             said |= {"by": "a rule" if one.policy else told(one.by, 80), "answered": one.answered}
         return said
 
-    def _call(self, call: Call) -> dict[str, Any]:
+    def _call(self, call: JournaledCall) -> dict[str, Any]:
         asked, settled = call.intended, call.settled
         said: dict[str, Any] = {
             "kind": asked.kind,

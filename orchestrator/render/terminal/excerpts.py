@@ -11,8 +11,8 @@ from orchestrator.render.terminal.texts import lasting
 from orchestrator.views.safe_text import bare, plain, told
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Event
-    from orchestrator.views.step_tree import Call
+    from orchestrator.views.calls import JournaledCall
+    from orchestrator.views.events import Event
 
 _LONGEST, _NAME = 160, 40
 _UNFINISHED = re.compile(r"\S+\Z")
@@ -39,12 +39,12 @@ def tail(found: str, limit: int) -> str:
     return whole if len(whole) <= limit else f"…{whole[1 - limit :]}"
 
 
-def call(made: Call) -> str:
+def call(made: JournaledCall) -> str:
     """What was called, with what."""
-    name = told(made.name, 60)
-    if made.kind != "tool":
-        return f"{made.kind} {name}".strip()
-    request = made.request
+    intended = made.intended
+    name, request = told(intended.name, 60), intended.request
+    if intended.kind != "tool":
+        return f"{intended.kind} {name}".strip()
     args = request.get("args", request) if isinstance(request, dict) else {}
     if not isinstance(args, dict):
         return f"{name}()"
@@ -53,10 +53,10 @@ def call(made: Call) -> str:
     return f"{name}({plain(said, 100)})"
 
 
-def came_to(made: Call) -> str:
+def came_to(made: JournaledCall) -> str:
     """What a call gave: of a model its words, or the tools that it wants."""
-    result = made.result
-    if made.kind == "model" and isinstance(result, dict):
+    result = None if made.settled is None else made.settled.result
+    if made.intended.kind == "model" and isinstance(result, dict):
         calls = result.get("tool_calls") or ()
         names = ", ".join(f"{one.get('name')}()" for one in calls if isinstance(one, dict))
         return value(result.get("text") or (f"calls {names}" if names else ""))
@@ -87,9 +87,9 @@ def note(event: Event) -> str:
     return f"{done:g} {said}".strip()
 
 
-def tokens(made: Call) -> str:
+def tokens(made: JournaledCall) -> str:
     """Tokens in and out."""
-    into, out = made.tokens
+    into, out = made.usage.input_tokens, made.usage.output_tokens
     return f"{into:,} → {out:,} tokens" if into or out else ""
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from orchestrator.render.terminal import excerpts
 from orchestrator.render.terminal.line import SPINNER, Line, Part
-from orchestrator.views.step_tree import Branch, Call, Model, Standing, Step
+from orchestrator.views.step_tree import Branch, Model, Standing, Step
+
+if TYPE_CHECKING:
+    from orchestrator.views.calls import JournaledCall
+    from orchestrator.views.events import Event
 
 _SPINS = 10
 """Pictures of the spinner per second."""
@@ -194,32 +199,31 @@ def _calls(step: Step, now: float, whole: bool) -> Iterator[Line]:
     if len(shown) < len(calls):
         yield _note(f"… {_many(len(calls) - len(shown), 'call')} more")
     for one in shown:
-        yield _call(one, now, step.over)
+        yield _call(one, step.call_notes.get(one.intended.key), now, step.over)
     if step.text:
         yield Line((("“", "dim"), (excerpts.tail(step.text, 240), ""), ("”", "dim")), going_on=True, tail=True)
 
 
-def _call(one: Call, now: float, over: bool) -> Line:
-    going = one.state in ("running", "retrying") and not over
-    mark, style = (
-        _MARKS["dropped"] if over and one.state == "running" else _MARKS.get(one.state, (_spinner(now), "cyan"))
-    )
+def _call(one: JournaledCall, note: Event | None, now: float, over: bool) -> Line:
+    state, settled = one.state, one.settled
+    going = state in ("running", "retrying") and not over
+    mark, style = _MARKS["dropped"] if over and state == "running" else _MARKS.get(state, (_spinner(now), "cyan"))
     parts: list[Part] = [(f"{mark} ", style), (excerpts.call(one), "" if going else "dim")]
-    lasted = excerpts.took((now if going else one.ended) - one.started, over=not going)
+    ended = 0.0 if settled is None else settled.ended or settled.ts
+    lasted = excerpts.took((now if going else ended) - one.begun, over=not going)
     about = "  ".join(part for part in (excerpts.tokens(one), lasted) if part)
     if about:
         parts.append((f"  {about}", "dim"))
-    if one.state == "retrying" and one.next_at > now:
-        parts.append(
-            (f"  {excerpts.text(one.fault)}; tried again in {excerpts.took(one.next_at - now, over=True)}", "yellow")
-        )
-    elif one.state == "failed":
+    if state == "retrying" and settled is not None and (settled.next_at or 0.0) > now:
+        wait = excerpts.took((settled.next_at or 0.0) - now, over=True)
+        parts.append((f"  {excerpts.text(one.fault)}; tried again in {wait}", "yellow"))
+    elif state == "failed":
         parts.append((f"  {excerpts.text(one.fault)}", "red"))
-    elif one.state == "unknown":
+    elif state == "unknown":
         parts.append(("  may or may not have happened", "yellow"))
-    elif going and one.note is not None and (noted := excerpts.note(one.note)):
+    elif going and note is not None and (noted := excerpts.note(note)):
         parts.append((f"  {noted}", "dim"))
-    elif one.state == "done" and (said := excerpts.came_to(one)):
+    elif state == "done" and (said := excerpts.came_to(one)):
         parts.append((f"  = {said}", "dim"))
     return Line(tuple(parts), going_on=going)
 
