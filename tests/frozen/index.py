@@ -7,17 +7,22 @@ from tests.frozen.drawings import drawings, graphs, layouts, pages
 from tests.frozen.generated import generated
 from tests.frozen.helps import helps
 from tests.frozen.messages import checks, errors_
+from tests.frozen.rules import rules
 from tests.frozen.strategies import strategies
+from tests.frozen.terminal import stores, terminal
 from tests.frozen.texts import Maker
 
 TEXTS: dict[str, Maker] = {
     "journals-contract": contract,
+    "journals-rules": rules,
     "journals-strategies": strategies,
     "drawings": drawings,
     "layouts": layouts,
     "pages": pages,
     "graphs": graphs,
     "helps": helps,
+    "terminal": terminal,
+    "stores": stores,
     "checks": checks,
     "errors": errors_,
     "journals-generated": generated,

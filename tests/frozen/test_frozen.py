@@ -8,7 +8,7 @@ from tests.frozen.drawings import graphviz
 from tests.frozen.index import TEXTS
 from tests.frozen.texts import differences, joined, kept
 
-LONG = frozenset({"journals-generated", "drawings", "layouts", "pages"})
+LONG = frozenset({"journals-generated", "journals-rules", "terminal", "stores", "drawings", "layouts", "pages"})
 """Texts that take seconds."""
 
 
