@@ -6,9 +6,14 @@ are not there at all, so that nothing counts as skipped.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -39,13 +44,20 @@ APART = {
     "browser": "needs a browser, or what npm brings to one",
     "peer": "needs a program of others that `.ci/run` installs",
 }
+_TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
 """Bytes that must be free in memory for the files of tests."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marks. Files of tests are in memory where there is room: no test is about how long a disk takes."""
+    """Declare the marks, and say where files go.
+
+    Temporary files are in memory if there is room: no test is about how long a disk takes. Bytecode is written even if
+    the environment says otherwise: every worker would compile every module again.
+    """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for mark, words in APART.items():
         config.addinivalue_line("markers", f"{mark}: {words}")
     as_it_is = "storm" in config.option.markexpr or "TMPDIR" in os.environ
@@ -56,6 +68,34 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One worker more than there are processors: many a test waits for a process or for time to pass."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect with the garbage collector off, and exempt from it all that the collection made.
+
+    Modules and items are more than a million objects that live until the process ends; each full pass of the collector
+    would traverse them.
+    """
+    gc.disable()
+    _compile_a_share(session.config)
+    yield
+    gc.freeze()
+    gc.enable()
+
+
+def _compile_a_share(config: pytest.Config) -> None:
+    """Import the test modules ahead, each worker from a different one on, so that each is compiled by one worker only."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if not worker or [Path(arg).resolve() for arg in config.args] != [_TESTS.resolve()]:
+        return
+    names = sorted(
+        ".".join(path.relative_to(_TESTS.parent).with_suffix("").parts) for path in _TESTS.rglob("test_*.py")
+    )
+    first = len(names) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for name in names[first:] + names[:first]:
+        with suppress(Exception, pytest.skip.Exception):  # the collection reports it
+            importlib.import_module(name)
 
 
 _SHORT = 4
