@@ -31,7 +31,7 @@ from orchestrator.redacting import redact, without_known
 from orchestrator.tools.capping import cut
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
 
 MOST_SAID = 20_000
 """Characters of an error's message that a run keeps: its beginning and its end. It is in records, in logs and in pages,

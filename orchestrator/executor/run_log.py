@@ -17,6 +17,7 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
 from orchestrator.executor.clock import DriveClock
+from orchestrator.kernel.machine import apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from orchestrator.executor.pool_leases import PoolLeases
     from orchestrator.executor.resources import Resources
     from orchestrator.graph.node import Node
-    from orchestrator.kernel.admission import Delta
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import EffectIntended, Record
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.run_state import Delta
+    from orchestrator.kernel.state import Activation
 
 _JUMP = 1.0
 """Seconds: a record whose time is further from the drive's was stamped by a wall clock that has jumped."""
@@ -158,7 +159,7 @@ class RunLog:
         now = self.clock.now()
         if abs(record.ts - now) > _JUMP:
             record = record.model_copy(update={"ts": now})
-        delta = self.machine.apply(record)
+        delta = apply(self.machine, record)
         if self.guard is not None:
             self.guard.note(record)
         if not self.journal.buffer:

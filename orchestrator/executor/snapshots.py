@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 from orchestrator.errors import StoreError
 from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.snapshot import dump, load
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
@@ -57,7 +58,7 @@ class Snapshots:
         if kept is not None:
             seq, data = kept
             try:
-                machine = Machine.load(Plan.of(graph), from_json(data))
+                machine = load(Plan.of(graph), from_json(data))
                 if machine.head == seq and machine.content == graph.content:
                     return Checkpoint(machine, seq)
             except Exception as error:  # whatever it is, the journal is there
@@ -98,7 +99,7 @@ class SnapshotPolicy:
     def take(self, machine: Machine) -> bytes | None:
         """A snapshot of where the machine stands, if it pays."""
         try:
-            data = to_json(machine.dump())
+            data = to_json(dump(machine))
         except ValueError:  # values of earlier versions may be nested deeper than is written now
             data = b""
         saved = machine.head - self.kept

@@ -1,4 +1,4 @@
-"""What a run touched outside of itself: intents, how they ended, and what they cost."""
+"""The effects of a run: what was intended, and how it ended."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 
-LASTING = "lasting"
-"""In the metadata of a result: something irreversible happened on the way to it, so it holds for all attempts."""
+IRREVERSIBLE = "lasting"
+"""Key in a result's metadata: an irreversible effect happened on the way to it, so it holds for all attempts."""
 
 
 @dataclass(slots=True)
@@ -18,28 +18,28 @@ class EffectEntry:
 
     intended: EffectIntended
     settled: EffectSettled | None = None
-    inside: Usage | None = None
-    """What the run that it began has spent so far: of calls of graphs as tools."""
+    inner_usage: Usage | None = None
+    """Usage so far of the run that it began, if it calls a graph as a tool."""
 
     @property
-    def tried(self) -> EffectSettled | None:
-        """The failed try, while the next one is not begun."""
+    def failed_try(self) -> EffectSettled | None:
+        """The last try if it failed and the next one has not begun."""
         settled = self.settled
         return settled if settled is not None and settled.next_at is not None and self._ends(settled) else None
 
     def _ends(self, settled: EffectSettled) -> bool:
-        """Whether it is about the last intent, and not about one before."""
+        """Whether it belongs to the last intent, and not to an earlier one."""
         return settled.seq > self.intended.seq
 
     @property
     def may_have_happened(self) -> bool:
-        """Whether it is not known that it did not happen."""
+        """False only if it is known not to have happened."""
         settled = self.settled
         return settled is None or settled.seq < self.intended.seq or settled.ok or settled.unknown
 
 
 class Ledger:
-    """The effects of the activations that are not done yet, and the messages that the journal holds."""
+    """The effects of activations that are not done, and the digests of the messages in the journal."""
 
     __slots__ = ("_by_activation", "_by_key", "_messages")
 
@@ -49,7 +49,7 @@ class Ledger:
         self._messages: set[str] = set()
 
     def intend(self, record: EffectIntended) -> bool:
-        """Note an intent. False when it is one that was noted before and is made again."""
+        """Note an intent. Returns False if it repeats an earlier one."""
         messages = record.request.get("messages")
         if isinstance(messages, list):
             self._messages.update(m["digest"] for m in messages if isinstance(m, dict) and "digest" in m)
@@ -63,13 +63,13 @@ class Ledger:
         return True
 
     def settle(self, record: EffectSettled) -> None:
-        """Note how an effect ended. One whose activation is gone is of no use any more."""
+        """Note how an effect ended, unless its activation is done."""
         entry = self._by_key.get(record.key)
         if entry is not None:
             entry.settled = record
 
     def entry(self, key: str) -> EffectEntry | None:
-        """What is known of an effect of an activation that is not done."""
+        """An effect of an activation that is not done, by its key."""
         return self._by_key.get(key)
 
     def __contains__(self, activation: str) -> bool:
@@ -81,13 +81,13 @@ class Ledger:
         return tuple(self._by_activation.get(activation, ()))
 
     def forget(self, activation: str) -> None:
-        """The activation is done: nobody will ask for its effects again."""
+        """Remove the effects of an activation that is done."""
         if activation in self._by_activation:
             for entry in self._by_activation.pop(activation):
                 self._by_key.pop(entry.intended.key, None)
 
     def knows_message(self, digest: str) -> bool:
-        """Whether the journal holds this message, so that a reference to it is enough."""
+        """Whether the journal holds this message, so that records can refer to it."""
         return digest in self._messages
 
     def entries(self) -> tuple[EffectEntry, ...]:
@@ -99,7 +99,7 @@ class Ledger:
         return sorted(self._messages)
 
     def restore(self, entries: Iterable[EffectEntry], messages: Iterable[str]) -> None:
-        """Take the place of what was noted so far."""
+        """Replace the contents."""
         self._messages = set(messages)
         for entry in entries:
             self._by_key[entry.intended.key] = entry

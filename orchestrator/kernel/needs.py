@@ -15,13 +15,13 @@ def _has(item: object, name: str) -> bool:
     return name in item if isinstance(item, Mapping) else hasattr(item, name)
 
 
-def wants_order(items: Sequence[object]) -> bool:
+def has_needs(items: Sequence[object]) -> bool:
     """Whether the items carry `id` and `needs`."""
     return any(_has(item, "needs") and _has(item, "id") for item in items)
 
 
-def needs_of(items: Sequence[object]) -> tuple[tuple[int, ...], ...]:
-    """For each item the indexes of those that it needs, sorted. Wants items that `fault_of` found no fault with."""
+def needed_indexes(items: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+    """For each item the sorted indexes of those it needs. `needs_error` must have found no error in the items."""
     index = {_get(item, "id"): i for i, item in enumerate(items)}
     return tuple(tuple(sorted({index[need] for need in _needs(item) if need in index})) for item in items)
 
@@ -33,8 +33,8 @@ def _needs(item: object) -> Sequence[object]:
     return tuple(found) if isinstance(found, (list, tuple, set, frozenset)) else (found,)
 
 
-def fault_of(items: Sequence[object]) -> str | None:
-    """What is wrong with the items' ids and needs: an unknown id, an id twice, a circle."""
+def needs_error(items: Sequence[object]) -> str | None:
+    """The error in the items' ids and needs, if any: an unknown id, a duplicate id, a circle."""
     ids: dict[object, int] = {}
     for i, item in enumerate(items):
         name = _get(item, "id")
@@ -52,7 +52,7 @@ def fault_of(items: Sequence[object]) -> str | None:
                 known = False
             if not known:
                 return f"item {_get(item, 'id')!r} needs {need!r}, and no item has that id"
-    needs = needs_of(items)
+    needs = needed_indexes(items)
     missing = [len(wanted) for wanted in needs]
     users: dict[int, list[int]] = {}
     for i, wanted in enumerate(needs):

@@ -1,4 +1,4 @@
-"""A graph as the kernel needs it: shape, schema, limits, and the same for the graphs inside."""
+"""A graph as the kernel needs it: shape, schema, limits, and the plans of its subgraphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Plan:
-    """What the kernel knows of a graph. Shared by all runs of it and never changed."""
+    """The part of a graph that the kernel uses. All runs of the graph share it, and it never changes."""
 
     name: str
     nodes: Mapping[str, NodeShape]

@@ -1,18 +1,26 @@
-"""Which branch comes first (R6).
+"""The order of branches (R6).
 
-A branch has a *path*: the numbers of the branches that it took at the forks around it. Paths alone do not order all
-branches: a token that leaves a fork returns to the fork's path, so branches of different rounds of a loop, or behind
-two joins of one fork, can have equal paths. A `Rank` therefore also holds where the token came from: the list of the
-paths of the lowest branch that each closing join on its way merged. Two branches that know nothing of each other parted
-at some fork; the first path that either of them records after it begins with its branch of that fork. So their ranks
-always differ, and no id is needed to order them.
+A branch has a *path*: the numbers of the branches taken at the forks around it. Paths alone do not order all branches:
+a token that leaves a fork returns to the fork's path, so branches of different rounds of a loop, or behind two joins
+of one fork, can have equal paths. A `Rank` therefore also holds the token's origin: the list of the paths of the
+lowest branch that each closing join on its way merged. Two branches without knowledge of each other parted at some
+fork; the first path that either of them records after it begins with its branch of that fork. So their ranks always
+differ, and no id is needed to order them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cmp_to_key
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.rules import Rules
+
 
 class Path:
-    """Where in the forks a branch runs: branch number `index` of a fork that was opened at `parent`.
+    """The position of a branch among forks: branch number `index` of a fork that was opened at `parent`.
 
     Paths order branches as their edges, or items, are ordered; a path comes before those that begin with it.
     """
@@ -27,7 +35,7 @@ class Path:
         return self
 
     def __str__(self) -> str:
-        """Segments `fork.index` joined by `/`; of a path deeper than eight only the last eight are told."""
+        """Segments `fork.index` joined by `/`; of a path deeper than eight only the last eight."""
         segments: list[str] = []
         step: Path = self
         while step.parent is not None and len(segments) < 8:
@@ -63,9 +71,9 @@ def compare(one: Path, other: Path) -> int:
 
 
 class Rank:
-    """What orders branches that know nothing of each other: the path, then the list behind `joined`.
+    """Orders branches without knowledge of each other: by path, then by the list behind `joined`.
 
-    The list is linked from its newest item, and branches share what they have in common. `_skip` leads back over many
+    The list is linked from its newest item, and branches share their common part. `_skip` leads back over many
     items at once, so that comparing two lists costs the logarithm of their length (Myers, "An applicative random-access
     stack", 1983).
     """
@@ -77,7 +85,7 @@ class Rank:
         self.joined = joined
         """The lowest branch that the last closing join merged. The list is its list, and then its path."""
         self.closed = closed
-        """Whether a closing join made this rank: its path was not taken at a fork since."""
+        """Whether a closing join made this rank and no fork has extended its path since."""
         self.length: int = 0
         """Of the list."""
         self._skip: Rank | None = None
@@ -98,7 +106,7 @@ class Rank:
         return Rank(Path(self.path, fork, index), self.joined)
 
     def at(self, length: int) -> Rank:
-        """The item of this list of items that has so many before it; this rank is the newest of them."""
+        """The item with `length` items before it in this rank's list; the rank itself is the newest."""
         rank = self
         while rank.length > length:
             skip = rank._skip
@@ -136,3 +144,23 @@ def _list_before(one: Rank | None, other: Rank | None) -> bool:
         assert b._skip is not None
         a, b = (a.joined, b.joined) if a._skip is b._skip else (a._skip, b._skip)
     return compare(a.path, b.path) < 0
+
+
+class Ranked(Protocol):
+    """A token, or a version."""
+
+    key: str
+    rank: Rank
+
+
+def _compare_keyed(one: Ranked, other: Ranked) -> int:
+    return compare(one.rank.path, other.rank.path) or (-1 if one.key < other.key else 1)
+
+
+_by_rank: Callable[[Ranked], Any] = attrgetter("rank")
+_by_path_and_key: Callable[[Ranked], Any] = cmp_to_key(_compare_keyed)
+
+
+def order_by(rules: Rules) -> Callable[[Ranked], Any]:
+    """The sort key of tokens and versions. Under rules 1 their keys, which depend on the run's id, break ties."""
+    return _by_rank if rules.ranked else _by_path_and_key

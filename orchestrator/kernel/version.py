@@ -1,24 +1,29 @@
 """State as versions: a step commits one, a fork copies the pointer, a join merges (R6, R7).
 
-Versions are immutable. Those that no token and no other version points to are simply forgotten.
+Versions are immutable. Those without a token or version that points to them are garbage.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ConflictingUpdate, InvalidUpdate, message_of
-from orchestrator.kernel.rank import FIRST, Rank, compare
-from orchestrator.kernel.replacing import refuse_replaced
+from orchestrator.kernel.rank import FIRST, Rank, order_by
+from orchestrator.kernel.replacements import check_replacements
+from orchestrator.kernel.rules import Rules
 
 if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
 
 
+_CURRENT = Rules()
+
+
 class Version:
-    """A state, and the update that made it from its parents' (None for a fork's start or a merge)."""
+    """A state, and the update that made it from its parent's (None for a first state or a merge)."""
 
     __slots__ = ("generation", "key", "node", "ops", "parents", "rank", "update", "values")
 
@@ -40,19 +45,6 @@ class Version:
 
     def __deepcopy__(self, memo: object) -> Version:
         return self
-
-    def __lt__(self, other: Version) -> bool:
-        return self.rank < other.rank
-
-
-class KeyedVersion(Version):
-    """A version in a run that follows rules 1: between equal paths the key decides, which depends on the run's id."""
-
-    __slots__ = ()
-
-    def __lt__(self, other: Version) -> bool:
-        order = compare(self.rank.path, other.rank.path)
-        return order < 0 or (order == 0 and self.key < other.key)
 
 
 def causes(one: Version, other: Version) -> bool:
@@ -79,18 +71,25 @@ def merge(
     key: str = "",
     local: Mapping[str, object] | None = None,
     own: Collection[str] = (),
-    replaces_conflict: bool = True,
+    rules: Rules = _CURRENT,
 ) -> Version:
     """The merge of versions: their nearest common one, plus every later update once.
 
-    Causes come before effects, then the lowest branch first. `local` holds the values to give back to the
-    fields that are a branch's own; without it those that are named in `own` get what the nearest common version has.
-    `replaces_conflict` is false under rules 1, where only updates of plain fields can be in conflict.
+    Causes are applied before effects, then the lowest branch first.
+
+    Args:
+        schema: reduces the updates.
+        arrivals: the versions.
+        key: of the merge.
+        local: values to restore in the fields that each branch has to itself. Without it the fields named in `own`
+            get the values of the nearest common version.
+        own: names of those fields.
+        rules: the rules that the run follows.
 
     Raises:
-        ConflictingUpdate: two updates of one plain field know nothing of each other, or two updates of a field with a
-            reducer of which one replaces its value.
-        InvalidUpdate: a reducer does not take what it takes in each branch alone.
+        ConflictingUpdate: two concurrent updates of one plain field, or two of a field with a reducer of which one
+            replaces its value.
+        InvalidUpdate: a reducer raised an error though it takes each branch's updates alone.
     """
     tips = {id(version): version for version in arrivals}
     if len(tips) == 1 and not local:
@@ -99,16 +98,16 @@ def merge(
     if local is None:
         causing = {id(parent) for version in later for parent in version.parents}
         last = [version for version in tips.values() if id(version) not in causing]
-        if len(last) == 1:  # the others are among its causes: there is nothing to merge
+        if len(last) == 1:  # it has the others among its causes: nothing to merge
             return last[0]
         parted = common if len(last) == len(tips) else _since_common(last)[0]
         local = {name: parted.values[name] for name in own if name in parted.values}
     values = dict(common.values)
     writers: dict[str, Version] = {}
     fields = schema.fields
-    ordered = _in_order(later)
-    if replaces_conflict:
-        refuse_replaced(schema, later, ordered, local or ())
+    ordered = _in_order(later, order_by(rules))
+    if rules.replaces_conflict:
+        check_replacements(schema, later, ordered, local or ())
     for version in ordered:
         update = version.update or {}
         if local:
@@ -133,7 +132,7 @@ def _applied(
 ) -> dict[str, object]:
     try:
         return schema.apply(values, update, version.ops or {})
-    except Exception as error:  # of a reducer of the user's: a fold has to come to an end all the same
+    except Exception as error:  # a user's reducer can raise anything, and the fold must still come to an end
         reducers = ", ".join(f"{name!r}" for name in update if not schema.fields[name].plain)
         raise InvalidUpdate(
             f"the update of {version.node} cannot be merged with those of other branches: a reducer ({reducers}) "
@@ -157,11 +156,11 @@ def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
     return heap[0][2], later
 
 
-def _in_order(versions: list[Version]) -> list[Version]:
-    """Those that update: causes before effects; among those that are ready, the lowest branch first.
+def _in_order(versions: list[Version], order: Callable[[Version], Any]) -> list[Version]:
+    """The versions with an update: causes before effects, and of those that are ready the lowest branch first.
 
-    A version that updates nothing only hands on what it follows: it never holds up what comes after it.
-    What is ready from the start is sorted once, as branches nearly are; only what becomes ready later needs a heap.
+    A version without an update only passes on the one before it: it never delays what comes after it.
+    Versions ready from the start are sorted once, as branches nearly are; those that become ready later need a heap.
     """
     inside = {id(version) for version in versions}
     missing: dict[int, int] = {}
@@ -175,14 +174,15 @@ def _in_order(versions: list[Version]) -> list[Version]:
             children.setdefault(parent, []).append(version)
         if not parents:
             (ready if version.update else silent).append(version)
-    ready.sort(reverse=True)
-    later: list[Version] = []
+    ready.sort(key=order, reverse=True)
+    later: list[tuple[Any, int, Version]] = []
+    tie = count()
     ordered: list[Version] = []
     while silent or ready or later:
         if silent:
             version = silent.pop()
-        elif later and not (ready and ready[-1] < later[0]):
-            version = heapq.heappop(later)
+        elif later and not (ready and order(ready[-1]) < later[0][0]):
+            version = heapq.heappop(later)[2]
         else:
             version = ready.pop()
         if version.update:
@@ -192,7 +192,7 @@ def _in_order(versions: list[Version]) -> list[Version]:
             if missing[id(child)]:
                 continue
             if child.update:
-                heapq.heappush(later, child)
+                heapq.heappush(later, (order(child), next(tie), child))
             else:
                 silent.append(child)
     return ordered

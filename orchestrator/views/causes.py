@@ -1,24 +1,24 @@
 """Why a run is where it is: what sent each step, which edges were taken and which were not, and what decided it.
 
-All of it follows from the journal, by the fold itself: `Traced` is a machine that notes what its graphs do.
+All of it follows from the journal, by the fold itself: `Traced` observes it and notes what the graphs do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from orchestrator.graph.topology import ANY, RESERVED, START
 from orchestrator.kernel import records as r
-from orchestrator.kernel.frame import Frame, FrameResult
-from orchestrator.kernel.machine import Delta, Machine
+from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.run_state import RunState
 
 if TYPE_CHECKING:
     from orchestrator.graph.edge import Edge
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.records import Failure
-    from orchestrator.kernel.token import Activation, Cell, OpenFork
+    from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
     from orchestrator.kernel.version import Version
 
 __all__ = ["Came", "Cause", "End", "Gone", "Took", "Traced", "Way"]
@@ -116,58 +116,29 @@ class End:
     error: Failure | None = None
 
 
-_Doing: TypeAlias = tuple[Literal["send", "join", "limit", "end"], object]
+class _Joining(NamedTuple):
+    join: str
+    arrived: tuple[str, ...]
 
 
-class _Frame(Frame):
-    """A graph that tells what it does."""
-
-    __slots__ = ()
-
-    @property
-    def _trace(self) -> Traced:
-        return cast("Traced", self.hooks)
-
-    def _send(self, source: Activation, version: Version, outcome: str, error: Failure | None) -> None:
-        took = self._trace.sends(self, source, version, outcome, error)
-        with self._trace.doing("send", took):
-            super()._send(source, version, outcome, error)
-
-    def _add(self, token: Activation) -> None:
-        self._trace.added(self, token)
-        super()._add(token)
-
-    def _fire(self, entry: OpenFork, join: str, wanted: int | None) -> None:
-        arrived = tuple(token.key for token in entry.arrivals[join][:wanted])
-        with self._trace.doing("join", (join, arrived)):
-            super()._fire(entry, join, wanted)
-
-    def _begin(self, cell: Cell) -> None:
-        self._trace.begins(cell)
-        super()._begin(cell)
-
-    def collapse(self) -> None:
-        live = tuple(token.key for token in self.live.values())
-        with self._trace.doing("limit", (self.exhausting or "", live)):
-            super().collapse()
-
-    def _end(self) -> None:
-        with self._trace.doing("end", len(self.ended_versions)):
-            super()._end()
-
-    def finish(self, result: FrameResult) -> None:
-        if self.result is None:
-            self._trace.finishes(self, result)
-        super().finish(result)
+class _Collapsing(NamedTuple):
+    limit: str
+    live: tuple[str, ...]
 
 
-class Traced(Machine):
-    """A machine that remembers why. It costs memory with the number of steps: for looking at runs, not for running."""
+class _Ending(NamedTuple):
+    ways: int
 
-    frame_type = _Frame
+
+class Traced(Observer):
+    """Folds a run and remembers why. It costs memory with the number of steps: for looking at runs, not for running.
+
+    Attributes:
+        run: The run's state. Fold records into it with `apply_stored`.
+    """
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        self.run = RunState(plan, self)
         self.took_by: dict[str, Took] = {}
         """Activation -> where it led."""
         self.came_by: dict[str, Came] = {}
@@ -176,39 +147,35 @@ class Traced(Machine):
         self.ends: dict[str, End] = {}
         """Key of a graph -> why it ended."""
         self._causes: dict[str, Cause] = {}
-        self._doing: list[_Doing] = []
+        self._doing: list[Took | _Joining | _Collapsing | _Ending] = []
+        """What is being done, innermost last: what happens happens for this reason."""
         self._edge: Way | None = None
         self._lost: list[tuple[str, str]] = []
         self._failing: r.StepFailed | None = None
 
-    def apply(self, record: r.Record) -> Delta:
-        """See `Machine.apply`."""
+    def applying(self, record: r.Record) -> None:
+        """See `Observer.applying`."""
         if isinstance(record, r.EffectSettled) and record.ok:
-            asked = self.ledger.entry(record.key)
+            asked = self.run.ledger.entry(record.key)
             if asked is not None and not asked.intended.inside:
                 self._causes[record.activation] = Cause(asked.intended.kind, asked.intended.name, record.seq)
-        elif isinstance(record, r.Answered) and record.question in self._asked:
+        elif isinstance(record, r.Answered) and record.question in self.run.askers:
             cause = Cause("answer", record.answer.type, record.seq, record.by, record.policy)
-            self._causes[self._asked[record.question].key] = cause
+            self._causes[self.run.askers[record.question].key] = cause
         elif isinstance(record, r.StepRetried):
             self._causes.pop(record.activation, None)
         self._failing = record if isinstance(record, r.StepFailed) else None
-        return super().apply(record)
 
-    # -- what frames tell ---------------------------------------------------------------------------------------
-
-    def doing(self, what: Literal["send", "join", "limit", "end"], detail: object) -> _Within:
-        """For as long as the block lasts, what happens happens for this reason."""
-        return _Within(self._doing, (what, detail))
-
-    def sends(self, frame: Frame, source: Activation, version: Version, outcome: str, error: Failure | None) -> Took:
-        """An outcome takes its edges."""
+    def sending(
+        self, frame: FrameState, source: Activation, version: Version, outcome: str, error: Failure | None
+    ) -> None:
+        """See `Observer.sending`."""
         edges = frame.plan.edges
         routes = frame.plan.topology.routes(source.node, outcome)
         numbers = {route.index for route in routes}
         taken = tuple(Way(one.index, edges[one.index], _items(version, one.each)) for one in routes)
-        took = Took(
-            self.head,
+        took = self.took_by[source.key] = Took(
+            self.run.head,
             source.key,
             frame.place,
             source.path,
@@ -219,105 +186,99 @@ class Traced(Machine):
             self._cause(source),
             error,
         )
-        self.took_by[source.key] = took
-        return took
+        self._doing.append(took)
 
     def _cause(self, source: Activation) -> Cause | None:
         found = self._causes.pop(source.key, None)
-        return Cause("graph", source.child.status, self.head) if source.child is not None else found
+        return Cause("graph", source.child.status, self.run.head) if source.child is not None else found
 
-    def took(self, frame: Frame, index: int) -> None:
-        """See `Hooks.took`."""
-        super().took(frame, index)
-        what, detail = self._doing[-1]
-        if what == "send":
-            assert isinstance(detail, Took)
-            self._edge = next(way for way in detail.taken if way.index == index)
+    def joining(self, frame: FrameState, join: str, arrivals: list[Activation]) -> None:
+        """See `Observer.joining`."""
+        self._doing.append(_Joining(join, tuple(token.key for token in arrivals)))
+
+    def collapsing(self, frame: FrameState) -> None:
+        """See `Observer.collapsing`."""
+        self._doing.append(_Collapsing(frame.exhausting or "", tuple(token.key for token in frame.live.values())))
+
+    def ending(self, frame: FrameState) -> None:
+        """See `Observer.ending`."""
+        self._doing.append(_Ending(len(frame.ended_versions)))
+
+    def done(self) -> None:
+        """See `Observer.done`."""
+        self._doing.pop()
+
+    def edge_taken(self, frame: FrameState, index: int) -> None:
+        """See `Observer.edge_taken`."""
+        doing = self._doing[-1]
+        if isinstance(doing, Took):
+            self._edge = next(way for way in doing.taken if way.index == index)
             return
         self._edge = Way(index, frame.plan.edges[index])
         others = (Way(i, edge) for i, edge in enumerate(frame.plan.edges) if edge.source == ANY and i != index)
         self.took_by[f"{frame.key}*"] = Took(
-            self.head, "", frame.place, frame.path, ANY, "exhausted", (self._edge,), tuple(others)
+            self.run.head, "", frame.place, frame.path, ANY, "exhausted", (self._edge,), tuple(others)
         )
 
-    def added(self, frame: Frame, token: Activation) -> None:
-        """A token sits down somewhere."""
+    def added(self, frame: FrameState, token: Activation) -> None:
+        """See `Observer.added`."""
         if token.key in self.came_by or not self._doing:
             return
-        what, detail = self._doing[-1]
-        if what == "send":
-            assert isinstance(detail, Took)
+        doing, head = self._doing[-1], self.run.head
+        if isinstance(doing, Took):
             way = self._edge
-            many = way.items if way is not None and way.items is not None else len(detail.taken)
+            many = way.items if way is not None and way.items is not None else len(doing.taken)
             branch = token.rank.path.index if many > 1 or (way is not None and way.items) else None
-            self.came_by[token.key] = Came("edge", self.head, (detail.activation,), way, branch, many)
-        elif what == "join":
-            _, arrived = cast("tuple[str, tuple[str, ...]]", detail)
-            self.came_by[token.key] = Came(
-                "join", self.head, arrived, branches=len(arrived), last=arrived[-1], lost=tuple(self._lost)
-            )
+            self.came_by[token.key] = Came("edge", head, (doing.activation,), way, branch, many)
+        elif isinstance(doing, _Joining):
+            arrived, lost = doing.arrived, tuple(self._lost)
+            came = Came("join", head, arrived, branches=len(arrived), last=arrived[-1], lost=lost)
+            self.came_by[token.key] = came
             self._lost.clear()
-        elif what == "limit":
-            limit, live = cast("tuple[str, tuple[str, ...]]", detail)
-            self.came_by[token.key] = Came("limit", self.head, live, self._edge, limit=limit)
+        elif isinstance(doing, _Collapsing):
+            self.came_by[token.key] = Came("limit", head, doing.live, self._edge, limit=doing.limit)
 
-    def begins(self, cell: Cell) -> None:
-        """An item of a map has all that it needs."""
-        token = cell.group.pending.get(cell.index)
-        if token is not None and cell.needs:
-            self.came_by[token.key] = replace(self.came_by[token.key], seq=self.head, needs=cell.needs)
+    def item_ready(self, item: MapItem) -> None:
+        """See `Observer.item_ready`."""
+        token = item.ordered_map.pending.get(item.index)
+        if token is not None and item.needs:
+            self.came_by[token.key] = replace(self.came_by[token.key], seq=self.run.head, needs=item.needs)
 
-    def dropped(self, activation: Activation) -> None:
-        """See `Hooks.dropped`."""
-        what, detail = self._doing[-1] if self._doing else ("", None)
-        if what == "join":
-            self._lost.append((activation.path, activation.node))
-            why = Gone(self.head, "race", cast("tuple[str, object]", detail)[0])
-        elif what == "limit":
-            why = Gone(self.head, "limit", cast("tuple[str, object]", detail)[0])
-        elif what == "send":
-            why = Gone(self.head, "stop", cast("Took", detail).node)
+    def dropped(self, token: Activation) -> None:
+        """See `Observer.dropped`."""
+        doing, head = (self._doing[-1] if self._doing else None), self.run.head
+        if isinstance(doing, _Joining):
+            self._lost.append((token.path, token.node))
+            why = Gone(head, "race", doing.join)
+        elif isinstance(doing, _Collapsing):
+            why = Gone(head, "limit", doing.limit)
+        elif isinstance(doing, Took):
+            why = Gone(head, "stop", doing.node)
         elif self._failing is not None:
-            why = Gone(self.head, "failed", self._failing.node)
+            why = Gone(head, "failed", self._failing.node)
         else:
-            why = Gone(self.head, "cancelled" if self.cancelled else "ended")
-        self.gone[activation.key] = why
-        super().dropped(activation)
+            why = Gone(head, "cancelled" if self.run.cancelled else "ended")
+        self.gone[token.key] = why
 
-    def finishes(self, frame: Frame, result: FrameResult) -> None:
-        """A graph ends."""
-        what, detail = self._doing[-1] if self._doing else ("", None)
-        end = End(self.head, result.status, "cancelled")
+    def finished(self, frame: FrameState, result: FrameResult) -> None:
+        """See `Observer.finished`."""
+        doing, head = (self._doing[-1] if self._doing else None), self.run.head
+        end = End(head, result.status, "cancelled")
         if result.status == "failed":
             node = self._failing.node if self._failing is not None else result.error.node if result.error else ""
-            end = End(self.head, result.status, "failed", node, error=result.error)
-        elif result.status != "cancelled" and what == "limit":
-            end = End(self.head, result.status, "limit", cast("tuple[str, object]", detail)[0], error=result.error)
-        elif result.status != "cancelled" and what == "end":
-            end = End(self.head, result.status, "end", ways=cast("int", detail))
-        elif result.status != "cancelled" and what == "send":
-            end = End(self.head, result.status, "stop", cast("Took", detail).node)
+            end = End(head, result.status, "failed", node, error=result.error)
+        elif result.status != "cancelled" and isinstance(doing, _Collapsing):
+            end = End(head, result.status, "limit", doing.limit, error=result.error)
+        elif result.status != "cancelled" and isinstance(doing, _Ending):
+            end = End(head, result.status, "end", ways=doing.ways)
+        elif result.status != "cancelled" and isinstance(doing, Took):
+            end = End(head, result.status, "stop", doing.node)
         self.ends[frame.key] = end
 
     @property
     def end(self) -> End | None:
         """Why the run itself ended; None while it has not."""
-        return None if self.root is None else self.ends.get(self.root.key)
-
-
-class _Within:
-    """Notes for as long as a block lasts what is being done."""
-
-    __slots__ = ("_doing", "_what")
-
-    def __init__(self, doing: list[_Doing], what: _Doing) -> None:
-        self._doing, self._what = doing, what
-
-    def __enter__(self) -> None:
-        self._doing.append(self._what)
-
-    def __exit__(self, *_: object) -> None:
-        self._doing.pop()
+        return None if self.run.root is None else self.ends.get(self.run.root.key)
 
 
 def _items(version: Version, field: str | None) -> int | None:

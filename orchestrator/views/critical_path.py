@@ -12,9 +12,8 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine, apply_stored
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.frame import Frame
     from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation, FrameState
     from orchestrator.kernel.version import Version
 
 
@@ -82,7 +81,7 @@ class _Walk:
         if parent is not None:  # what is done inside is done before the node around it is
             self._made[parent.key] = max(self._made.get(parent.key, 0.0), total)
 
-    def _of(self, version: Version, frame: Frame) -> float:
+    def _of(self, version: Version, frame: FrameState) -> float:
         """The heaviest chain behind a version."""
         known = self._made.get(version.key) if version.key else None
         if known is not None:
@@ -103,7 +102,7 @@ class _Walk:
         # The beginning of a graph, or all that was done in it became one version.
         return max(self._most.get(frame.key, 0.0), self._outside(frame))
 
-    def _outside(self, frame: Frame) -> float:
+    def _outside(self, frame: FrameState) -> float:
         return 0.0 if frame.parent is None else self._before.get(frame.parent.key, 0.0)
 
 

@@ -264,7 +264,7 @@ class Telling:
         if end is not None:
             last = "; ".join(self._ends())
             return last or f"it is {status}"
-        waiting = list(self.traced.questions.values())
+        waiting = list(self.traced.run.questions.values())
         if waiting:
             asked = _some(
                 [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.records import Failure, StepDone, StepFailed
+from orchestrator.kernel.versions import step_version
 
 if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
@@ -80,7 +81,7 @@ class Replay:
             schema: StateSchema = activation.frame.plan.schema
             values: Mapping[str, object] = activation.values
             if isinstance(record, StepDone) and (record.update or record.reduced):
-                values = activation.frame.stepped(activation, record.update, record.ops, record.reduced).values
+                values = step_version(activation, record.update, record.ops, record.reduced).values
             return dict(schema.dump(values))
 
     def _go_to(self, seq: int) -> None:

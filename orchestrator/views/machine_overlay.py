@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.kernel.token import Phase
+from orchestrator.kernel.queries import busy_seconds, edges_taken, node_visits
+from orchestrator.kernel.state import Phase
 from orchestrator.views.overlay import Overlay, Place
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def glance(machine: Machine, status: str, error: Failure | None) -> Overlay:
     """Where a machine has been and where it is."""
-    visits = machine.visits
+    visits = node_visits(machine)
     waiting: set[Place] = set()
     for frame in machine.frames():
         for token in frame.live.values():
@@ -25,12 +26,12 @@ def glance(machine: Machine, status: str, error: Failure | None) -> Overlay:
                 waiting.add(place)
     return Overlay(
         visits={place: count for place, count in visits.items() if count > 0},
-        taken=machine.taken,
+        taken=edges_taken(machine),
         waiting=frozenset(waiting),
         running=frozenset((token.frame.place, token.node) for token in machine.running.values()),
         failed=frozenset()
         if status != "failed" or error is None or not error.node
         else frozenset({(error.path, error.node)}),
         status=status,
-        seconds=machine.busy,
+        seconds=busy_seconds(machine),
     )

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.graph.topology import START
 from orchestrator.kernel import records as r
+from orchestrator.kernel.versions import step_version
 
 if TYPE_CHECKING:
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.rank import Path
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
     from orchestrator.views.overlay import Place
 
 
@@ -47,7 +48,7 @@ def opened_maps(machine: Machine, record: r.Record, activation: Activation | Non
     routes = [(route.index, route.each) for route in plan.topology.routes(node, outcome) if route.each is not None]
     if routes and isinstance(record, r.StepDone):
         assert activation is not None
-        version = activation.frame.stepped(activation, record.update, record.ops, record.reduced)
+        version = step_version(activation, record.update, record.ops, record.reduced)
         values = plan.schema.dump({name: version.values[name] for _, name in routes if name in version.values})
     found: list[Opening] = []
     for index, name in routes:

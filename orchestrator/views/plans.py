@@ -11,7 +11,7 @@ from orchestrator.views.overlay import Planned, PlannedStep, StepState
 
 if TYPE_CHECKING:
     from orchestrator.kernel.machine import Machine
-    from orchestrator.kernel.token import Activation, Cell, Group
+    from orchestrator.kernel.state import Activation, MapItem, OrderedMap
 
 
 class _Plan:
@@ -19,7 +19,7 @@ class _Plan:
 
     __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
 
-    def __init__(self, path: str, edge: int, items: Sequence[object], group: Group) -> None:
+    def __init__(self, path: str, edge: int, items: Sequence[object], group: OrderedMap) -> None:
         self.path, self.edge, self.group = path, edge, group
         self.steps = [_step(number, item) for number, item in enumerate(items)]
         self.busy: Counter[tuple[int, str]] = Counter()
@@ -47,14 +47,14 @@ class _Plan:
         if state != step.state:
             self.steps[number] = replace(step, state=state)
 
-    def settle(self, cell: Cell) -> None:
+    def settle(self, item: MapItem) -> None:
         """A step's tokens all reached a join, or ended; then those may be over that need it and never began."""
-        pending = [cell]
+        pending = [item]
         while pending:
-            cell = pending.pop()
-            if cell.done and cell.index not in self.ended:
-                self.end(cell.index, "visited" if cell.versions or cell.ended else "skipped")
-                pending += [self.group.cells[index] for index in self.group.dependents.get(cell.index, ())]
+            item = pending.pop()
+            if item.done and item.index not in self.ended:
+                self.end(item.index, "visited" if item.versions or item.ended else "skipped")
+                pending += [self.group.items[index] for index in self.group.dependents.get(item.index, ())]
 
 
 class Plans:
@@ -90,44 +90,48 @@ class Plans:
         plan = _Plan(path, edge, items, group)
         self._plans.append(plan)
         for state, token in doing:
-            for cell in token.cells:
-                if cell.group is group:
-                    plan.move(cell.index, state, 1)
+            for item in token.map_items:
+                if item.ordered_map is group:
+                    plan.move(item.index, state, 1)
         return number
 
-    def _new_group(self, machine: Machine, path: str, target: str, size: int) -> Group | None:
+    def _new_group(self, machine: Machine, path: str, target: str, size: int) -> OrderedMap | None:
         for frame in machine.frames():
             if frame.place != path:
                 continue
             for token in reversed(frame.live.values()):
-                for cell in token.cells:
-                    known = id(cell.group) in self._numbers
-                    if not known and len(cell.group.cells) == size and token.node == target:
-                        return cell.group
+                for item in token.map_items:
+                    known = id(item.ordered_map) in self._numbers
+                    if not known and len(item.ordered_map.items) == size and token.node == target:
+                        return item.ordered_map
         return None
 
     def moves(self, token: Activation, state: str, by: int) -> Collection[int]:
         """A token begins (1) or ends (-1) to be in a state. The plans that this changes."""
         found = self._of(token)
-        for number, cell in found:
-            self._plans[number].move(cell.index, state, by)
+        for number, item in found:
+            self._plans[number].move(item.index, state, by)
         return {number for number, _ in found}
 
     def settles(self, token: Activation) -> Collection[int]:
         """A token landed, or is gone. The plans that this may change."""
         found = self._of(token)
-        for number, cell in found:
-            self._plans[number].settle(cell)
+        for number, item in found:
+            self._plans[number].settle(item)
         return {number for number, _ in found}
 
     def fails(self, token: Activation) -> None:
         """A token failed for good."""
-        for number, cell in self._of(token):
-            self._plans[number].end(cell.index, "failed")
+        for number, item in self._of(token):
+            self._plans[number].end(item.index, "failed")
 
-    def _of(self, token: Activation) -> list[tuple[int, Cell]]:
+    def _of(self, token: Activation) -> list[tuple[int, MapItem]]:
         """The steps that a token belongs to."""
-        return [(self._numbers[id(cell.group)], cell) for cell in token.cells if id(cell.group) in self._numbers]
+        return [
+            (self._numbers[id(item.ordered_map)], item)
+            for item in token.map_items
+            if id(item.ordered_map) in self._numbers
+        ]
 
 
 def _step(number: int, item: object) -> PlannedStep:

@@ -11,7 +11,8 @@ from pydantic_core import to_json
 
 from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
-from orchestrator.kernel.machine import Branch, Machine, apply_stored
+from orchestrator.kernel.machine import Machine, apply_stored
+from orchestrator.kernel.queries import Branch, branches, state_values
 from orchestrator.kernel.records import Failure
 from orchestrator.redacting import redact
 from orchestrator.typevars import StateT
@@ -55,7 +56,7 @@ class Run(Generic[StateT]):
     def values(self) -> dict[str, Any]:
         """The state as plain JSON: the final one; while a fork is open the state at the outermost one, plus what its
         joins merged."""
-        return dict(self.machine.values())
+        return dict(state_values(self.machine))
 
     @property
     def state(self) -> StateT:
@@ -67,7 +68,7 @@ class Run(Generic[StateT]):
     @cached_property
     def branches(self) -> Sequence[Branch]:
         """What is live: path, node, phase and values of every token."""
-        return self.machine.branches()
+        return branches(self.machine)
 
     @property
     def output(self) -> Any:
@@ -119,7 +120,7 @@ class Run(Generic[StateT]):
             return machine.ended.error
         if self.status != "interrupted":
             return None
-        tried = (entry.tried for entry in machine.ledger.entries())
+        tried = (entry.failed_try for entry in machine.ledger.entries())
         return next((failed.error for failed in tried if failed is not None and not failed.tries), None)
 
     def raise_for_status(self) -> Self:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Delta, apply_stored
-from orchestrator.views.causes import Traced
+from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.versions import step_version
 
 if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
-    from orchestrator.kernel.frame import Frame
     from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation, FrameState
     from orchestrator.kernel.version import Version
 
 Patch: TypeAlias = dict[str, list[object]]
@@ -52,45 +53,43 @@ class States:
 def states(plan: Plan, records: Iterable[r.Record]) -> States:
     """The states of every step that ended, of a run's records from its first one."""
     reader = _Reader(plan)
+    run = reader.run
     for record in records:
-        apply_stored(reader, record)
-    for activation in reader.running.values():
+        apply_stored(run, record)
+        if isinstance(record, r.Forked) and record.update:
+            reader.put_in()
+    for activation in run.running.values():
         reader.before(activation)
-    for branch in reader.frames():
+    for branch in run.frames():
         for token in branch.live.values():
             reader.before(token)
     return States(reader.whole, reader.found)
 
 
-class _Reader(Traced):
+class _Reader(Observer):
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        self.run = RunState(plan, self)
         self.whole: list[JsonObject] = []
         self.found: dict[str, StepState] = {}
         self._made: dict[str, str | int] = {}
         """Key of a version -> the activation, or number of a whole state, that has it as its state."""
         self._merges: dict[str, tuple[str | int, Patch]] = {}
 
-    def apply(self, record: r.Record) -> Delta:
-        """See `Machine.apply`."""
-        ended = self.running.get(record.activation) if isinstance(record, r.StepDone | r.StepFailed) else None
+    def applying(self, record: r.Record) -> None:
+        """See `Observer.applying`."""
+        ended = self.run.running.get(record.activation) if isinstance(record, r.StepDone | r.StepFailed) else None
         if ended is not None:
             self._end(ended, record) if isinstance(record, r.StepDone) else self.before(ended)
-        delta = super().apply(record)
-        if isinstance(record, r.Forked) and record.update:
-            self._put_in()
-        return delta
 
-    def _put_in(self) -> None:
+    def put_in(self) -> None:
         """What is live has values from outside now, in versions that are called like those that it had before."""
-        for frame in self.frames():
+        for frame in self.run.frames():
             for token in frame.live.values():
                 self._merges.pop(token.version.key, None)
                 self._made[token.version.key] = self._whole(frame.plan.schema, token.version)
 
-    def added(self, frame: Frame, token: Activation) -> None:
-        """See `Traced.added`. A merge is looked at while its parents are known."""
-        super().added(frame, token)
+    def added(self, frame: FrameState, token: Activation) -> None:
+        """See `Observer.added`. A merge is looked at while its parents are known."""
         version = token.version
         if version.key in self._made or version.key in self._merges:
             return
@@ -101,11 +100,10 @@ class _Reader(Traced):
         elif version.key:
             self._made[version.key] = self._whole(frame.plan.schema, version)
 
-    def dropped(self, activation: Activation) -> None:
-        """See `Traced.dropped`. What was at work had a state, too."""
-        if activation.counted:
-            self.before(activation)
-        super().dropped(activation)
+    def dropped(self, token: Activation) -> None:
+        """See `Observer.dropped`. What was at work had a state, too."""
+        if token.counted:
+            self.before(token)
 
     def before(self, activation: Activation) -> StepState:
         """The state that a step begins with."""
@@ -126,7 +124,7 @@ class _Reader(Traced):
         step = self.before(activation)
         frame, version = activation.frame, activation.version
         if record.update or record.reduced:
-            after = frame.stepped(activation, record.update, record.ops, record.reduced)
+            after = step_version(activation, record.update, record.ops, record.reduced)
             step.patch = patch_of(frame.plan.schema, version.values, after.values)
             self._made[activation.key] = activation.key
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.token import Phase
+from orchestrator.kernel.state import Phase
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import record_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Event
     from orchestrator.graph import Graph
     from orchestrator.kernel import records as r
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
 
     Told: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
     """Records about one step."""

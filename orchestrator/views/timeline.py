@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import apply_stored
-from orchestrator.kernel.token import Phase
+from orchestrator.kernel.state import Phase
 from orchestrator.views.calls import NO_USAGE, JournaledCall
 from orchestrator.views.causes import Traced
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.question import Answer, Question
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
 
 RowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05
@@ -144,7 +144,7 @@ def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
 
 class _Reader:
     def __init__(self, plan: Plan) -> None:
-        self.machine = Traced(plan)
+        self.traced = Traced(plan)
         self.rows: list[Row] = []
         self.by_activation: dict[str, Row] = {}
         self.by_question: dict[str, tuple[Asking, Span]] = {}
@@ -158,7 +158,7 @@ class _Reader:
             start = start or record.ts
             if isinstance(record, r.Resumed):
                 self._gap(before, record)
-            delta = apply_stored(self.machine, record)
+            delta = apply_stored(self.traced.run, record)
             self._note(record)
             for activation in delta.started:
                 self._begin(activation, record)
@@ -169,7 +169,7 @@ class _Reader:
                     self._drop(key, record)
             before = record.ts
         self._total()
-        return Timeline(self.machine, self.rows, self.gaps, start, before, self.by_activation)
+        return Timeline(self.traced, self.rows, self.gaps, start, before, self.by_activation)
 
     def _begin(self, activation: Activation, record: r.Record) -> None:
         known = self.by_activation.get(activation.key)
@@ -250,7 +250,7 @@ class _Reader:
 
     def _drop(self, key: str, record: r.Record) -> None:
         row = self.live.get(key)
-        if row is not None and self.machine.took_by.get(key) is None:
+        if row is not None and self.traced.took_by.get(key) is None:
             row.status, row.ended, row.seq = "dropped", record.ts, record.seq
             self._close(row, record.ts)
 
@@ -272,7 +272,7 @@ class _Reader:
         for row in reversed(self.rows):
             if row.parent is not None:
                 self.rows[row.parent].usage += row.usage
-        for frame in self.machine.frames():
+        for frame in self.traced.run.frames():
             for token in frame.live.values():
                 at = self.live.get(token.key)
                 if at is not None and token.phase is Phase.ASKING:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine, apply_stored
-from orchestrator.kernel.needs import wants_order
+from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.needs import has_needs
+from orchestrator.kernel.observer import Observer
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.token import Phase
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Phase
 from orchestrator.views.map_openings import Opening, around, branch_of, opened_maps
 from orchestrator.views.overlay import Overlay, Place, Planned, Way
 from orchestrator.views.plans import Plans
@@ -21,10 +23,9 @@ from orchestrator.views.work_time import WorkTime
 
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
-    from orchestrator.kernel.frame import Frame
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.rank import Path
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation, FrameState
 
 _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
 
@@ -39,21 +40,22 @@ class Changed:
     """Numbers of plans in `Overlay.planned`."""
 
 
-class _Told(Machine):
-    """A machine that also tells which edges were taken and which tokens dropped."""
+class _Moves(Observer):
+    """Notes which edges a record takes and which tokens it drops."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self.took_now: list[tuple[Frame, int]] = []
-        self.gone: list[Activation] = []
+    def __init__(self) -> None:
+        self.taken: list[tuple[FrameState, int]] = []
+        self.dropped_tokens: list[Activation] = []
 
-    def took(self, frame: Frame, index: int) -> None:
-        super().took(frame, index)
-        self.took_now.append((frame, index))
+    def applying(self, record: r.Record) -> None:
+        self.taken.clear()
+        self.dropped_tokens.clear()
 
-    def dropped(self, activation: Activation) -> None:
-        super().dropped(activation)
-        self.gone.append(activation)
+    def edge_taken(self, frame: FrameState, index: int) -> None:
+        self.taken.append((frame, index))
+
+    def dropped(self, token: Activation) -> None:
+        self.dropped_tokens.append(token)
 
 
 class _Doing(NamedTuple):
@@ -76,7 +78,8 @@ class Trace:
     """
 
     def __init__(self, graph: Graph, records: Iterable[r.Record] = ()) -> None:
-        self.machine = _Told(Plan.of(graph))
+        self._moved = _Moves()
+        self.machine = RunState(Plan.of(graph), self._moved)
         self._visits: Counter[Place] = Counter()
         self._faulty: Counter[Place] = Counter()
         self._taken: Counter[Way] = Counter()
@@ -105,8 +108,6 @@ class Trace:
             StoreCorrupt: the record does not follow the ones before it; nothing was changed.
         """
         machine, changed = self.machine, Changed()
-        machine.took_now.clear()
-        machine.gone.clear()
         activation = machine.running.get(getattr(record, "activation", None) or "")
         opened = opened_maps(self.machine, record, activation)
         before = machine.updated
@@ -115,7 +116,7 @@ class Trace:
             self._time.gap(before, record.ts)
         self._edges(changed)
         self._asks(record, activation, changed)
-        for gone in (*machine.gone, *delta.cancelled):
+        for gone in (*self._moved.dropped_tokens, *delta.cancelled):
             doing = self._doing.get(gone.key)
             if doing is not None and doing.state == "waiting":
                 for question in [key for key, (asker, _, _) in self._asked.items() if asker is gone]:
@@ -131,7 +132,7 @@ class Trace:
                 self._moves(begun, "running", changed)
         for opening in opened:
             self._maps(opening, changed)
-        for token in (*((activation,) if activation is not None else ()), *machine.gone):
+        for token in (*((activation,) if activation is not None else ()), *self._moved.dropped_tokens):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
             self._ends(record, changed)
@@ -188,7 +189,7 @@ class Trace:
     # -- what a record did --------------------------------------------------------------------------------------
 
     def _edges(self, changed: Changed) -> None:
-        for frame, index in self.machine.took_now:
+        for frame, index in self._moved.taken:
             if frame.plan.edges[index].each is None:
                 self._taken[frame.place, index] += 1
             changed.edges.add((frame.place, index))
@@ -297,7 +298,7 @@ class Trace:
             self._items[target] = (done, known + len(items))
             changed.places.add(target)
         changed.edges.add((path, edge))
-        if wants_order(items):
+        if has_needs(items):
             doing = [(one.state, one.token) for one in self._doing.values()]
             number = self._plans.open(self.machine, path, edge, target[1], items, doing)
             changed.plans.update(() if number is None else (number,))

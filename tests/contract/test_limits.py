@@ -11,7 +11,9 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import Context, Executor, Graph, Limits, Node, Outcome, Reply, Usage, append, node
 from orchestrator.graph.limits import Reserve
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.queries import total_reserve
+from orchestrator.kernel.snapshot import dump, load
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.nodes import ITEM, Subgraph
 from orchestrator.testing import ScriptedModel
@@ -273,9 +275,9 @@ async def test_what_calls_under_way_reserved_is_in_the_journal_until_they_end() 
         machine = Machine(run.machine.plan)
         held = []
         for record in records:
-            machine.apply(record)
-            held.append(machine.reserved)
-            assert Machine.load(run.machine.plan, machine.dump()).reserved == machine.reserved
+            apply(machine, record)
+            held.append(total_reserve(machine))
+            assert total_reserve(load(run.machine.plan, dump(machine))) == total_reserve(machine)
     assert max(one.calls for one in held) == 2
     assert max(one.tokens for one in held) == 2 * (50 + 6)  # the prompt: seven bytes and one message
     assert held[-1] == Reserve()

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Executor, Run
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.snapshot import dump, load
 from tests.data.runs010 import ANSWER, CALLING, INSIDE, STORE, STRATEGIES, answer_to, graph_named, opened
 
 pytestmark = pytest.mark.anyio
@@ -59,10 +61,10 @@ async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: s
             assert status not in ("interrupted", "message", "answered") or run.status == "interrupted"
             whole = Machine(run.machine.plan)
             for record in await executor.store.read(run_id):
-                whole.apply(record)
+                apply(whole, record)
                 if whole.ended is None:
-                    whole = Machine.load(whole.plan, json.loads(json.dumps(whole.dump())))
-            assert (whole.status, whole.values()) == (run.machine.status, run.values)
+                    whole = load(whole.plan, json.loads(json.dumps(dump(whole))))
+            assert (whole.status, state_values(whole)) == (run.machine.status, run.values)
             assert run.to_mermaid().startswith("flowchart"), info
             assert (await executor.history(run_id)) or not run.steps
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from orchestrator import Executor, Value
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.records import RunStarted, decode, encode
+from orchestrator.kernel.snapshot import dump, load
 from tests.executor.old_runs import EXPECTED, STORE, graphs
 
 pytestmark = pytest.mark.anyio
@@ -36,10 +38,10 @@ async def test_an_old_journal_folds_to_the_states_that_it_had(store: str, name: 
         machine = Machine(Plan.of(GRAPHS[info.graph]))
         states = []
         for record in await executor.store.read(name):
-            machine.apply(record)
-            states.append([machine.status, machine.values()])
+            apply(machine, record)
+            states.append([machine.status, state_values(machine)])
             if machine.ended is None:  # a new snapshot of an old run keeps its rules
-                machine = Machine.load(machine.plan, json.loads(json.dumps(machine.dump())))
+                machine = load(machine.plan, json.loads(json.dumps(dump(machine))))
         assert states == RUNS[name]["states"]
         assert info.status == (await executor.load(name)).status == states[-1][0]
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from orchestrator import Approve, Context, Deny, Executor, Graph, node, tool
 from orchestrator.errors import StoreError
 from orchestrator.executor import Run, Seal
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record, StepDone
 from orchestrator.nodes import Confirm, Execute
@@ -118,7 +118,7 @@ async def step_past_the_confirm(world: World) -> StepDone:
     records = await world.records()
     machine = Machine(Plan.of(graph))
     for record in records:
-        machine.apply(record)
+        apply(machine, record)
     (asked,) = [one for one in records if isinstance(one, Asked)]
     now = time.time()
     return StepDone(

@@ -20,7 +20,8 @@ from typer.main import get_command
 from orchestrator import Executor
 from orchestrator.cli.app import app
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.queries import state_values
 from orchestrator.render import render, to_svg
 from tests.data.runs010 import STORE
 from tests.frozen.blanking import compact
@@ -136,8 +137,10 @@ def stores() -> Sections:
                 machine = Machine(run.machine.plan)
                 lines = []
                 for record in await executor.store.read(info.run_id):
-                    machine.apply(record)
-                    lines.append(f"{record.seq} {record.type} {machine.status} {digest(dict(machine.values()))[:16]}")
+                    apply(machine, record)
+                    lines.append(
+                        f"{record.seq} {record.type} {machine.status} {digest(dict(state_values(machine)))[:16]}"
+                    )
                 styled = [compact(one.to_json()) async for one in executor.events(info.run_id, style="embedia")]
                 document = compact(run.to_json())
                 svg = to_svg(run.definition, run, engine="simple")

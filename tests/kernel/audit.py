@@ -14,11 +14,11 @@ from typing import Any
 
 from orchestrator.graph.topology import END, STOP
 from orchestrator.kernel import records as r
-from orchestrator.kernel.frame import Frame
 from orchestrator.kernel.machine import Delta, Machine
-from orchestrator.kernel.needs import wants_order
+from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.token import Activation, Cell, OpenFork, Phase
+from orchestrator.kernel.queries import branches
+from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, Phase
 
 from .harness import TooLongError
 from .reference import Shape
@@ -40,7 +40,7 @@ class Stood:
     node: str
     phase: Phase
     forks: tuple[OpenFork, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[MapItem, ...]
     trail: set[str]
 
 
@@ -106,7 +106,7 @@ class Audit:
                 raise TooLongError(frame.plan.name)
             if frame.result is None:
                 recount(machine, frame)
-                if isinstance(record, r.StepDone) and frame.exhausting is None and not frame.after:
+                if isinstance(record, r.StepDone) and frame.exhausting is None and not frame.after_limit:
                     self._follow(frame, record)
         self._check_end(machine, record)
         self.before = {key: {k: stood(t) for k, t in frame.live.items()} for key, frame in frames.items()}
@@ -122,12 +122,12 @@ class Audit:
         else:
             assert not machine.running
             assert not machine.questions
-            assert not machine.branches()
+            assert not branches(machine)
         assert (machine.ended is not None) == isinstance(record, r.Ended)
 
     # -- one step: what came, what went ---------------------------------------------------------------------------
 
-    def _follow(self, frame: Frame, record: r.StepDone) -> None:
+    def _follow(self, frame: FrameState, record: r.StepDone) -> None:
         before = self.before.get(frame.key, {})
         landed = before.get(record.activation)
         if landed is None or landed.phase not in (Phase.RUNNING, Phase.INSIDE):
@@ -165,11 +165,11 @@ class Audit:
         if old.phase is not Phase.PENDING:
             return False
         cell = old.cells[-1]
-        needed = [cell.group.cells[index] for index in cell.needs]
+        needed = [cell.ordered_map.items[index] for index in cell.needs]
         self.count["skipped"] += 1
         return any(other.done and not other.versions for other in needed)
 
-    def _note(self, frame: Frame, fires: list[Activation], gone: list[Stood], landed: Stood) -> None:
+    def _note(self, frame: FrameState, fires: list[Activation], gone: list[Stood], landed: Stood) -> None:
         """Joins: once for all that waited, with all they held, and when nobody else of the fork can come."""
         walks, topology = Walks.of(frame.plan), frame.plan.topology
         for join in {token.node for token in fires}:
@@ -194,7 +194,7 @@ class Audit:
                     early = [t for t in others if walks.reaches(t, entry, join)]
                     assert not early, f"{join} fired, and {early[0].node} can still reach it"
 
-    def _once(self, frame: Frame, entry: object, join: str, holds: set[str]) -> None:
+    def _once(self, frame: FrameState, entry: object, join: str, holds: set[str]) -> None:
         known = (frame.key, entry, join)
         if known in self.fired:
             assert not frame.plan.topology.closes[join], f"{join} fired twice for one fork"
@@ -202,7 +202,7 @@ class Audit:
             self.count["again"] += 1
         self.fired[known] = holds
 
-    def _count_ended(self, frame: Frame, number: int) -> None:
+    def _count_ended(self, frame: FrameState, number: int) -> None:
         count, held = self.ended.get(frame.key, (0, set()))
         if len(frame.ended_versions) == count + number:
             return
@@ -215,10 +215,10 @@ class Audit:
 
 def stood(token: Activation) -> Stood:
     """A copy: the kernel changes tokens in place."""
-    return Stood(token, token.node, token.phase, token.forks, token.cells, trail(token.values))
+    return Stood(token, token.node, token.phase, token.forks, token.map_items, trail(token.values))
 
 
-def sends(frame: Frame, landed: Stood, record: r.StepDone) -> Counter[str]:
+def sends(frame: FrameState, landed: Stood, record: r.StepDone) -> Counter[str]:
     """How many tokens the step sends where (R1, R11)."""
     schema, topology = frame.plan.schema, frame.plan.topology
     values = landed.token.values
@@ -236,11 +236,11 @@ def sends(frame: Frame, landed: Stood, record: r.StepDone) -> Counter[str]:
         else:
             outer = {e.fork for e in landed.forks} | ({landed.node} if landed.node in topology.fans else set())
             sent[topology.empty_target(vertex, route.target, frozenset(outer - {vertex})) or END] += 1
-        assert not wants_order(items) or all("needs" in item for item in items)
+        assert not has_needs(items) or all("needs" in item for item in items)
     return sent
 
 
-def recount(machine: Machine, frame: Frame) -> None:
+def recount(machine: Machine, frame: FrameState) -> None:
     """Every counter and queue of a frame, counted again."""
     walks = Walks.of(frame.plan)
     live = list(frame.live.values())
@@ -249,8 +249,8 @@ def recount(machine: Machine, frame: Frame) -> None:
     assert len(frame.queue) == len(set(frame.queue)) == sum(t.phase is Phase.QUEUED for t in live), "the queue is wrong"
     for token in live:
         assert (token.phase is Phase.RUNNING) == (machine.running.get(token.key) is token), token
-        assert (token.phase is Phase.INSIDE) == (token.key in machine._inner), token
-        assert (token.phase is Phase.ASKING) == (token in machine._asked.values()), token
+        assert (token.phase is Phase.INSIDE) == (token.key in machine.inner_frames), token
+        assert (token.phase is Phase.ASKING) == (token in machine.askers.values()), token
         places = [e.fork for e in token.forks]
         assert len(places) == len(set(places)), f"{token} is in one fork twice"
     entries = {id(e): e for token in live for e in token.forks}.values()
@@ -272,12 +272,12 @@ def _recount_fork(walks: Walks, entry: OpenFork, members: list[Activation]) -> N
 
 
 def _recount_cells(live: Iterable[Activation]) -> None:
-    found: dict[int, tuple[Cell, set[str], set[str]]] = {}
+    found: dict[int, tuple[MapItem, set[str], set[str]]] = {}
     for token in live:
-        for cell in token.cells:
+        for cell in token.map_items:
             _, waiting, moving = found.setdefault(id(cell), (cell, set(), set()))
-            assert cell.fork in cell.group.forks
-            up = [e.fork for e in token.forks if e in cell.group.forks]
+            assert cell.fork in cell.ordered_map.forks
+            up = [e.fork for e in token.forks if e in cell.ordered_map.forks]
             settled = token.phase is Phase.WAITING and token.frame.plan.topology.match[token.node] in up
             (waiting if settled else moving).add(token.key)
     for cell, waiting, moving in found.values():
@@ -285,8 +285,8 @@ def _recount_cells(live: Iterable[Activation]) -> None:
         assert cell.open == len(moving), f"item {cell.index} counts {cell.open} that go on, {len(moving)} do"
 
 
-def _within(inner: Frame, outer: Frame) -> bool:
-    step: Frame | None = inner
+def _within(inner: FrameState, outer: FrameState) -> bool:
+    step: FrameState | None = inner
     while step is not None:
         if step is outer:
             return True

@@ -16,11 +16,13 @@ from typing import Any
 
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import PAUSE, Delta, Machine, fold
+from orchestrator.kernel.machine import PAUSE, Delta, Machine, apply, fold
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.queries import branches, edges_taken, node_visits, state_values, validate_outcome
 from orchestrator.kernel.question import Approve, Question
 from orchestrator.kernel.rules import RULES
-from orchestrator.kernel.token import Activation
+from orchestrator.kernel.snapshot import dump, load
+from orchestrator.kernel.state import Activation
 
 from .behave import Act, Behaviour, Script, Sight
 from .orders import Order, orders
@@ -78,7 +80,7 @@ class Trace:
 
     @property
     def values(self) -> dict[str, Any]:
-        return dict(self.machine.values())
+        return dict(state_values(self.machine))
 
     @property
     def log(self) -> str:
@@ -124,10 +126,10 @@ def observe(machine: Machine) -> dict[str, Any]:
         "questions": [question.model_dump() for question in machine.questions.values()],
         "result": machine.result and machine.result.status,
         "usage": machine.usage.model_dump(),
-        "visits": dict(machine.visits),
-        "taken": dict(machine.taken),
-        "values": machine.values(),
-        "branches": [(b.path, b.node, b.phase, b.values) for b in machine.branches()],
+        "visits": dict(node_visits(machine)),
+        "taken": dict(edges_taken(machine)),
+        "values": state_values(machine),
+        "branches": [(b.path, b.node, b.phase, b.values) for b in branches(machine)],
     }  # fmt: skip
 
 
@@ -190,17 +192,17 @@ class Simulation:
         machine, trace = self.machine, self.trace
         tried = machine.head > 0 and self.dice.random() < self.probability
         if tried:
-            before, snapshot = observe(machine), machine.dump()
+            before, snapshot = observe(machine), dump(machine)
             following = fold(machine, record)
             assert observe(machine) == before, "fold changed the machine that it was given"
-            loaded = Machine.load(self.plan, json.loads(json.dumps(snapshot)))
+            loaded = load(self.plan, json.loads(json.dumps(snapshot)))
             assert observe(loaded) == before, "a snapshot does not load as what it was"
             self.shadows = [*self.shadows[-4:], machine.copy(), loaded]
         record = r.decode(r.encode(record))
-        delta = machine.apply(record)
+        delta = apply(machine, record)
         keys = [a.key for a in delta.started], [a.key for a in delta.cancelled]
         for shadow in self.shadows:
-            other = shadow.apply(record)
+            other = apply(shadow, record)
             assert ([a.key for a in other.started], [a.key for a in other.cancelled]) == keys, "a copy went astray"
         if tried:
             now = observe(machine)
@@ -230,7 +232,7 @@ class Simulation:
             self.done.add(activation.key)
         if machine.result is None and machine.status not in FINAL:
             alive = machine.running or machine.questions
-            assert alive, f"deadlock: {[(b.node, b.phase) for b in machine.branches()]}"
+            assert alive, f"deadlock: {[(b.node, b.phase) for b in branches(machine)]}"
             assert (machine.status == "running") == bool(machine.running), machine.status
 
     def _see(self, a: Activation) -> None:
@@ -332,7 +334,7 @@ class Simulation:
             outcome = "exhausted" if named else act.outcome
             given = act.update if self.lean else {**act.update, **({"trail": a.key} if act.update else {})}
             update, ops = a.frame.plan.schema.encode_update(given)
-            fault = self.machine.probe(a, outcome, update, ops)
+            fault = validate_outcome(a, outcome, update, ops)
             if fault is not None:
                 self._fail(a, fault)
             else:
@@ -364,12 +366,12 @@ class Simulation:
         """A cancelled step may have ended already: its record changes nothing but the count of steps."""
         for a in delta.cancelled:
             if self.dice.random() < self.late:
-                before = self.machine.values(), self.machine.status, list(self.machine.running)
+                before = state_values(self.machine), self.machine.status, list(self.machine.running)
                 at = {**self.head(), "activation": a.key, "path": a.path, "node": a.node}
                 found = self.land(r.StepDone(**at, outcome="done", update={}))
                 assert not found.started
                 assert not found.cancelled
-                assert before == (self.machine.values(), self.machine.status, list(self.machine.running))
+                assert before == (state_values(self.machine), self.machine.status, list(self.machine.running))
 
     def end(self) -> None:
         """Land the end record."""
@@ -380,7 +382,7 @@ class Simulation:
         self.land(r.Ended(**self.head(), status=result.status, error=result.error))
         assert self.machine.status == result.status
         assert not self.machine.running
-        assert not self.machine.branches(), "a run that ended has no live tokens"
+        assert not branches(self.machine), "a run that ended has no live tokens"
 
     def finish(self) -> Trace:
         """What must hold of a whole run."""

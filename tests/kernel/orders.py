@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.token import Activation
+from orchestrator.kernel.state import Activation
 
 Kind = Literal["first", "last", "random", "starve", "nodes", "branches"]
 

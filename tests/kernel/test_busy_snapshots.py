@@ -17,8 +17,10 @@ import pytest
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Delta, Machine
-from orchestrator.kernel.token import Activation
+from orchestrator.kernel.machine import Delta, Machine, apply
+from orchestrator.kernel.queries import total_reserve
+from orchestrator.kernel.snapshot import dump, load
+from orchestrator.kernel.state import Activation
 
 from .behave import Seeded
 from .build import joins, plan
@@ -104,15 +106,15 @@ class Watch:
 
     def __call__(self, machine: Machine, record: r.Record, delta: Delta) -> None:
         self.met[record.type] += 1
-        self.loaded.apply(r.decode(r.encode(record)))
+        apply(self.loaded, r.decode(r.encode(record)))
         where = f"record {record.seq}, {record.type}"
         found = list(differences(machine, self.loaded))
         assert not found, f"{where}: {found[:3]}"
-        self.loaded = Machine.load(machine.plan, json.loads(json.dumps(machine.dump())))
+        self.loaded = load(machine.plan, json.loads(json.dumps(dump(machine))))
         found = list(differences(machine, self.loaded))
         assert not found, f"{where}, as a snapshot: {found[:3]}"
         holds = {frame.key: [0.0, 0.0, 0.0] for frame in machine.frames()}
-        for key, reserve in machine._held.items():
+        for key, reserve in machine.reserves.items():
             entry = machine.ledger.entry(key)
             token = None if entry is None else machine.activation(entry.intended.activation)
             assert token is not None, f"{where}: {reserve} is reserved for a step that is gone"
@@ -121,7 +123,7 @@ class Watch:
                     for place, value in enumerate((reserve.calls, reserve.tokens, reserve.cost)):
                         holds[frame.key][place] += value
         for frame in machine.frames():
-            assert [frame.held_calls, frame.held_tokens, frame.held_cost] == holds[frame.key], where
+            assert [frame.reserved_calls, frame.reserved_tokens, frame.reserved_cost] == holds[frame.key], where
 
 
 def watched(kind: str, seed: int, count: int) -> Counter[str]:
@@ -151,7 +153,7 @@ def watched(kind: str, seed: int, count: int) -> Counter[str]:
             trace = run.run()
             folded = Machine(drawn)
             for record in trace.records:
-                folded.apply(record)
+                apply(folded, record)
             assert observe(folded) == observe(trace.machine)
         except TooLongError:
             pass
@@ -177,12 +179,12 @@ def test_the_inner_run_of_a_step_that_is_gone_reserves_nothing() -> None:
     run.land(r.EffectIntended(**run.head(), **call, kind="tool", name="t", effect="read", digest="d"))
     reserve = Reserve(tokens=5, calls=1)
     run.land(r.Spent(**run.head(), **call, run="inner", reserve=reserve))
-    assert machine.reserved == reserve
+    assert total_reserve(machine) == reserve
     run.step(c)
     assert b.key not in machine.running
-    assert machine.reserved == Reserve()
+    assert total_reserve(machine) == Reserve()
     run.land(r.Spent(**run.head(), **call, run="inner", usage=Usage(calls=2), reserve=reserve))
-    assert machine.reserved == Reserve()
+    assert total_reserve(machine) == Reserve()
     assert machine.usage.calls == 3
 
 

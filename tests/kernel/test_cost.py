@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.rules import RULES
+from orchestrator.kernel.snapshot import dump
 
 from .build import Lean, plan
 
@@ -66,7 +68,7 @@ def driven(
     machine = Machine(graph)
     start = graph.schema.initial(values)
     started = {"run_id": "run", "graph": "g", "structure": "s", "content": "c", "rules": RULES}
-    machine.apply(r.RunStarted(seq=1, ts=1.0, values=dict(start), **started))
+    apply(machine, r.RunStarted(seq=1, ts=1.0, values=dict(start), **started))
     work = Work()
     for number in range(steps):
         running = list(machine.running.values())
@@ -76,10 +78,10 @@ def driven(
         at = {"seq": machine.head + 1, "ts": 1.0, "activation": a.key, "path": a.path, "node": a.node}
         record = r.StepDone(**at, outcome=outcome, update=dict(update), ops=ops)
         if number < steps - window:
-            machine.apply(record)
+            apply(machine, record)
         else:
             with work.counted():
-                machine.apply(record)
+                apply(machine, record)
     return machine, work.lines
 
 
@@ -131,7 +133,7 @@ def test_a_step_costs_the_same_after_eight_times_as_many_rounds(name: str) -> No
 
 def test_rounds_leave_nothing_behind_where_nothing_else_is_open() -> None:
     """K8, R15: what a machine holds is what a snapshot of it writes."""
-    sizes = [len(json.dumps(driven(plan(K8, schema=Lean), forward, 40 * times, {})[0].dump())) for times in (1, TIMES)]
+    sizes = [len(json.dumps(dump(driven(plan(K8, schema=Lean), forward, 40 * times, {})[0]))) for times in (1, TIMES)]
     assert sizes[1] < 1.1 * sizes[0], sizes
 
 
@@ -139,7 +141,7 @@ def test_rounds_inside_a_branch_that_write_nothing_leave_nothing_behind() -> Non
     """K8: memory grows by updates only. The list of R6 has one item for all rounds that merged all their branches."""
     text, chooses, steps = LOOPS["rounds inside a branch, silent"]
     graph = plan(text, schema=Lean)
-    sizes = [len(json.dumps(driven(graph, chooses, steps * times, {})[0].dump())) for times in (1, TIMES)]
+    sizes = [len(json.dumps(dump(driven(graph, chooses, steps * times, {})[0]))) for times in (1, TIMES)]
     assert sizes[1] < 1.1 * sizes[0], sizes
 
 
@@ -155,7 +157,7 @@ def test_ordering_the_branches_that_rounds_left_behind_costs_no_more_per_round()
 
         machine, lines = driven(graph, chooses, 4 * rounds, {}, 1)
         assert machine.result is not None
-        assert machine.values()["count"] == 4 * rounds
+        assert state_values(machine)["count"] == 4 * rounds
         found.append(lines / rounds)
     assert found[1] < 2.0 * found[0], f"{found[0]:.0f} lines per round, then {found[1]:.0f}"
 

@@ -21,8 +21,8 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Limits
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.limitwords import SPENT
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.limit_failure import SPENT
+from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
 
 from .behave import Seeded
@@ -140,7 +140,7 @@ def gone_on(trial: Trial, trace: Trace, at: int, order: Order) -> Trace:
     """The run from record `at` on, in a process that knows the journal only, and in another order."""
     simulation = Simulation(trial.plan, trial.behaviour, order=order, seed=at, values=trial.values, most_steps=2 * MOST)
     for record in trace.records[:at]:
-        simulation.machine.apply(r.decode(r.encode(record)))
+        apply(simulation.machine, r.decode(r.encode(record)))
         simulation.trace.records.append(record)
         if isinstance(record, r.Asked):
             simulation.asked[record.activation] += 1
@@ -194,7 +194,7 @@ def test_a_snapshot_at_any_record_and_the_tail_are_the_whole(kind: str, seed: in
         return
     folded = Machine(trial.plan)
     for record in trace.records:
-        folded.apply(record)
+        apply(folded, record)
     assert observe(folded) == observe(trace.machine)
 
 
@@ -207,7 +207,7 @@ def test_races_end_too_and_their_journal_decides(kind: str, seed: int) -> None:
             ends_once(trace)
             again = Machine(trial.plan)
             for record in trace.records:
-                again.apply(record)
+                apply(again, record)
             assert observe(again) == observe(trace.machine)
     except TooLongError:
         assume(False)

@@ -21,7 +21,8 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.executor.step.context import StepContext
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Subgraph
 
 from .behave import Seeded, Sight
@@ -75,11 +76,11 @@ def refolded(trace: Trace) -> None:
     at = dice.randrange(len(trace.records))
     for number, record in enumerate(trace.records):
         again = r.decode(r.encode(record))
-        folded.apply(again)
+        apply(folded, again)
         if loaded is not None:
-            loaded.apply(again)
+            apply(loaded, again)
         if number == at:
-            loaded = Machine.load(trace.plan, json.loads(json.dumps(folded.dump())))
+            loaded = load(trace.plan, json.loads(json.dumps(dump(folded))))
     assert observe(folded) == observe(trace.machine)
     assert loaded is None or observe(loaded) == observe(trace.machine)
 

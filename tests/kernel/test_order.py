@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.rank import FIRST, Path, Rank
 
 from .behave import Act, Behaviour, Script, Sight
@@ -64,7 +65,7 @@ def run_values(graph: Plan, behaviour: Behaviour, order: object, number: int) ->
     simulation.begin()
     while simulation.machine.ended is None:
         simulation.advance()
-    return list(simulation.machine.values()["log"])
+    return list(state_values(simulation.machine)["log"])
 
 
 def test_two_joins_that_close_one_fork_have_one_order() -> None:

@@ -17,6 +17,7 @@ import pytest
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.reducers import replace
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.snapshot import dump
 
 from .behave import Act, Sight
 from .build import Lean, joins, plan
@@ -157,7 +158,7 @@ def test_an_example_of_the_page_is_true(example: Example) -> None:
 def test_a_loop_of_the_page_costs_the_same_memory_in_every_round(example: Example) -> None:
     graph = plan(example.text, schema=Lean)
     sizes = [
-        len(json.dumps(driven(graph, forward, len(graph.nodes) * int(rounds), {})[0].dump()))
+        len(json.dumps(dump(driven(graph, forward, len(graph.nodes) * int(rounds), {})[0])))
         for rounds in example.one("rounds").split()
     ]
     assert len(sizes) == 2

@@ -17,12 +17,12 @@ import pytest
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel import records as r
-from orchestrator.kernel.frame import Frame
 from orchestrator.kernel.ledger import EffectEntry, Ledger
 from orchestrator.kernel.machine import Delta, Machine
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import Path, Rank
-from orchestrator.kernel.token import Activation, Cell, Group, OpenFork
+from orchestrator.kernel.snapshot import dump, load
+from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, OrderedMap
 from orchestrator.kernel.version import Version
 
 from .behave import Script, Seeded, times
@@ -31,8 +31,8 @@ from .harness import Simulation, TooLongError
 from .orders import orders
 from .sketches import Sketch, limited, mutated, settle, structured, unstructured, values_for
 
-WALKED = (Machine, Frame, Ledger, EffectEntry, Activation, Cell, Group, OpenFork, Version, Rank, Path)
-PASSING = {"_delta", "touched", "seen"}
+WALKED = (Machine, FrameState, Ledger, EffectEntry, Activation, MapItem, OrderedMap, OpenFork, Version, Rank, Path)
+PASSING = {"delta", "touched_joins", "touched_items"}
 """What lives only while a record is folded."""
 
 
@@ -53,7 +53,7 @@ def differences(one: object, other: object) -> Iterator[str]:
         at, a, b = todo.pop()
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             a, b = dict(a), dict(b)  # what is empty may be a constant, or a mapping that lost its items
-        if at == "machine.tallies":
+        if at == "machine.counters":
             a, b = dict(sorted(a.items())), dict(sorted(b.items()))
         if type(a) is not type(b):
             yield f"{at}: {type(a).__name__}, {type(b).__name__}"
@@ -87,7 +87,7 @@ class Reload:
     def __call__(self, machine: Machine, record: r.Record, delta: Delta) -> None:
         if self.dice.random() < self.share:
             self.count += 1
-            loaded = Machine.load(self.plan, json.loads(json.dumps(machine.dump())))
+            loaded = load(self.plan, json.loads(json.dumps(dump(machine))))
             found = list(differences(machine, loaded))
             assert not found, f"record {record.seq}: {found[:3]}"
 

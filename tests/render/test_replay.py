@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from orchestrator.graph import Graph
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.token import Phase
+from orchestrator.kernel.queries import edges_taken
+from orchestrator.kernel.state import Phase
 from orchestrator.render.build import draw
 from orchestrator.render.moments import RUN, Live, replay
 from orchestrator.render.overlaid import Mark, plan_marks
@@ -57,14 +58,14 @@ def check(graph: Graph, records: list[r.Record]) -> None:
         landing = machine.running.get(getattr(record, "activation", ""))
         if landing is not None and isinstance(record, r.StepDone):
             visits[landing.frame.place, landing.node] += 1
-        machine.apply(record)
+        apply(machine, record)
         moment = live.apply(record)
         assert moment.seq == number
         shown.update(moment.changes)
         overlay = Trace(graph, records[:number]).overlay()
         assert (set(overlay.running), set(overlay.waiting)) == busy(machine)
         assert overlay.visits == visits
-        assert all(overlay.taken.get(way, 0) == n for way, n in machine.taken.items() if not _maps(machine, way))
+        assert all(overlay.taken.get(way, 0) == n for way, n in edges_taken(machine).items() if not _maps(machine, way))
         assert {part: mark for part, mark in shown.items() if mark != Mark()} == marks(graph, overlay)
     whole = replay(graph, records)
     assert whole.at(len(records)) == shown

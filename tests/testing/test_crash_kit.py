@@ -176,7 +176,7 @@ async def test_it_finds_a_ledger_that_forgets_an_intent(monkeypatch: pytest.Monk
 
 async def test_it_finds_a_ledger_that_reuses_a_reply_for_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def known(self: Ledger, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
-        entries = self._context.live.machine.effects(self._context.activation.key)
+        entries = self._context.live.machine.ledger.of(self._context.activation.key)
         return next((entry for entry in entries if entry.intended.name == name), None)
 
     monkeypatch.setattr(Ledger, "_known", known)

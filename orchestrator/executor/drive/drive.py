@@ -23,6 +23,7 @@ from orchestrator.executor.effects.callers import callers_of
 from orchestrator.executor.interrupts import find_exception, unwrap_single
 from orchestrator.executor.lease import give_back, given_back
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
+from orchestrator.kernel.queries import time_left_inside
 from orchestrator.kernel.records import Answered, Asked
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
 
 LAST_FLUSH = 10.0
 """Seconds that an interrupted run gets to write what landed."""
@@ -171,7 +172,7 @@ class Drive:
             return self._ask(record)
         started = self.log.put(record).started
         if record.type == "graph_opened":
-            left = self.machine.time_left_inside(record.activation)
+            left = time_left_inside(self.machine, record.activation)
             if left is not None:
                 self._timers.look_before(self.machine.updated + left)
         return started

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.executor.answers import LATE
+from orchestrator.kernel.queries import seconds_left, timeouts
 from orchestrator.kernel.records import TIMEOUT, Answered, Failure, LimitSpent, TimerFired
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
 
 
 class Timers:
@@ -62,8 +63,8 @@ def next_due(log: RunLog) -> float | None:
     machine = log.machine
     due = [at for question in machine.questions.values() if (at := log.clock.due(machine, question)) is not None]
     if machine.running:
-        due += [machine.updated + left for _, left in machine.seconds_left()]
-        due += [machine.updated + left for _, left in machine.timeouts()]
+        due += [machine.updated + left for _, left in seconds_left(machine)]
+        due += [machine.updated + left for _, left in timeouts(machine)]
     return min(due, default=None)
 
 
@@ -75,8 +76,8 @@ def fire_due(log: RunLog, now: float) -> None:
         if due is not None and due <= now and question.id in machine.questions:
             log.push(Answered(**log.now(), question=question.id, answer=LATE, policy=True))
     while machine.running:
-        spent = next((path for path, left in machine.seconds_left() if machine.updated + left <= now), None)
-        late = next((one for one, left in machine.timeouts() if machine.updated + left <= now), None)
+        spent = next((path for path, left in seconds_left(machine) if machine.updated + left <= now), None)
+        late = next((one for one, left in timeouts(machine) if machine.updated + left <= now), None)
         if spent is not None:
             log.push(LimitSpent(**log.now(), frame=spent, limit="seconds"))
         elif late is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from orchestrator.executor.drive.drive import Drive
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
 
 YIELD_AFTER = 0.005
 """Seconds after which the steps of an executor that never wait give the event loop to others."""

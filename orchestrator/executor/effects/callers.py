@@ -21,8 +21,9 @@ import anyio
 from orchestrator.executor.commands import Cancel
 from orchestrator.executor.effects.children import caller_of
 from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
+from orchestrator.kernel.queries import exceeded_limit, limits_left, must_reserve, must_wait, reserve_of, total_reserve
 from orchestrator.kernel.records import LimitSpent, Spent
-from orchestrator.kernel.token import Phase
+from orchestrator.kernel.state import Phase
 
 if TYPE_CHECKING:
     from orchestrator.executor.effects.children import Children
@@ -61,14 +62,14 @@ class Totals:
 
     def in_caller(self, machine: Machine, entry: EffectEntry) -> Totals:
         """The totals of the calling run, once it has journaled these."""
-        held = machine.held(entry.intended.key)
+        held = reserve_of(machine, entry.intended.key)
         return Totals(
             machine.run_id,
-            changed(machine.shared, entry.inside or Usage(), self.usage),
+            changed(machine.shared_usage, entry.inner_usage or Usage(), self.usage),
             Reserve(
-                tokens=machine.reserved.tokens - held.tokens + self.reserve.tokens,
-                cost=machine.reserved.cost - held.cost + self.reserve.cost,
-                calls=machine.reserved.calls - held.calls + self.reserve.calls,
+                tokens=total_reserve(machine).tokens - held.tokens + self.reserve.tokens,
+                cost=total_reserve(machine).cost - held.cost + self.reserve.cost,
+                calls=total_reserve(machine).calls - held.calls + self.reserve.calls,
             ),
         )
 
@@ -86,7 +87,7 @@ def changed(total: Usage, before: Usage, now: Usage) -> Usage:
 
 def own_totals(machine: Machine) -> Totals:
     """What a run itself, and all runs inside it, have spent and reserved."""
-    return Totals(machine.run_id, machine.shared, machine.reserved)
+    return Totals(machine.run_id, machine.shared_usage, total_reserve(machine))
 
 
 def verdict(machine: Machine, entry: EffectEntry, inner: Totals, reserve: Reserve) -> tuple[str, str] | bool:
@@ -103,13 +104,13 @@ def verdict(machine: Machine, entry: EffectEntry, inner: Totals, reserve: Reserv
     activation = machine.activation(entry.intended.activation)
     if activation is None or activation.phase is Phase.PARKED:
         return "", ""
-    known = entry.inside or Usage()
+    known = entry.inner_usage or Usage()
     if inner.usage.calls > known.calls:  # else a crash came between the two journals, and it was allowed before
         # A crash may also have lost what the inner run spent since.
-        spent = machine.refuse(activation, changed(Usage(calls=-1), known, inner.usage))
+        spent = exceeded_limit(activation, changed(Usage(calls=-1), known, inner.usage))
         if spent is not None:
             return spent
-    return machine.crowded(activation, reserve)
+    return must_wait(activation, reserve)
 
 
 def spent_record(log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> Spent:
@@ -128,8 +129,8 @@ def spent_record(log: RunLog, entry: EffectEntry, inner: Totals, call: str, mess
 
 def note(live: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:
     """Journal an inner run's totals, unless the caller's journal says so already."""
-    known = entry.inside or Usage()
-    if message is not None or known != inner.usage or live.machine.held(entry.intended.key) != inner.reserve:
+    known = entry.inner_usage or Usage()
+    if message is not None or known != inner.usage or reserve_of(live.machine, entry.intended.key) != inner.reserve:
         live.push(spent_record(live, entry, inner, call, message), message)
 
 
@@ -137,7 +138,7 @@ def total_up(live: RunLog, key: str, run: Run | None) -> None:
     """Journal what the run that a call began has spent in all, now that nobody waits for it any more."""
     entry = live.machine.ledger.entry(key)
     if run is not None and entry is not None and live.machine.ended is None:
-        note(live, entry, Totals(run.run_id, run.machine.shared, Reserve()), "")
+        note(live, entry, Totals(run.run_id, run.machine.shared_usage, Reserve()), "")
 
 
 def deny(live: RunLog, entry: EffectEntry, limit: str, path: str) -> None:
@@ -179,7 +180,7 @@ class Callers:
             activation = live.machine.activation(entry.intended.activation)
             if activation is None:
                 break
-            around = live.machine.limits_left(activation)
+            around = limits_left(live.machine, activation)
             for name in ("seconds", "tokens", "cost", "calls"):
                 known, more = least[name], getattr(around, name)
                 least[name] = more if known is None else known if more is None else min(known, more)
@@ -197,7 +198,7 @@ class Callers:
             activation = None if entry is None else live.machine.activation(entry.intended.activation)
             if activation is None:
                 return False
-            if live.machine.reserves(activation):
+            if must_reserve(activation):
                 return True
             caller = caller_of(live.machine)
         return False

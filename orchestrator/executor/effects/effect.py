@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, InvalidValue, ModelError, ModelUnavailable
-from orchestrator.kernel.ledger import LASTING
+from orchestrator.kernel.ledger import IRREVERSIBLE
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import Reserve, Retry, Usage
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectClass, EffectKind
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
     from orchestrator.tools.tool import Tool
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def irreversible_happened(entry: EffectEntry) -> bool:
     settled = settled_of(entry)
     result = None if settled is None else settled.result
     told = result.get("metadata") if isinstance(result, Mapping) else None
-    return isinstance(told, Mapping) and bool(told.get(LASTING))
+    return isinstance(told, Mapping) and bool(told.get(IRREVERSIBLE))
 
 
 def is_suspended(entry: EffectEntry) -> bool:

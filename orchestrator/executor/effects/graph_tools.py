@@ -20,7 +20,7 @@ from orchestrator.errors import (
 from orchestrator.executor.effects.callers import total_up
 from orchestrator.executor.effects.children import depth_of
 from orchestrator.executor.interrupts import Lost
-from orchestrator.kernel.ledger import LASTING
+from orchestrator.kernel.ledger import IRREVERSIBLE
 from orchestrator.kernel.records import Caller
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
@@ -104,8 +104,8 @@ class GraphTool(Tool):
             raise
         total_up(step.live, idempotency_key, run)
         metadata: dict[str, Any] = {"run_id": run_id, "status": run.status}
-        if run.machine.root is not None and run.machine.root.lasting:
-            metadata[LASTING] = True
+        if run.machine.root is not None and run.machine.root.irreversible:
+            metadata[IRREVERSIBLE] = True
         if run.status == "completed":
             return ToolResult(output=run.output, metadata=metadata)
         where = "" if run.error is None else run.error.traceback

@@ -50,8 +50,9 @@ from orchestrator.executor.retry import uncertain, wait_before
 from orchestrator.fence import current_fence
 from orchestrator.graph.limits import Reserve
 from orchestrator.jsontypes import digest
+from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.queries import exceeded_limit, must_reserve, must_wait, reserve_of
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, LimitSpent
-from orchestrator.kernel.token import mix
 from orchestrator.redacting import without_known_in
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
@@ -151,12 +152,12 @@ class Ledger:
             if effect.effect == "irreversible":
                 await self._leave_nothing_behind(effect.name)
             activation = context.activation
-            key = mix(context.run_id, activation.key, str(activation.attempt), effect.name, wanted, str(occurrence))
+            key = hash_id(context.run_id, activation.key, str(activation.attempt), effect.name, wanted, str(occurrence))
             return None, await self._intend(effect, key, wanted, occurrence, again=False)
         key = entry.intended.key
         self._used.add(key)
-        if entry.tried is not None:
-            waits = Ticket(key, 0.0, False, context, wanted, occurrence, entry.tried.tries)
+        if entry.failed_try is not None:
+            waits = Ticket(key, 0.0, False, context, wanted, occurrence, entry.failed_try.tries)
             return None, await self.once_more(effect, waits)
         settled = None if is_suspended(entry) else settled_of(entry)
         if settled is not None and not (settled.unknown and entry.intended.attempt != context.attempt):
@@ -180,7 +181,7 @@ class Ledger:
         entry = self._known(effect.name, wanted, self._counts.get((effect.name, wanted), 0))
         if entry is None:
             return True, ""
-        settled = None if entry.tried is not None or is_suspended(entry) else settled_of(entry)
+        settled = None if entry.failed_try is not None or is_suspended(entry) else settled_of(entry)
         known = settled is not None and not (settled.unknown and entry.intended.attempt != self._context.attempt)
         return not known, entry.intended.key
 
@@ -265,7 +266,7 @@ class Ledger:
     async def once_more(self, effect: Effect[Any], ticket: Ticket) -> Ticket:
         """Wait until a failed call is due again, and intend it: the ticket of the next try."""
         entry = self._context.live.machine.ledger.entry(ticket.key)
-        tried = None if entry is None else entry.tried
+        tried = None if entry is None else entry.failed_try
         if tried is not None and tried.next_at is not None:
             await anyio.sleep(self._context.live.clock.left(tried.next_at, tried.next_at - tried.ended))
         self._context.go_on()
@@ -356,7 +357,7 @@ class Ledger:
     def _give_up(self) -> None:
         """Journal an end for what the node itself stopped waiting for: nobody will ask for it any more."""
         context = self._context
-        for entry in context.live.machine.effects(context.activation.key):
+        for entry in context.live.machine.ledger.of(context.activation.key):
             intended = entry.intended
             if intended.attempt == context.attempt and settled_of(entry) is None and intended.key not in self._flying:
                 error = context.failure_named("Cancelled", f"{context.node} stopped waiting for it")
@@ -366,7 +367,7 @@ class Ledger:
     def _left_behind(self) -> EffectEntry | None:
         """An irreversible effect of this attempt that is settled, and that the code did not ask for any more."""
         hidden = set(self._reused)
-        for entry in self._context.live.machine.effects(self._context.activation.key):
+        for entry in self._context.live.machine.ledger.of(self._context.activation.key):
             intended, settled = entry.intended, settled_of(entry)
             if intended.inside in hidden:
                 hidden.add(intended.key)
@@ -394,7 +395,7 @@ class Ledger:
 
     def _known(self, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
         found = None
-        for entry in self._context.live.machine.effects(self._context.activation.key):
+        for entry in self._context.live.machine.ledger.of(self._context.activation.key):
             intended = entry.intended
             if (intended.name, intended.digest, intended.occurrence) == (name, wanted, occurrence):
                 if intended.attempt == self._context.attempt:
@@ -469,24 +470,22 @@ class Ledger:
         machine, callers = live.machine, live.callers
         while True:
             if not again:
-                refusal = machine.refuse(activation)
+                refusal = exceeded_limit(activation)
                 if refusal is not None:
                     limit, frame = refusal
                     seq = machine.head + 1
                     live.push(LimitSpent(seq=seq, ts=time.time(), frame=frame, limit=limit, activation=activation.key))
                     raise context.signalled(Refused())
             reserve = None
-            if effect.reserve is not None and (
-                machine.reserves(activation) or (callers is not None and callers.reserve)
-            ):
-                reserve = effect.reserve(machine.longest, machine.dearest, context.limits.cost)
-                if not again and machine.crowded(activation, reserve):
+            if effect.reserve is not None and (must_reserve(activation) or (callers is not None and callers.reserve)):
+                reserve = effect.reserve(machine.longest_reply, machine.costliest_call, context.limits.cost)
+                if not again and must_wait(activation, reserve):
                     await self._wait_for(live)
                     continue
             if callers is None:
                 return reserve
             try:
-                said = await callers.admit(key, reserve or Reserve(), machine.held(key), new=not again)
+                said = await callers.admit(key, reserve or Reserve(), reserve_of(machine, key), new=not again)
             except (StoreError, RunConflict) as error:
                 raise context.signalled(Lost(error)) from error
             if said is None:

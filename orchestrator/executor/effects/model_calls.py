@@ -216,6 +216,8 @@ def _shortened(request: dict[str, Any], machine: Machine) -> dict[str, object]:
     messages: list[dict[str, object]] = []
     for message in request["messages"]:
         name = digest(message)
-        messages.append({"ref": name} if name in seen or machine.knows_message(name) else {**message, "digest": name})
+        messages.append(
+            {"ref": name} if name in seen or machine.ledger.knows_message(name) else {**message, "digest": name}
+        )
         seen.add(name)
     return {**request, "messages": messages}

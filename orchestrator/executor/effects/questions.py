@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.executor.answers import about
 from orchestrator.executor.interrupts import Suspend
 from orchestrator.jsontypes import digest
+from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Answer, Approve, Question, QuestionKind
-from orchestrator.kernel.token import mix
 from orchestrator.tools.result import ToolFailure
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def make_question(
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
-    name = mix(context.activation.key, str(occurrence), about, *beside, *_again(context))
+    name = hash_id(context.activation.key, str(occurrence), about, *beside, *_again(context))
     return Question(
         id=name,
         kind=kind,
@@ -80,7 +80,7 @@ def passed_on(context: StepContext, question: Question, faults: Sequence[str]) -
     Args:
         faults: why the answers that it had before did not fit.
     """
-    name = mix(
+    name = hash_id(
         context.activation.key, "passed on", question.id, *([str(len(faults))] if faults else []), *_again(context)
     )
     return question.model_copy(
@@ -196,7 +196,7 @@ def unknown_question(context: StepContext, entry: EffectEntry, again: int, doubt
     }
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
     withdrawn = context.activation.withdrawn
-    name = mix(
+    name = hash_id(
         context.activation.key, "unknown", intended.key, *parts, *(("again", str(withdrawn)) if withdrawn else ())
     )
     return Question(

@@ -26,7 +26,7 @@ from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.graph import Graph
-from orchestrator.kernel.machine import Machine, apply_stored
+from orchestrator.kernel.machine import Machine, apply, apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Caller, Migrated, Resumed, RunStarted
 from orchestrator.kernel.rules import RULES
@@ -173,7 +173,7 @@ class Host:
         if chain is not None:
             started = cast("RunStarted", chain.sealed(started))
         machine = Machine(Plan.of(graph))
-        machine.apply(started)
+        apply(machine, started)
         info = RunInfo(
             run_id, graph.name, machine.status, dict(labels), created=now, updated=now, head=1,
             structure=graph.structure, content=graph.content,

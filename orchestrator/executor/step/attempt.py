@@ -14,12 +14,13 @@ from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_call import subgraph_step, work
 from orchestrator.executor.step.outcome import encoded, ended_badly, faulted, taken_somewhere
 from orchestrator.graph.outcome import Failing
+from orchestrator.kernel.queries import reduced_values, validate_outcome
 from orchestrator.kernel.records import Asked, step_done
 
 if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.records import Failure, Record
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
 
 
 async def run_step(live: RunLog, activation: Activation) -> Record | None:
@@ -36,7 +37,7 @@ async def run_step(live: RunLog, activation: Activation) -> Record | None:
     if activation.fault is not None:
         return faulted(live, activation, activation.fault)
     spec = live.node_of(activation)
-    if activation.not_before is not None and (left := live.clock.left(activation.not_before, activation.pause)) > 0:
+    if activation.not_before is not None and (left := live.clock.left(activation.not_before, activation.backoff)) > 0:
         await anyio.sleep(left)
     if activation.node in plan.sub:
         return subgraph_step(live, activation, spec)
@@ -65,7 +66,7 @@ async def run_step(live: RunLog, activation: Activation) -> Record | None:
         if context.signal is not None:
             raise context.signal
         outcome, values, ops = encoded(context, result)
-        fault = machine.probe(activation, outcome, values, ops)
+        fault = validate_outcome(activation, outcome, values, ops)
         if fault is not None:
             raise InvalidOutcome(fault.message)
         if activation.key in machine.ledger:
@@ -74,7 +75,7 @@ async def run_step(live: RunLog, activation: Activation) -> Record | None:
             context.ledger.check()
             await context.close_readers()
         error = _taken(context, result.error) if isinstance(result, Failing) and result.name == outcome else None
-        reduced = machine.reduced_for(activation, values, ops) if schema.coded else None
+        reduced = reduced_values(activation, values, ops) if schema.coded else None
     except BaseException as raised:
         try:
             return _not_done(context, raised, started)

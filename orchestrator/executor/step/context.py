@@ -21,6 +21,7 @@ from orchestrator.executor.failures import failure_of
 from orchestrator.executor.interrupts import Lost, Signal, TimedOut, at_home
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.jsontypes import cleaned, digest, storable
+from orchestrator.kernel.queries import limits_left
 from orchestrator.kernel.records import EffectClass, Failure
 from orchestrator.redacting import without_known_in
 from orchestrator.tools.capping import cut
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import LimitsLeft
     from orchestrator.graph.node import Node
     from orchestrator.kernel.question import Answer, Question, QuestionKind
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
     from orchestrator.models.base import Model
     from orchestrator.tools.pool_client import PoolClient
     from orchestrator.tools.result import ToolResult
@@ -93,7 +94,7 @@ class StepContext(Context[Any]):
 
     @property
     def limits(self) -> LimitsLeft:
-        own = self.live.machine.limits_left(self.activation)
+        own = limits_left(self.live.machine, self.activation)
         return own if self.live.callers is None else self.live.callers.left(own)
 
     @property

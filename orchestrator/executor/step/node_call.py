@@ -14,6 +14,7 @@ from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.retry import PATIENCE, mends_named
 from orchestrator.executor.step.outcome import encoded, ended_badly, failed, recorded, retried
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
+from orchestrator.kernel.queries import reduced_values, validate_outcome
 from orchestrator.kernel.records import Failure, GraphOpened, Record, StepDone
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
     from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.node import Node
-    from orchestrator.kernel.frame import FrameResult
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation, FrameResult
 
 
 def work(context: StepContext, state: object) -> Awaitable[object]:
@@ -67,7 +67,7 @@ async def _once(context: StepContext, state: object) -> object:
         said = recorded(found)
         schema = context.activation.frame.plan.schema
         values, ops = schema.encode_update(said.update)
-        fault = context.live.machine.probe(context.activation, said.outcome, values, ops)
+        fault = validate_outcome(context.activation, said.outcome, values, ops)
         if fault is not None:
             raise InvalidOutcome(fault.message)
         return {"outcome": said.outcome, "update": values, "ops": {**said.ops, **ops}}
@@ -158,7 +158,7 @@ def _landed(live: RunLog, activation: Activation, node: Node, child: FrameResult
         failure = failure or Failure(type="StepError", message="it failed", node=activation.node, path=activation.path)
         retry = node.retry
         again = retry is not None and activation.attempt < retry.attempts and mends_named(retry, failure.type)
-        if again and child.lasting:
+        if again and child.irreversible:
             # Another attempt runs the whole graph anew, and would do again what cannot be undone.
             words = f"{failure.message} (not tried again: what was done inside cannot be undone)"
             failure = failure.model_copy(update={"message": words})
@@ -176,10 +176,10 @@ def _landed(live: RunLog, activation: Activation, node: Node, child: FrameResult
     # A graph that spent its own limits leaves those around it alone, and what it made is not lost. An edge may tell
     # the cases apart; else the record, and `ctx.error` behind the node, say what was spent.
     outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else "done"
-    fault = live.machine.probe(activation, outcome, values, ops)
+    fault = validate_outcome(activation, outcome, values, ops)
     if fault is not None:
         raise InvalidOutcome(fault.message)
-    reduced = live.machine.reduced_for(activation, values, ops)
+    reduced = reduced_values(activation, values, ops)
     return StepDone(
         seq=live.machine.head + 1,
         ts=now,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
     from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.limits import Retry
-    from orchestrator.kernel.token import Activation
+    from orchestrator.kernel.state import Activation
 
 log = logging.getLogger("orchestrator.steps")
 
@@ -137,7 +137,7 @@ def taken_somewhere(live: RunLog, activation: Activation, error: BaseException) 
         retry = live.node_of(at).retry
         if retry is not None and not lasting and wait_before(retry, at.attempt, error, 0.5) is not None:
             return True
-        lasting = bool(at.frame.lasting)  # then a retry of the node around the graph would do things twice
+        lasting = bool(at.frame.irreversible)  # then a retry of the node around the graph would do things twice
         at = at.frame.parent
     return False
 

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import Executor, node
 from orchestrator.executor import Run
-from orchestrator.kernel.machine import Machine
+from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Forked
 from orchestrator.views.states import Patch, States, states
@@ -106,7 +106,7 @@ async def test_states_of_a_fork_with_other_values(tmp_path: Path) -> None:
         records = [*run.at(seq).records(), forked]
         kept, machine = states(plan, records), Machine(plan)
         for record in records:
-            machine.apply(record)
+            apply(machine, record)
         for token in (token for frame in machine.frames() for token in frame.live.values()):
             assert before(kept, token.key) == plan.schema.dump(token.values)
             assert "put in" in token.values["log"]  # type: ignore[operator]  # a list

@@ -1,4 +1,4 @@
-"""A spent limit in words: what a run that is exhausted says of itself, and what `ctx.error` is behind it."""
+"""A spent limit as a failure: the error of an exhausted run, and `ctx.error` behind an exhausted edge."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Failure
 
 SPENT = "LimitSpent"
-"""`type` of the failure that stands for a spent limit."""
+"""`type` of such a failure."""
 
 
 def limit_failure(graph: str, limits: Limits, limit: str, node: str, path: str) -> Failure:
-    """A spent limit of a graph as a failure.
+    """The failure that stands for a spent limit of a graph.
 
     Args:
-        limit: a field of `Limits`, or `nested` for one of a graph inside of the node that says no more.
-        node: the node that was refused, if one was.
-        path: where the graph is in the run.
+        graph: its name.
+        limits: its limits.
+        limit: a field of `Limits`, or `nested` for an unnamed limit of the graph inside the node.
+        node: the node that was refused, if any.
+        path: the graph's path in the run.
     """
     if limit == "nested":
         words = f"a limit of the graph inside {node!r} is spent"

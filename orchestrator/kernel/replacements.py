@@ -1,7 +1,6 @@
 """Conflicts of `replace(value)`: it counts as an update without a reducer (R7).
 
-Beside any other update of the field in a branch that knows nothing of it, the order of branches would decide whether
-that update is kept or lost.
+If a concurrent branch updated the field too, only the order of branches would decide whether that update is kept.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ if TYPE_CHECKING:
     from orchestrator.kernel.version import Version
 
 
-def refuse_replaced(
+def check_replacements(
     schema: StateSchema, newest_first: Sequence[Version], ordered: Sequence[Version], local: Collection[str]
 ) -> None:
-    """Check the updates that a merge brings together.
+    """Check the updates that meet in a merge.
 
     Args:
-        newest_first: all versions that are merged, effects before causes.
-        ordered: those of them that update, in the order of R6.
-        local: fields that are a branch's own, and not merged.
+        schema: its fields are checked.
+        newest_first: all versions of the merge, effects before causes.
+        ordered: those with an update, in the order of R6.
+        local: fields that each branch has to itself and that are not merged.
 
     Raises:
         ConflictingUpdate: a branch replaced a field's value, and another branch updated it.
@@ -32,23 +32,23 @@ def refuse_replaced(
     replaced = {name for version in ordered if version.ops for name in version.ops if _replaces(version, name)}
     for name in schema.fields:
         if name in replaced and name not in local and not schema.fields[name].plain:
-            _refuse(name, newest_first, ordered)
+            _check(name, newest_first, ordered)
 
 
 def _replaces(version: Version, name: str) -> bool:
     return version.ops is not None and version.ops.get(name) == "replace"
 
 
-def _refuse(name: str, newest_first: Sequence[Version], ordered: Sequence[Version]) -> None:
+def _check(name: str, newest_first: Sequence[Version], ordered: Sequence[Version]) -> None:
     """Number the field's replacements along every line. Without a conflict they form one chain 1, 2, 3, ..., and every
-    other update that knows number n is known to number n + 1."""
+    other update that has number n among its causes is itself a cause of number n + 1."""
     number: dict[int, int] = {}
-    """Version -> how many replacements it knows, its own included."""
+    """Version -> number of replacements among its causes, its own included."""
     for version in reversed(newest_first):
         known = max([number.get(id(parent), 0) for parent in version.parents], default=0)
         number[id(version)] = known + _replaces(version, name)
     following: dict[int, int] = {}
-    """Version -> the lowest number of a replacement that knows it."""
+    """Version -> the lowest number of a replacement that it is a cause of."""
     last = len(newest_first) + 1
     for version in newest_first:
         mine = number[id(version)] if _replaces(version, name) else following.get(id(version), last)

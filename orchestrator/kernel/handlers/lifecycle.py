@@ -1,0 +1,71 @@
+"""Records about the run as a whole: its beginning, its changes, its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.kernel import admission
+from orchestrator.kernel import records as r
+from orchestrator.kernel.endings import finish
+from orchestrator.kernel.frame import new_frame
+from orchestrator.kernel.handlers.steps import begin
+from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import FrameResult
+from orchestrator.kernel.version import Version
+from orchestrator.kernel.versions import step_version
+
+
+def run_started(run: RunState, record: r.RunStarted) -> None:
+    """Begin the run's graph."""
+    run.started, run.approve, run.content = record, record.approve, record.content
+    run.tools = record.tools
+    key = hash_id(record.run_id)
+    run.root = new_frame(run, run.plan, key, Version(run.plan.schema.decode(record.values), key=key))
+    if record.limits is not None:
+        run.root.limits = record.limits
+    begin(run, run.root)
+
+
+def cancelled(run: RunState, record: r.Cancelled) -> None:
+    """End the run's graph at once."""
+    if run.root is not None and run.result is None:
+        run.cancelled = True
+        finish(run, run.root, FrameResult("cancelled", run.root.trunk.values))
+
+
+def limits_changed(run: RunState, record: r.LimitsChanged) -> None:
+    """Change the limits of the run's graph."""
+    if run.root is not None:
+        run.root.limits = record.limits
+        admission.mark(run, run.root)
+
+
+def forked(run: RunState, record: r.Forked) -> None:
+    """Give a copy of a run its id, and update the state of its tokens."""
+    assert run.started is not None
+    run.started = run.started.model_copy(update={"run_id": record.run_id})
+    if not record.update or run.root is None:
+        return
+    for token in run.root.live.values():
+        if record.branch is None or token.path == record.branch:
+            token.version = step_version(token, record.update, record.ops)
+
+
+def migrated(run: RunState, record: r.Migrated) -> None:
+    """Move the tokens to the nodes of a changed graph."""
+    run.content = record.content
+    for frame in run.frames():
+        for token in frame.live.values():
+            token.node = record.nodes.get(token.node, token.node)
+
+
+def ended(run: RunState, record: r.Ended) -> None:
+    """Note the end."""
+    run.ended = record
+    if run.root is not None and run.result is None:
+        finish(run, run.root, FrameResult(record.status, run.root.trunk.values, record.error))
+    if run.root is not None and run.root.result is not None and record.reduced:
+        values = {**run.root.result.values, **run.plan.schema.decode(record.reduced)}
+        run.root.result = replace(run.root.result, values=values)
+    run.questions.clear()

@@ -1,0 +1,103 @@
+"""Records about steps, and about the graphs inside subgraphs' steps."""
+
+from __future__ import annotations
+
+from orchestrator.kernel import admission, reservations
+from orchestrator.kernel import records as r
+from orchestrator.kernel.endings import finish, stop
+from orchestrator.kernel.frame import exhaust, land, new_frame, start
+from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
+from orchestrator.kernel.version import Version
+
+
+def begin(run: RunState, frame: FrameState) -> None:
+    """Send the first tokens of a graph."""
+    frame.began = run.seconds
+    start(run, frame)
+    admission.mark(run, frame)
+
+
+def step_done(run: RunState, record: r.StepDone) -> None:
+    """End a step with its outcome."""
+    activation = _take_out(run, record)
+    if activation is not None:
+        land(run, activation, record.outcome, record.update, record.ops, record.reduced, record.error)
+        admission.mark(run, activation.frame)
+
+
+def step_failed(run: RunState, record: r.StepFailed) -> None:
+    """Fail a step, and its graph with it (R13)."""
+    activation = _take_out(run, record)
+    if activation is not None:
+        frame = activation.frame
+        finish(run, frame, FrameResult("failed", frame.trunk.values, record.error))
+
+
+def _take_out(run: RunState, record: r.StepDone | r.StepFailed) -> Activation | None:
+    """Take a landed activation out of what runs; None if it was dropped before it landed."""
+    run.steps += 1
+    if run.reserves:
+        running = run.running.get(record.activation)
+        if running is not None:
+            reservations.release(run, running)
+    run.ledger.forget(record.activation)
+    activation = stop(run, record.activation)
+    if activation is not None:
+        activation.frame.counters.busy[record.node] += record.ended - record.started
+    return activation
+
+
+def step_retried(run: RunState, record: r.StepRetried) -> None:
+    """Prepare a step's next attempt."""
+    activation = run.running.get(record.activation)
+    if activation is not None:
+        activation.attempt = record.attempt + 1
+        activation.not_before = record.next_at
+        activation.backoff = max(0.0, record.next_at - record.ended)
+        activation.child = None
+        activation.opened = False
+
+
+def graph_opened(run: RunState, record: r.GraphOpened) -> None:
+    """Begin the graph inside a subgraph's step."""
+    activation = run.running.get(record.activation)
+    plan = None if activation is None else activation.frame.plan.sub.get(activation.node)
+    if activation is None or plan is None:
+        return
+    stop(run, activation.key)
+    activation.phase, activation.opened = Phase.INSIDE, True
+    key = hash_id(activation.key, str(activation.attempt), "inside")
+    root = Version(plan.schema.decode(record.values), key=key)
+    frame = run.inner_frames[activation.key] = new_frame(run, plan, key, root, activation)
+    begin(run, frame)
+
+
+def timer_fired(run: RunState, record: r.TimerFired) -> None:
+    """Fail the graph inside a step whose time is up: its steps are stopped, its questions withdrawn."""
+    frame = run.inner_frames.get(record.activation)
+    if record.name == r.TIMEOUT and frame is not None:
+        finish(run, frame, FrameResult("failed", frame.trunk.values, record.error))
+
+
+def limit_spent(run: RunState, record: r.LimitSpent) -> None:
+    """Exhaust a graph. Running steps land first, unless its limit is one of time (R14)."""
+    refused = run.running.get(record.activation) if record.activation is not None else None
+    frames = refused.frame.line if refused is not None else run.frames()
+    frame = next((f for f in frames if f.path == record.frame), None)
+    if frame is None or frame.result is not None:
+        return
+    if refused is not None:
+        _park(run, refused)
+    elif record.limit == "seconds":
+        for activation in [a for a in run.running.values() if frame in a.frame.line]:
+            _park(run, activation)
+            run.delta.cancelled.append(activation)
+    exhaust(frame, record.limit, "" if refused is None else refused.node)
+    run.exhausting_frames.append(frame)
+
+
+def _park(run: RunState, activation: Activation) -> None:
+    stop(run, activation.key)
+    activation.phase = Phase.PARKED

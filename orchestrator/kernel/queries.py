@@ -1,0 +1,242 @@
+"""Questions about a run, its graphs and its activations. Nothing here changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
+from orchestrator.graph.topology import RESERVED
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.needs import has_needs, needs_error
+from orchestrator.kernel.records import Failure
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, FrameState
+from orchestrator.kernel.versions import step_version
+
+NO_USAGE = Usage()
+
+_ROUNDING = 1e-9
+"""The most that sums of costs may be off by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A live token."""
+
+    path: str
+    node: str
+    phase: str
+    values: JsonObject
+
+
+# -- the run ----------------------------------------------------------------------------------------------------
+
+
+def state_values(run: RunState) -> JsonObject:
+    """The trunk's state as plain JSON; of a run that has ended its final state."""
+    if run.root is None:
+        return {}
+    values = run.root.result.values if run.root.result is not None else run.root.trunk.values
+    return run.plan.schema.dump(values)
+
+
+def branches(run: RunState) -> list[Branch]:
+    """All live tokens, those of inner graphs after the ones of the graph around them."""
+    return [
+        Branch(token.path, token.node, token.phase.value, frame.plan.schema.dump(token.version.values))
+        for frame in run.frames()
+        for token in frame.live.values()
+    ]
+
+
+def node_visits(run: RunState) -> dict[tuple[str, str], int]:
+    """(place of a graph, node) -> admissions."""
+    return {(place, node): count for place, counters in run.counters.items() for node, count in counters.visits.items()}
+
+
+def edges_taken(run: RunState) -> dict[tuple[str, int], int]:
+    """(place of a graph, number of an edge) -> how often it was taken."""
+    return {(place, edge): count for place, counters in run.counters.items() for edge, count in counters.taken.items()}
+
+
+def busy_seconds(run: RunState) -> dict[tuple[str, str], float]:
+    """(place of a graph, node) -> seconds that its steps took."""
+    return {(place, node): spent for place, counters in run.counters.items() for node, spent in counters.busy.items()}
+
+
+# -- the end of a step ------------------------------------------------------------------------------------------
+
+
+def validate_outcome(
+    activation: Activation, outcome: str, update: JsonObject, ops: Mapping[str, str]
+) -> Failure | None:
+    """Why an activation may not end like this; None if it may. Check it before journaling a `step_done`.
+
+    Args:
+        activation: the step.
+        outcome: what it ended with.
+        update: field -> value, encoded.
+        ops: field -> `replace` or `extend`.
+    """
+    plan, node = activation.frame.plan, activation.node
+    topology = plan.topology
+    routes = topology.routes(node, outcome)
+    if not routes and outcome != "exhausted":
+        declared = plan.nodes[node].outcomes
+        why = "has no edge" if outcome in declared or outcome in RESERVED else "is not declared"
+        return _invalid(
+            activation, f"{node} returned outcome {outcome!r}, which {why}; it has {', '.join(map(repr, declared))}"
+        )
+    if node in topology.fans:
+        fields = [route.each for route in routes if route.each is not None]
+        values = step_version(activation, update, ops).values if update and fields else activation.values
+        for name in fields:
+            items = values.get(name)
+            if not isinstance(items, (list, tuple)):
+                kind = type(items).__name__
+                return _invalid(activation, f"{node} maps over {name!r}, which is no list: {kind}")
+            error = needs_error(items) if has_needs(items) else None
+            if error is not None:
+                return _invalid(activation, f"{node} maps over {name!r}: {error}")
+    return None
+
+
+def _invalid(activation: Activation, message: str) -> Failure:
+    return Failure(type="InvalidOutcome", message=message, node=activation.node, path=activation.path)
+
+
+def reduced_values(activation: Activation, update: JsonObject, ops: Mapping[str, str]) -> JsonObject | None:
+    """`StepDone.reduced` for an update: the values that a fold without the reducers' code could not compute."""
+    schema = activation.frame.plan.schema
+    names = [name for name in schema.coded if activation.merged or name in update]
+    if not names:
+        return None
+    return schema.reduced(step_version(activation, update, ops).values, names)
+
+
+# -- calls under limits -----------------------------------------------------------------------------------------
+
+
+def exceeded_limit(activation: Activation, more: Usage = NO_USAGE) -> tuple[str, str] | None:
+    """The limit (name, path of its graph) that forbids an activation another call; None if none does.
+
+    Args:
+        activation: the step.
+        more: usage that is not in the journal yet.
+    """
+    for frame in activation.frame.line:
+        if frame.after_limit:
+            continue
+        limits = frame.limits
+        if limits.calls is not None and frame.calls + more.calls >= limits.calls:
+            return "calls", frame.path
+        if limits.tokens is not None and frame.tokens + more.tokens >= limits.tokens:
+            return "tokens", frame.path
+        if limits.cost is not None and frame.cost + more.cost >= limits.cost:
+            return "cost", frame.path
+    return None
+
+
+def must_reserve(activation: Activation) -> bool:
+    """Whether an activation's calls reserve: tokens or cost are limited in a graph around it."""
+    return any(
+        not frame.after_limit and (frame.limits.tokens is not None or frame.limits.cost is not None)
+        for frame in activation.frame.line
+    )
+
+
+def must_wait(activation: Activation, reserve: Reserve) -> bool:
+    """Whether a call must wait because the calls under way reserve too much of a limit.
+
+    It never waits if no other call is under way: while the limit is not spent, one call can be made.
+    """
+    for frame in activation.frame.line:
+        if frame.after_limit or not frame.reserved_calls:
+            continue
+        limits = frame.limits
+        tokens = frame.tokens + frame.reserved_tokens + reserve.tokens
+        cost = frame.cost + frame.reserved_cost + reserve.cost
+        if (limits.tokens is not None and tokens > limits.tokens) or (
+            limits.cost is not None and cost > limits.cost + _ROUNDING
+        ):
+            return True
+    return False
+
+
+def reserve_of(run: RunState, key: str) -> Reserve:
+    """What a call under way reserves."""
+    return run.reserves.get(key) or Reserve()
+
+
+def total_reserve(run: RunState) -> Reserve:
+    """What all calls under way reserve."""
+    reserves = run.reserves.values()
+    return Reserve(
+        tokens=sum(one.tokens for one in reserves),
+        cost=sum(one.cost for one in reserves),
+        calls=sum(one.calls for one in reserves),
+    )
+
+
+def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
+    """What is left for an activation: of each limit the least of all graphs around it."""
+    left: dict[str, float] = {}
+
+    def note(name: str, most: float | None, spent: float) -> None:
+        if most is not None:
+            left[name] = min(left.get(name, most), max(0, most - spent))
+
+    for frame in activation.frame.line:
+        limits = frame.limits
+        note("steps", limits.steps, frame.steps)
+        note("seconds", limits.seconds, run.seconds - frame.began)
+        note("tokens", limits.tokens, frame.tokens)
+        note("cost", limits.cost, frame.cost)
+        note("calls", limits.calls, frame.calls)
+    return LimitsLeft.model_validate(left)
+
+
+# -- time, in seconds alive -------------------------------------------------------------------------------------
+
+
+def seconds_left(run: RunState) -> list[tuple[str, float]]:
+    """(path of a graph, seconds left) of graphs with a limit of seconds that is not spent."""
+    found = []
+    for frame in run.frames():
+        most = frame.limits.seconds
+        if most is not None and not frame.after_limit and frame.exhausting is None and frame.result is None:
+            found.append((frame.path, most - (run.seconds - frame.began)))
+    return found
+
+
+def time_left(run: RunState, frame: FrameState) -> float | None:
+    """Seconds until the subgraph node around a graph times out; None if it never does."""
+    parent = frame.parent
+    graph = None if parent is None else parent.frame.plan.graph
+    if parent is None or graph is None or frame.result is not None:
+        return None
+    timeout = graph.nodes[parent.node].timeout
+    return None if timeout is None else timeout - (run.seconds - frame.began)
+
+
+def time_left_inside(run: RunState, activation: str) -> float | None:
+    """Seconds left for the graph inside an activation, by time-out or limit; None if neither bounds it."""
+    frame = run.inner_frames.get(activation)
+    if frame is None:
+        return None
+    most, left = frame.limits.seconds, time_left(run, frame)
+    found = [] if left is None else [left]
+    if most is not None:
+        found.append(most - (run.seconds - frame.began))
+    return min(found, default=None)
+
+
+def timeouts(run: RunState) -> list[tuple[Activation, float]]:
+    """(activation of a subgraph's node, seconds left) of those with a time-out, the outermost first."""
+    found = []
+    for frame in run.frames():
+        left = time_left(run, frame)
+        if left is not None and frame.parent is not None:
+            found.append((frame.parent, left))
+    return found

@@ -1,0 +1,163 @@
+"""The facts about one run, as folded from its records so far."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.limits import Reserve, Usage
+from orchestrator.kernel.ledger import Ledger
+from orchestrator.kernel.rules import RULES, Rules, rules_of
+from orchestrator.kernel.state import Activation, FrameCounters, FrameResult, FrameState
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.observer import Observer
+    from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.question import Question
+    from orchestrator.kernel.records import Ended, RunStarted
+
+
+@dataclass(slots=True, eq=False)
+class Delta:
+    """What a record changed."""
+
+    started: list[Activation] = field(default_factory=list)
+    """Newly admitted: run them."""
+    cancelled: list[Activation] = field(default_factory=list)
+    """No longer part of the run: stop them."""
+
+
+@dataclass(slots=True, eq=False)
+class RunState:
+    """One run, folded up to record `head`. Read it; only `orchestrator.kernel.machine.apply` changes it."""
+
+    plan: Plan
+    observer: Observer | None = None
+    head: int = 0
+    """`seq` of the last record."""
+    started: RunStarted | None = None
+    ended: Ended | None = None
+    root: FrameState | None = None
+    """The run's own graph; None before the first record."""
+    result: FrameResult | None = None
+    """Set when nothing is left to do but to journal the end."""
+    running: dict[str, Activation] = field(default_factory=dict)
+    """Every admitted activation, in the order of admission."""
+    questions: dict[str, Question] = field(default_factory=dict)
+    """The open ones."""
+    asked_at: dict[str, float] = field(default_factory=dict)
+    """Open question with a deadline -> when it was asked, by the clock of that deadline."""
+    approve: str | None = None
+    """Tool calls of at most this risk are approved without asking."""
+    paused: bool = False
+    cancelled: bool = False
+    content: str = ""
+    tools: dict[str, str] = field(default_factory=dict)
+    """The tools that its nodes may call, with the digests of their schemas, as of the last drive."""
+    ledger: Ledger = field(default_factory=Ledger)
+    counters: defaultdict[str, FrameCounters] = field(default_factory=lambda: defaultdict(FrameCounters))
+    """Place of a graph -> its counts."""
+
+    # Spent so far.
+    steps: int = 0
+    """Steps that landed."""
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    estimated: bool = False
+    """Whether a part of the usage is an estimate."""
+    seconds: float = 0.0
+    """Time alive: pauses, and the gaps that a crash left, do not count."""
+    updated: float = 0.0
+    """`ts` of the last record."""
+    longest_reply: int = 0
+    """Tokens of the longest reply of a model so far."""
+    costliest_call: float | None = None
+    """Cost of the costliest call of a model so far; None if there was none."""
+    reserves: dict[str, Reserve] = field(default_factory=dict)
+    """Call under way -> what it reserves."""
+
+    # What the fold keeps at hand.
+    askers: dict[str, Activation] = field(default_factory=dict)
+    """Open question -> the activation that asks it."""
+    inner_frames: dict[str, FrameState] = field(default_factory=dict)
+    """Activation of a subgraph's node -> the graph inside."""
+    ready_frames: dict[str, FrameState] = field(default_factory=dict)
+    """Graphs with tokens in their queues."""
+    exhausting_frames: list[FrameState] = field(default_factory=list)
+    """Graphs of which a limit is spent, and that have not been merged yet."""
+    was_running: bool = False
+    """Whether steps ran after the last record: then the time up to the next one counts as time alive."""
+    delta: Delta = field(default_factory=Delta)
+    """What the record being folded changed."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, empty before its first record."""
+        return self.started.run_id if self.started is not None else ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The run's labels."""
+        return self.started.labels if self.started is not None else {}
+
+    @property
+    def rules(self) -> Rules:
+        """The rules that the run follows."""
+        return rules_of(RULES if self.started is None else self.started.rules)
+
+    @property
+    def status(self) -> str:
+        """`running`, `paused`, or how it ended. Whether an executor drives a running one, only its lease says."""
+        if self.ended is not None:
+            return self.ended.status
+        if self.running or self.result is not None:
+            return "running"
+        if self.paused or self.questions:
+            return "paused"
+        return "running"
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has spent, with the runs of graphs that it called as tools; steps and seconds are its own."""
+        return Usage(
+            steps=self.steps,
+            calls=self.calls,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost=self.cost,
+            seconds=self.seconds,
+            estimated=self.estimated,
+        )
+
+    @property
+    def shared_usage(self) -> Usage:
+        """The part of its usage that the runs around it share: all but steps and seconds."""
+        return Usage(
+            calls=self.calls,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost=self.cost,
+            estimated=self.estimated,
+        )
+
+    def frames(self) -> Iterator[FrameState]:
+        """The graphs that run, the outermost first."""
+        if self.root is not None:
+            yield self.root
+        yield from list(self.inner_frames.values())
+
+    def activation(self, key: str) -> Activation | None:
+        """A live activation of any phase."""
+        found = self.running.get(key)
+        if found is None:
+            found = next((frame.live[key] for frame in self.frames() if key in frame.live), None)
+        return found
+
+    def copy(self) -> RunState:
+        """An independent state at the same record, without observer. Versions, plans and records are shared."""
+        return deepcopy(self, {id(self.observer): None})

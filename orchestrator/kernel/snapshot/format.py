@@ -1,0 +1,49 @@
+"""The format of snapshots: its number, and its names for what the code names otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Data: TypeAlias = dict[str, Any]
+
+FORMAT = 7
+
+RUN_FIELDS: Mapping[str, str] = {
+    "head": "head",
+    "approve": "approve",
+    "paused": "paused",
+    "cancelled": "cancelled",
+    "steps": "steps",
+    "seconds": "seconds",
+    "updated": "updated",
+    "content": "content",
+    "tools": "tools",
+    "_calls": "calls",
+    "_input_tokens": "input_tokens",
+    "_output_tokens": "output_tokens",
+    "_cost": "cost",
+    "_estimated": "estimated",
+    "_awake": "was_running",
+    "_longest": "longest_reply",
+    "_dearest": "costliest_call",
+}
+"""Name in a snapshot -> field of `RunState`."""
+
+FRAME_FIELDS: Mapping[str, str] = {
+    "steps": "steps",
+    "calls": "calls",
+    "tokens": "tokens",
+    "active": "active",
+    "cost": "cost",
+    "began": "began",
+    "exhausting": "exhausting",
+    "after": "after_limit",
+    "squashable": "may_drop_history",
+    "parent_gone": "parent_dropped",
+    "lasting": "irreversible",
+    "held_calls": "reserved_calls",
+    "held_cost": "reserved_cost",
+    "held_tokens": "reserved_tokens",
+}
+"""Name in a snapshot -> field of `FrameState`."""

@@ -1,0 +1,195 @@
+"""Reads snapshots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from orchestrator.graph.limits import Limits, Reserve, Usage
+from orchestrator.kernel import records as r
+from orchestrator.kernel import tokens
+from orchestrator.kernel.frame import new_frame
+from orchestrator.kernel.ledger import EffectEntry
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.rank import FIRST, ROOT, Path, Rank
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.snapshot.format import FORMAT, FRAME_FIELDS, RUN_FIELDS, Data
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork, OrderedMap, Phase
+from orchestrator.kernel.version import Version, merge
+
+
+def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
+    """The state that a snapshot was taken of.
+
+    Raises:
+        ValueError: the snapshot has another format; fold the records instead.
+    """
+    if data.get("format") != FORMAT:
+        raise ValueError(f"snapshot format {data.get('format')!r}, this version reads {FORMAT}; fold the records")
+    run = RunState(plan)
+    for name, value in data["plain"].items():
+        setattr(run, RUN_FIELDS[name], value)
+    run.started = _decode(data["started"])
+    run.ended = None if data["ended"] is None else _decode(data["ended"])
+    for place, node, count in data["visits"]:
+        run.counters[place].visits[node] = count
+    for place, index, count in data["taken"]:
+        run.counters[place].taken[index] = count
+    for place, node, seconds in data["busy"]:
+        run.counters[place].busy[node] = seconds
+    run.questions = {q["id"]: Question.model_validate(q) for q in data["questions"]}
+    run.asked_at = dict(data.get("asked_at") or {})
+    entries = [
+        EffectEntry(
+            _decode(intended),
+            None if settled is None else _decode(settled),
+            None if inside is None else Usage.model_validate(inside),
+        )
+        for intended, settled, inside in data["effects"]
+    ]
+    run.reserves = {key: Reserve.model_validate(reserve) for key, reserve in data["held"]}
+    run.ledger.restore(entries, data["messages"])
+    live: dict[str, Activation] = {}
+    frames: dict[str, FrameState] = {}
+    for entry in data["frames"]:
+        parent = None if entry["parent"] is None else live[entry["parent"]]
+        frame = _Reader(run, plan if parent is None else parent.frame.plan.sub[parent.node], entry, parent).frame
+        frames[frame.key] = frame
+        live.update(frame.live)
+        if parent is None:
+            run.root = frame
+        else:
+            run.inner_frames[parent.key] = frame
+    assert run.root is not None
+    run.result = run.root.result
+    run.running = {key: live[key] for key in data["running"]}
+    run.askers = {question: live[key] for question, key in data["asked"]}
+    run.ready_frames = {key: frames[key] for key in data["ready"]}
+    run.exhausting_frames = [frames[key] for key in data["spent"]]
+    return run
+
+
+def _decode(data: Data) -> Any:
+    return r.decode(json.dumps(data))
+
+
+class _Reader:
+    """One frame back from its tables."""
+
+    def __init__(self, run: RunState, plan: Plan, data: Data, parent: Activation | None) -> None:
+        self.plan, self.data = plan, data
+        self.paths: list[Path] = []
+        for up, fork, index in data["paths"]:
+            self.paths.append(Path(self._path(up), fork, index))
+        self.ranks: list[Rank] = []
+        for number, joined, closed in data["ranks"]:
+            self.ranks.append(Rank(self._path(number), None if joined is None else self._rank(joined), closed=closed))
+        self.rules = run.rules
+        self.versions: list[Version] = []
+        for entry in data["versions"]:
+            self.versions.append(self._version(entry))
+        root = self.versions[data["root"]]
+        frame = self.frame = new_frame(run, plan, data["key"], root, parent)
+        for name, value in data["counts"].items():
+            setattr(frame, FRAME_FIELDS[name], value)
+        frame.visits, frame.visited_after_limit = dict(data["visits"]), set(data["once"])
+        frame.limits = Limits.model_validate(data["limits"])
+        spent = data.get("spent")  # earlier versions did not write it
+        frame.spent_limit = None if spent is None else r.Failure.model_validate(spent)
+        frame.ended_versions = [self.versions[i] for i in data["ended"]]
+        self.forks = [self._fork(entry) for entry in data["forks"]]
+        self.maps = [self._map(entry) for entry in data["groups"]]
+        for entry in data["tokens"]:
+            self._token(entry)
+        for fork, entry in zip(self.forks, data["forks"], strict=True):
+            fork.arrivals = {join: [frame.live[key] for key in keys] for join, keys in entry["arrivals"].items()}
+        frame.queue.extend(frame.live[key] for key in data["queue"])
+        frame.touched_joins.clear()
+        frame.touched_items.clear()
+        if data["result"] is not None:
+            frame.result = self._result(plan, data["result"])
+
+    def _path(self, number: int) -> Path:
+        return ROOT if number < 0 else self.paths[number]
+
+    def _rank(self, number: int) -> Rank:
+        return FIRST if number < 0 else self.ranks[number]
+
+    def _version(self, entry: Data) -> Version:
+        schema = self.plan.schema
+        parents = tuple(self.versions[i] for i in entry["parents"])
+        rank = self._rank(entry["rank"])
+        if "values" in entry:
+            return Version(schema.decode(entry["values"]), key=entry["key"], node=entry["node"], rank=rank)
+        if "update" not in entry:
+            # Always a merge of what it was: a version of one parent that updates nothing gives fields back.
+            local = schema.decode(entry["local"])
+            merged = merge(schema, parents, key=entry["key"], local=local, rules=self.rules)
+            return Version(merged.values, parents=parents, key=entry["key"], node=entry["node"], rank=rank)
+        values = schema.apply(parents[0].values, entry["update"], entry["ops"])
+        if entry["reduced"]:
+            values = {**values, **(entry["reduced"] if schema.cls is None else schema.decode(entry["reduced"]))}
+        return Version(
+            values,
+            parents=parents,
+            key=entry["key"],
+            node=entry["node"],
+            rank=rank,
+            update=entry["update"],
+            ops=entry["ops"],
+        )
+
+    def _fork(self, entry: Data) -> OpenFork:
+        scope = self.plan.topology.scope(entry["fork"], frozenset(entry["below"]))
+        fork = OpenFork(scope, entry["key"], self._rank(entry["rank"]), self.versions[entry["version"]])
+        fork.left = entry["left"]
+        fork.trunk = self.versions[entry["trunk"]]
+        return fork
+
+    def _map(self, entry: Data) -> OrderedMap:
+        ordered_map = OrderedMap(entry["target"], tuple(self.forks[number] for number in entry["forks"]))
+        ordered_map.dependents = {need: list(users) for need, users in entry["dependents"]}
+        ordered_map.merged = {tuple(needs): self.versions[number] for needs, number in entry["merged"]}
+        for index, one in enumerate(entry["cells"]):
+            item = MapItem(ordered_map, index, tuple(one["needs"]), self.forks[entry["fork"]])
+            item.missing, item.started, item.done = one["missing"], one["started"], one["done"]
+            item.ended = [self.versions[i] for i in one["ended"]]
+            item.versions = [self.versions[i] for i in one["versions"]]
+            ordered_map.items.append(item)
+        return ordered_map
+
+    def _token(self, entry: Data) -> None:
+        schema = self.plan.schema
+        stack = tuple((vertex, schema.decode({name: [item]})[name], name) for vertex, item, name in entry["stack"])
+        token = Activation(
+            self.frame,
+            entry["key"],
+            entry["node"],
+            self.versions[entry["version"]],
+            self._rank(entry["rank"]),
+            tuple(self.forks[i] for i in entry["forks"]),
+            tuple((vertex, cast("list[object]", items)[0], name) for vertex, items, name in stack),
+            tuple(self.maps[number].items[index] for number, index in entry["cells"]),
+        )
+        token.phase = Phase(entry["phase"])
+        token.attempt, token.not_before = entry["attempt"], entry["not_before"]
+        token.backoff = entry.get("pause")
+        if entry["answers"]:
+            token.answers = {answer["question"]: _decode(answer) for answer in entry["answers"]}
+        if "withdrawn" in entry:
+            token.withdrawn = entry["withdrawn"]
+        token.error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
+        token.fault = None if entry["fault"] is None else r.Failure.model_validate(entry["fault"])
+        token.opened, token.counted, token.merged = entry["flags"]
+        if entry["child"] is not None:
+            token.child = self._result(self.plan.sub[token.node], entry["child"])
+        if token.phase is Phase.PENDING:
+            member = token.map_items[-1]
+            member.ordered_map.pending[member.index] = token
+        tokens.add(self.frame, token)
+
+    def _result(self, plan: Plan, entry: Data) -> FrameResult:
+        error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
+        return FrameResult(entry["status"], plan.schema.decode(entry["values"]), error, entry["lasting"])

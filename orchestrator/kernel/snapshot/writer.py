@@ -1,0 +1,222 @@
+"""Writes snapshots."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from pydantic_core import to_jsonable_python
+
+from orchestrator.kernel import records as r
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.queries import busy_seconds, edges_taken, node_visits
+from orchestrator.kernel.rank import FIRST, ROOT, Path, Rank
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.snapshot.format import FORMAT, FRAME_FIELDS, RUN_FIELDS, Data
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork
+from orchestrator.kernel.version import Version
+
+
+def dump(run: RunState) -> Data:
+    """A run's state as plain JSON.
+
+    Raises:
+        ValueError: the run has not begun.
+    """
+    if run.root is None or run.started is None:
+        raise ValueError("a run without records has nothing to take a snapshot of")
+    frames = list(run.frames())
+    return {
+        "format": FORMAT,
+        "plain": {name: getattr(run, field) for name, field in RUN_FIELDS.items()},
+        "started": _record(run.started),
+        "ended": None if run.ended is None else _record(run.ended),
+        "visits": [[place, node, count] for (place, node), count in node_visits(run).items()],
+        "taken": [[place, index, count] for (place, index), count in edges_taken(run).items()],
+        "busy": [[place, node, seconds] for (place, node), seconds in busy_seconds(run).items()],
+        "questions": [question.model_dump(mode="json") for question in run.questions.values()],
+        "asked_at": {name: at for name, at in run.asked_at.items() if name in run.questions},
+        "asked": [[question, token.key] for question, token in run.askers.items()],
+        "running": list(run.running),
+        "ready": [frame.key for frame in run.ready_frames.values()],
+        "spent": [frame.key for frame in run.exhausting_frames],
+        "messages": run.ledger.messages(),
+        "effects": [
+            [
+                _record(entry.intended),
+                None if entry.settled is None else _record(entry.settled),
+                None if entry.inner_usage is None else entry.inner_usage.model_dump(mode="json", exclude_defaults=True),
+            ]
+            for entry in run.ledger.entries()
+        ],
+        "held": [[key, reserve.model_dump(mode="json")] for key, reserve in run.reserves.items()],
+        "frames": [_Writer(frame).data() for frame in frames],
+    }
+
+
+def _record(record: r.Record) -> Data:
+    return cast(Data, json.loads(r.encode(record)))
+
+
+class _Writer:
+    """One frame, its shared objects numbered in tables."""
+
+    def __init__(self, frame: FrameState) -> None:
+        self.frame = frame
+        self.versions: list[Data] = []
+        self.paths: list[list[int | str]] = []
+        self.ranks: list[list[int | bool | None]] = []
+        self.forks: list[Data] = []
+        self.maps: list[Data] = []
+        self.known: dict[int, int] = {id(ROOT): -1, id(FIRST): -1}
+
+    def data(self) -> Data:
+        frame = self.frame
+        tokens = [self._token(token) for token in frame.live.values()]
+        result = frame.result
+        return {
+            "key": frame.key,
+            "parent": None if frame.parent is None else frame.parent.key,
+            "counts": {name: getattr(frame, field) for name, field in FRAME_FIELDS.items()},
+            "visits": frame.visits,
+            "once": sorted(frame.visited_after_limit),
+            "limits": frame.limits.model_dump(mode="json"),
+            "spent": None if frame.spent_limit is None else frame.spent_limit.model_dump(mode="json"),
+            "root": self._version(frame.root),
+            "ended": [self._version(version) for version in frame.ended_versions],
+            "tokens": tokens,
+            "queue": [token.key for token in frame.queue],
+            "groups": self.maps,
+            "forks": self.forks,
+            "versions": self.versions,
+            "paths": self.paths,
+            "ranks": self.ranks,
+            "result": None if result is None else _result(frame.plan, result),
+        }
+
+    def _path(self, path: Path) -> int:
+        line: list[Path] = []
+        step: Path | None = path
+        while step is not None and id(step) not in self.known:
+            line.append(step)
+            step = step.parent
+        for one in reversed(line):
+            assert one.parent is not None
+            self.paths.append([self.known[id(one.parent)], one.fork, one.index])
+            self.known[id(one)] = len(self.paths) - 1
+        return self.known[id(path)]
+
+    def _rank(self, rank: Rank) -> int:
+        """The number of a rank; the oldest items of its list have the lowest ones."""
+        line: list[Rank] = []
+        step: Rank | None = rank
+        while step is not None and id(step) not in self.known:
+            line.append(step)
+            step = step.joined
+        for one in reversed(line):
+            joined = None if one.joined is None else self.known[id(one.joined)]
+            self.ranks.append([self._path(one.path), joined, one.closed])
+            self.known[id(one)] = len(self.ranks) - 1
+        return self.known[id(rank)]
+
+    def _version(self, version: Version) -> int:
+        stack = [version]
+        while stack:
+            one = stack[-1]
+            missing = [parent for parent in one.parents if id(parent) not in self.known]
+            if id(one) in self.known:
+                stack.pop()
+            elif missing:
+                stack.extend(missing)
+            else:
+                stack.pop()
+                self._write_version(one)
+        return self.known[id(version)]
+
+    def _write_version(self, version: Version) -> None:
+        schema = self.frame.plan.schema
+        entry: Data = {
+            "key": version.key,
+            "node": version.node,
+            "rank": self._rank(version.rank),
+            "parents": [self.known[id(parent)] for parent in version.parents],
+        }
+        if version.update is not None:
+            entry["update"], entry["ops"] = dict(version.update), dict(version.ops or {})
+            names = [name for name in version.update if not schema.fields[name].portable]
+            entry["reduced"] = schema.reduced(version.values, names) if names else None
+        elif version.parents:
+            entry["local"] = {k: v for k, v in schema.dump(version.values).items() if k in self.frame.plan.local}
+        else:
+            entry["values"] = schema.dump(version.values)
+        self.versions.append(entry)
+        self.known[id(version)] = len(self.versions) - 1
+
+    def _fork(self, fork: OpenFork) -> int:
+        if id(fork) not in self.known:
+            entry: Data = {
+                "fork": fork.fork,
+                "below": sorted(fork.scope.below),
+                "key": fork.key,
+                "rank": self._rank(fork.rank),
+                "left": fork.left,
+                "version": self._version(fork.version),
+                "trunk": self._version(fork.trunk),
+                "arrivals": {join: [token.key for token in tokens] for join, tokens in fork.arrivals.items()},
+            }
+            self.forks.append(entry)
+            self.known[id(fork)] = len(self.forks) - 1
+        return self.known[id(fork)]
+
+    def _item(self, item: MapItem) -> list[int]:
+        ordered_map = item.ordered_map
+        if id(ordered_map) not in self.known:
+            self.known[id(ordered_map)] = len(self.maps)
+            entry: Data = {"target": ordered_map.target, "fork": self._fork(item.fork)}
+            entry["forks"] = [self._fork(fork) for fork in ordered_map.forks]
+            self.maps.append(entry)
+            entry["dependents"] = [[need, users] for need, users in ordered_map.dependents.items()]
+            entry["merged"] = [[list(needs), self._version(v)] for needs, v in ordered_map.merged.items()]
+            entry["cells"] = [
+                {
+                    "needs": list(one.needs),
+                    "missing": one.missing,
+                    "started": one.started,
+                    "done": one.done,
+                    "ended": [self._version(version) for version in one.ended],
+                    "versions": [self._version(version) for version in one.versions],
+                }
+                for one in ordered_map.items
+            ]
+        return [self.known[id(ordered_map)], item.index]
+
+    def _token(self, token: Activation) -> Data:
+        return {
+            "key": token.key,
+            "node": token.node,
+            "phase": token.phase.value,
+            "version": self._version(token.version),
+            "rank": self._rank(token.rank),
+            "forks": [self._fork(fork) for fork in token.forks],
+            "stack": [[vertex, to_jsonable_python(item), name] for vertex, item, name in token.stack],
+            "cells": [self._item(item) for item in token.map_items],
+            "attempt": token.attempt,
+            "not_before": token.not_before,
+            "pause": token.backoff,
+            "answers": [_record(answer) for answer in token.answers.values()],
+            **({"withdrawn": token.withdrawn} if token.withdrawn else {}),
+            "error": None if token.error is None else token.error.model_dump(mode="json"),
+            "fault": None if token.fault is None else token.fault.model_dump(mode="json"),
+            "flags": [token.opened, token.counted, token.merged],
+            "child": self._child(token),
+        }
+
+    def _child(self, token: Activation) -> Data | None:
+        plan = self.frame.plan.sub.get(token.node)
+        return None if token.child is None or plan is None else _result(plan, token.child)
+
+
+def _result(plan: Plan, result: FrameResult) -> Data:
+    error = None if result.error is None else result.error.model_dump(mode="json")
+    values = plan.schema.dump(result.values)
+    return {"status": result.status, "values": values, "error": error, "lasting": result.irreversible}

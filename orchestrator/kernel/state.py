@@ -1,0 +1,274 @@
+"""The facts about one running graph: its tokens, the forks open around them, and what it has spent.
+
+A graph's state belongs to one run, whose fold changes it in place. Everything that it points to (versions, paths,
+plans, records) is immutable. Nothing here acts: functions in the other modules do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from orchestrator.graph.limits import Limits
+    from orchestrator.graph.topology import Scope
+    from orchestrator.kernel.observer import Observer
+    from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.rank import Rank
+    from orchestrator.kernel.records import Answered, Failure
+    from orchestrator.kernel.rules import Rules
+    from orchestrator.kernel.version import Version
+
+
+ItemBinding: TypeAlias = tuple[str, object, str]
+"""A map's vertex, the item of it that a token works on, and the field that the item came from."""
+
+
+class Phase(Enum):
+    """What a token does. Tokens of every phase are live (R4)."""
+
+    PENDING = "pending"
+    """A map item that waits for the items it needs."""
+    WAITING = "waiting"
+    """At a join."""
+    QUEUED = "queued"
+    """May run as soon as limits allow."""
+    RUNNING = "running"
+    """Admitted. An executor runs it, or will run it after taking over the run."""
+    INSIDE = "inside"
+    """At a subgraph that runs."""
+    ASKING = "asking"
+    """Waits for an answer."""
+    PARKED = "parked"
+    """Stopped by a spent limit; merged when all running steps have landed."""
+
+
+class OpenFork:
+    """A fork, or map, that was entered and whose closing join has not fired yet."""
+
+    __slots__ = ("arrivals", "fork", "key", "left", "live", "rank", "reach", "scope", "trunk", "version")
+
+    def __init__(self, scope: Scope, key: str, rank: Rank, version: Version) -> None:
+        self.fork = scope.fork
+        self.scope, self.key, self.rank = scope, key, rank
+        self.version = version
+        """The state when the fork was opened: joins restore its `local` fields."""
+        self.trunk = version
+        """The same plus what the joins inside have merged so far."""
+        self.arrivals: dict[str, list[Activation]] = {}
+        """Join -> tokens that wait at it, in the journal's order."""
+        self.reach: dict[str, int] = dict.fromkeys(scope.joins, 0)
+        """Join -> number of live tokens that can still reach it."""
+        self.live: int = 0
+        """Number of its live tokens."""
+        self.left: bool = False
+        """Whether a token of it ended, or left it through a join."""
+
+
+class MapItem:
+    """One item of a map whose items need each other (R12)."""
+
+    __slots__ = (
+        "done", "ended", "fork", "index", "missing", "needs", "open", "ordered_map", "started", "versions", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, ordered_map: OrderedMap, index: int, needs: tuple[int, ...], fork: OpenFork) -> None:
+        self.ordered_map, self.index, self.needs, self.fork = ordered_map, index, needs, fork
+        self.missing = len(needs)
+        """Number of needed items that are not done."""
+        self.open = 0
+        """Number of its tokens that neither ended nor wait at a join of the map or of a fork around it."""
+        self.waiting: dict[str, Activation] = {}
+        self.ended: list[Version] = []
+        self.versions: list[Version] = []
+        """The versions of its waiting tokens when it was done."""
+        self.started = self.done = False
+
+
+class OrderedMap:
+    """A map whose items need each other, with all of its items."""
+
+    __slots__ = ("dependents", "forks", "items", "merged", "pending", "target")
+
+    def __init__(self, target: str | None, forks: tuple[OpenFork, ...]) -> None:
+        self.forks = forks
+        """The forks open when the map opened, its own included: an item is done when its tokens wait at their joins."""
+        self.target = target
+        """The node an empty map would go to; without such a join no item is skipped."""
+        self.items: list[MapItem] = []
+        self.dependents: dict[int, list[int]] = {}
+        """Item -> the items that need it."""
+        self.pending: dict[int, Activation] = {}
+        self.merged: dict[tuple[int, ...], Version] = {}
+        """Needed items -> the merge of their versions, which all items with the same needs share."""
+
+
+class Activation:
+    """A token, and the run of the node that it is at."""
+
+    # Attributes that most tokens never set have their default on the class: each step makes an activation.
+    phase: Phase = Phase.QUEUED
+    attempt: int = 1
+    not_before: float | None = None
+    """Unix seconds before which the next attempt does not begin."""
+    backoff: float | None = None
+    """Seconds from the end of the last attempt to `not_before`: the longest wait, whatever the clock says."""
+    answers: Mapping[str, Answered] = MappingProxyType({})
+    """Question -> its answer."""
+    withdrawn: int = 0
+    """Number of times its answers were withdrawn: later questions get other ids."""
+    error: Failure | None = None
+    """The failure behind the reserved outcome that led here."""
+    fault: Failure | None = None
+    """Why the node cannot run at all; landed as the step's failure."""
+    child: FrameResult | None = None
+    """The result of the graph inside, if the node is a subgraph that has ended."""
+    opened: bool = False
+    """Whether the graph inside has begun."""
+    counted: bool = False
+    """Whether limits have counted it as a step."""
+    merged: bool = False
+    """Whether a join, or a spent limit, made it."""
+
+    def __init__(
+        self,
+        frame: FrameState,
+        key: str,
+        node: str,
+        version: Version,
+        rank: Rank,
+        forks: tuple[OpenFork, ...] = (),
+        stack: tuple[ItemBinding, ...] = (),
+        map_items: tuple[MapItem, ...] = (),
+    ) -> None:
+        self.frame, self.key, self.node, self.version, self.rank = frame, key, node, version, rank
+        self.forks = forks
+        """Outermost first."""
+        self.stack = stack
+        """The open maps and their items, outermost first (R10)."""
+        self.map_items = map_items
+        """Its items of ordered maps, outermost first."""
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The state that the node sees. Read only."""
+        return self.version.values
+
+    @property
+    def path(self) -> str:
+        """The branch, as text; in a subgraph it begins with the path and node of the subgraph's activation."""
+        prefix, path = self.frame.path, self.rank.path
+        if path.parent is None:
+            return prefix
+        return f"{prefix}/{path}" if prefix else str(path)
+
+    @property
+    def item(self) -> object:
+        """The item of the innermost open map, or None."""
+        return self.stack[-1][1] if self.stack else None
+
+    @property
+    def items(self) -> tuple[object, ...]:
+        """The items of all open maps, outermost first."""
+        return tuple(item for _, item, _ in self.stack)
+
+    def __repr__(self) -> str:
+        return f"<{self.node} {self.phase.value} {self.path or '-'} {self.key}>"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameResult:
+    """How a graph ended."""
+
+    status: str
+    """`completed`, `failed`, `exhausted` or `cancelled`."""
+    values: dict[str, object]
+    """The final state, as kernel values; of a failed graph its trunk."""
+    error: Failure | None = None
+    irreversible: int = 0
+    """Number of irreversible effects in it that happened, or may have."""
+
+
+@dataclass(slots=True)
+class FrameCounters:
+    """Counts of all graphs at one place, for drawings and reports; no rule depends on them."""
+
+    visits: defaultdict[str, int] = field(default_factory=partial(defaultdict, int))
+    """Node -> admissions."""
+    taken: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
+    """Number of an edge -> how often it was taken."""
+    busy: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
+    """Node -> seconds that its steps took."""
+
+
+@dataclass(slots=True, eq=False)
+class FrameState:
+    """One running graph. The activation of a subgraph's node has one of its own."""
+
+    plan: Plan
+    key: str
+    rules: Rules
+    root: Version
+    """The state that it began with."""
+    limits: Limits
+    counters: FrameCounters
+    observer: Observer | None = None
+    parent: Activation | None = None
+    """The activation of the subgraph's node; None for the run's own graph."""
+    path: str = ""
+    """The path of the subgraph's activation and its node; empty at the top."""
+    place: str = ""
+    """Names of the subgraph nodes around it, joined by `/`: the same for all activations."""
+    line: tuple[FrameState, ...] = ()
+    """This graph and those around it, the outermost last."""
+
+    live: dict[str, Activation] = field(default_factory=dict)
+    queue: deque[Activation] = field(default_factory=deque)
+    """Tokens that may run as soon as limits allow."""
+    ended_versions: list[Version] = field(default_factory=list)
+    touched_joins: dict[tuple[int, str], tuple[OpenFork, str]] = field(default_factory=dict)
+    """Joins that a move may have enabled; only these are looked at, so a step costs what it touches."""
+    touched_items: dict[int, MapItem] = field(default_factory=dict)
+    """Map items that a move may have finished."""
+    may_drop_history: bool = True
+    """False once a version ended that no later one can have among its causes."""
+    parent_dropped: bool = False
+    result: FrameResult | None = None
+
+    # Spent of this graph's limits, with everything that runs inside it.
+    steps: int = 0
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    active: int = 0
+    """Activations that run."""
+    began: float = 0.0
+    """`RunState.seconds` when it began."""
+    visits: dict[str, int] = field(default_factory=dict)
+    """Node -> admissions, of nodes whose visits are limited."""
+    irreversible: int = 0
+    """Irreversible effects in it that happened, or may have."""
+    # Reserved by calls under way.
+    reserved_calls: int = 0
+    reserved_tokens: int = 0
+    reserved_cost: float = 0.0
+
+    exhausting: str | None = None
+    """The limit that is spent, until all running steps have landed."""
+    spent_limit: Failure | None = None
+    """The spent limit as a failure; kept behind the exhausted edge."""
+    after_limit: bool = False
+    """Whether the exhausted edge was taken: later steps are not counted, and each node runs at most once."""
+    visited_after_limit: set[str] = field(default_factory=set)
+
+    @property
+    def trunk(self) -> Version:
+        """The state at the outermost open fork plus what its joins merged; of a single token, its own."""
+        for token in self.live.values():
+            return token.forks[0].trunk if token.forks else token.version
+        return self.root

@@ -1,0 +1,157 @@
+"""Sends tokens along the edges of an outcome, and opens forks and maps (R1, R3, R9 to R12)."""
+
+from __future__ import annotations
+
+from orchestrator.graph.topology import END, STOP, Route
+from orchestrator.kernel import endings, tokens
+from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.map_items import start_item
+from orchestrator.kernel.needs import has_needs, needed_indexes
+from orchestrator.kernel.rank import Rank
+from orchestrator.kernel.records import Failure
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import (
+    Activation,
+    FrameResult,
+    FrameState,
+    ItemBinding,
+    MapItem,
+    OpenFork,
+    OrderedMap,
+    Phase,
+)
+from orchestrator.kernel.version import Version
+
+
+def send(run: RunState, source: Activation, version: Version, outcome: str, error: Failure | None) -> None:
+    """Send tokens along all edges that an outcome takes.
+
+    Args:
+        run: the run.
+        source: the activation that ended.
+        version: the state after it.
+        outcome: what it ended with.
+        error: the failure behind a reserved outcome.
+    """
+    frame, node, rank, forks = source.frame, source.node, source.rank, source.forks
+    topology, observer = frame.plan.topology, run.observer
+    if observer is not None:
+        observer.sending(frame, source, version, outcome, error)
+    routes = topology.routes(node, outcome)
+    if node in topology.fans:
+        forks = _open_fork(frame, node, source.key, rank, version, forks)
+    several = len(routes) > 1
+    for number, route in enumerate(routes):
+        if several:
+            rank = source.rank.branch(node, number)
+        take_edge(frame, route.index)
+        if route.each is not None:
+            _open_map(run, source, version, route, rank, forks)
+        else:
+            target = route.target
+            key = hash_id(source.key, target, str(number))
+            _arrive(run, frame, target, key, version, rank, forks, source.stack, source.map_items, error)
+    if observer is not None:
+        observer.done()
+
+
+def take_edge(frame: FrameState, index: int) -> None:
+    """Count an edge that is taken."""
+    frame.counters.taken[index] += 1
+    if frame.observer is not None:
+        frame.observer.edge_taken(frame, index)
+
+
+def _open_fork(
+    frame: FrameState, vertex: str, key: str, rank: Rank, version: Version, forks: tuple[OpenFork, ...]
+) -> tuple[OpenFork, ...]:
+    """The open forks behind a fork. An open fork is used again: a branch that loops back stays inside (R3)."""
+    if any(entry.fork == vertex for entry in forks):
+        return forks
+    scope = frame.plan.topology.scope(vertex, frozenset(entry.fork for entry in forks))
+    return (*forks, OpenFork(scope, hash_id(key, vertex), rank, version))
+
+
+def _open_map(
+    run: RunState, source: Activation, version: Version, route: Route, rank: Rank, forks: tuple[OpenFork, ...]
+) -> None:
+    frame, vertex, origin = source.frame, source.node, source.key
+    if route.map_vertex is not None:
+        # A fork of its own: its items need other keys than the edges, or items, beside it.
+        vertex, origin = route.map_vertex, hash_id(source.key, route.map_vertex)
+        forks = _open_fork(frame, vertex, origin, rank, version, forks)
+    assert route.each is not None
+    found = version.values.get(route.each)
+    items = list(found) if isinstance(found, (list, tuple)) else []
+    entry = next(entry for entry in forks if entry.fork == vertex)
+    outer = frozenset(e.fork for e in forks if e is not entry)
+    if not items:
+        target = _empty_target(frame, vertex, route.target, outer) or END
+        key = hash_id(origin, route.target, "empty")
+        _arrive(run, frame, target, key, version, rank, forks, source.stack, source.map_items, None)
+        return
+    stack = tuple(binding for binding in source.stack if binding[0] != vertex)
+    ordered_map: OrderedMap | None = None
+    if has_needs(items):
+        ordered_map = OrderedMap(_empty_target(frame, vertex, route.target, outer), forks)
+    needs = needed_indexes(items) if ordered_map is not None else ()
+    for index, item in enumerate(items):
+        key = hash_id(origin, route.target, str(index))
+        branch = rank.branch(source.node, index)
+        full = (*stack, (vertex, item, route.each))
+        if ordered_map is None:
+            _arrive(run, frame, route.target, key, version, branch, forks, full, source.map_items, None)
+            continue
+        member = MapItem(ordered_map, index, needs[index], entry)
+        token = Activation(frame, key, route.target, version, branch, forks, full, (*source.map_items, member))
+        _add_pending(frame, member, token)
+    if ordered_map is not None:
+        for member in ordered_map.items:
+            if not member.missing:
+                start_item(frame, member)
+
+
+def _add_pending(frame: FrameState, item: MapItem, token: Activation) -> None:
+    ordered_map = item.ordered_map
+    ordered_map.items.append(item)
+    for need in item.needs:
+        ordered_map.dependents.setdefault(need, []).append(item.index)
+    token.phase = Phase.PENDING
+    ordered_map.pending[item.index] = token
+    tokens.add(frame, token)
+
+
+def _empty_target(frame: FrameState, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
+    return frame.plan.topology.empty_target(fork, mapped, outer, declared=frame.rules.declared_order)
+
+
+def _arrive(
+    run: RunState,
+    frame: FrameState,
+    target: str,
+    key: str,
+    version: Version,
+    rank: Rank,
+    forks: tuple[OpenFork, ...],
+    stack: tuple[ItemBinding, ...],
+    items: tuple[MapItem, ...],
+    error: Failure | None,
+) -> None:
+    if frame.result is not None:
+        return
+    if target == END:
+        frame.ended_versions.append(version)
+        for entry in forks:
+            entry.left = True
+        for item in items:
+            item.ended.append(version)
+            frame.touched_items[id(item)] = item
+        return
+    if target == STOP:
+        status = "exhausted" if frame.after_limit else "completed"
+        endings.finish(run, frame, FrameResult(status, version.values, frame.spent_limit))
+        return
+    token = Activation(frame, key, target, version, rank, forks, stack, items)
+    if error is not None:
+        token.error = error
+    tokens.place(frame, token)
