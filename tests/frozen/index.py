@@ -6,6 +6,7 @@ from tests.frozen.contract import contract
 from tests.frozen.drawings import drawings, graphs, layouts, pages
 from tests.frozen.generated import generated
 from tests.frozen.helps import helps
+from tests.frozen.live import live
 from tests.frozen.messages import checks, errors_
 from tests.frozen.rules import rules
 from tests.frozen.strategies import strategies
@@ -16,6 +17,7 @@ TEXTS: dict[str, Maker] = {
     "journals-contract": contract,
     "journals-rules": rules,
     "journals-strategies": strategies,
+    "live": live,
     "drawings": drawings,
     "layouts": layouts,
     "pages": pages,

@@ -71,6 +71,11 @@ class Piece:
 _turns: list[anyio.Lock] = []
 
 
+def alone() -> None:
+    """Forget the turns of the run before, and the event loop that they were taken in."""
+    _turns[:] = [anyio.Lock()]
+
+
 @asynccontextmanager
 async def turn() -> AsyncIterator[None]:
     """Let nodes of parallel branches run one after the other, in the order in which they begin.
@@ -104,7 +109,7 @@ def still() -> Iterator[None]:
 
 async def staged(piece: Piece) -> tuple[Run, list[Record], str]:
     """The run, its records, and the text of what it did."""
-    _turns[:] = [anyio.Lock()]
+    alone()
     options = {"graphs": [piece.graph], **piece.options}
     async with AsyncExitStack() as stack:
         store = piece.store

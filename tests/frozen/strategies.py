@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphs.chat import chat
-from graphs.function_call import function_call
-from graphs.function_call_agent import function_call_agent
-from graphs.plan_and_solve import plan_and_solve
-from graphs.plan_and_solve_prompt import plan_and_solve_prompt
-from graphs.react import react
-from graphs.rewoo import rewoo
-from graphs.tool_user import tool_user
 from orchestrator import Deny, Graph, Limits, OfflineModel, Question, Reply, TextProtocol, Tool, ToolCall, Usage, tool
+from orchestrator.strategies.chat import chat
+from orchestrator.strategies.function_call import function_call
+from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.plan_and_solve import plan_and_solve
+from orchestrator.strategies.plan_and_solve_prompt import plan_and_solve_prompt
+from orchestrator.strategies.react import react
+from orchestrator.strategies.rewoo import rewoo
+from orchestrator.strategies.tool_user import tool_user
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 from tests.frozen.contract import left
