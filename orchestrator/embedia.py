@@ -1,10 +1,12 @@
-"""A run told as the events of a publish-subscribe agent framework, Embedia: the same names in the same order.
+"""Events of a run under the names of Embedia, a publish-subscribe agent framework, in its order.
 
     ToolStart, AgentStart, [ChatLLMInit, ChatLLMStart, ChatLLMEnd] ..., ToolStart, ToolEnd, AgentStep, ...,
     AgentEnd, ToolEnd
 
-The events are made from the journal alone, so they are the same live and years later. A publisher's id is the
-run's id for the agent itself, the activation's for an agent inside it, and the effect's key for a model or tool call.
+The events follow from the journal alone, so they are the same live and years later. The publisher of an event is the
+run's id for the agent itself, the activation for an agent inside it, and the effect's key for a model or tool call.
+
+`executor.events(style="embedia")` loads this module when it is first asked for; nothing else in the library imports it.
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ EMBEDIA_TYPES = (
 )
 """Every `type` that an event of this style can have."""
 
-_Told: TypeAlias = Iterator[tuple[str, str, dict[str, Any]]]
+_Published: TypeAlias = Iterator[tuple[str, str, dict[str, Any]]]
 """(publisher, name, data) of events."""
 
 _STEP = frozenset(Step.model_fields) - {"ended"}
 
 
 class EmbediaEvent(Event):
-    """An event with a publisher. `seq` is that of the record that it tells; one record may be told as several."""
+    """An event with a publisher. `seq` is that of its record; one record can give several events."""
 
     id: str
-    """Who published it."""
+    """Its publisher."""
 
     @property
     def event(self) -> str:
@@ -54,7 +56,7 @@ class EmbediaEvent(Event):
 
     @property
     def timestamp(self) -> str:
-        """When, as ISO 8601 in UTC."""
+        """Its time as ISO 8601 in UTC."""
         return datetime.fromtimestamp(self.ts, UTC).isoformat()
 
     def to_json(self) -> dict[str, object]:
@@ -65,11 +67,11 @@ class EmbediaEvent(Event):
 
 
 class Embedia:
-    """Tells one run, record by record.
+    """Turns the records of one run, in order, into events.
 
     Args:
-        graph: the run's graph, to know which field is the question and how an agent inside is called.
-        tokenizer: counts the tokens of a text. Without one only a reply's are told, as the provider counted them.
+        graph: the run's graph, which names the field of the question.
+        tokenizer: counts the tokens of a text. Without it only replies have counts, those of the provider.
     """
 
     def __init__(self, graph: Graph | None = None, tokenizer: Callable[[str], int] | None = None) -> None:
@@ -77,7 +79,7 @@ class Embedia:
         self._count = tokenizer
         self._run_id = self._name = ""
         self._started: dict[str, float] = {}
-        """Publisher of an open agent -> when it began."""
+        """Publisher of an open agent -> its start."""
         self._agents: dict[str, tuple[str, str]] = {}
         """Path of an open inner graph -> (activation, its node's name)."""
         self._steps: dict[str, list[object]] = {}
@@ -87,33 +89,33 @@ class Embedia:
         self._questions: dict[str, Question] = {}
 
     def tell(self, record: r.Record) -> list[EmbediaEvent]:
-        """The events that a record is told as; often none."""
-        told = _TOLD.get(record.type)
-        if told is None:
+        """The events of a record; often none."""
+        handler = _HANDLERS.get(record.type)
+        if handler is None:
             return []
         return [
             EmbediaEvent(type=name, seq=record.seq, ts=record.ts, run_id=self._run_id, id=publisher, data=data)
-            for publisher, name, data in told(self, record)
+            for publisher, name, data in handler(self, record)
         ]
 
     # -- agents ------------------------------------------------------------------------------------------------
 
-    def _run_started(self, record: r.RunStarted) -> _Told:
+    def _run_started(self, record: r.RunStarted) -> _Published:
         self._run_id, self._name = record.run_id, record.graph
         self._started[record.run_id] = record.ts
         yield from self._opened(record.run_id, record.graph, record.values, self._graph)
 
-    def _forked(self, record: r.Forked) -> _Told:
+    def _forked(self, record: r.Forked) -> _Published:
         self._run_id = record.run_id
         yield from ()
 
-    def _graph_opened(self, record: r.GraphOpened) -> _Told:
+    def _graph_opened(self, record: r.GraphOpened) -> _Published:
         path = f"{record.path}/{record.node}" if record.path else record.node
         self._agents[path] = (record.activation, record.node)
         self._started[record.activation] = record.ts
         yield from self._opened(record.activation, record.node, record.values, None)
 
-    def _opened(self, publisher: str, name: str, values: Mapping[str, object], graph: Graph | None) -> _Told:
+    def _opened(self, publisher: str, name: str, values: Mapping[str, object], graph: Graph | None) -> _Published:
         field = graph.input if graph is not None and isinstance(graph.input, str) else "question"
         given = [values[field]] if field in values else []
         yield publisher, "ToolStart", {"name": name, "args": given, "kwargs": {} if given else dict(values)}
@@ -121,12 +123,12 @@ class Embedia:
 
     def _closed(
         self, publisher: str, name: str, ts: float, status: str, output: object, error: r.Failure | None
-    ) -> _Told:
+    ) -> _Published:
         steps, started = self._steps.pop(publisher, []), self._started.pop(publisher, ts)
         if status == "completed":
             yield publisher, "AgentEnd", {"answer": output}
         elif status == "exhausted":
-            # Told at the end: that steps or visits are spent follows from the journal and is no record of its own.
+            # Published at the end: that steps or visits are spent follows from the journal and is no record of its own.
             spent = {"step_history": steps, "duration": f"{ts - started:.2f}s", "num_steps": len(steps)}
             yield publisher, "AgentTimeout", spent
         else:
@@ -134,15 +136,15 @@ class Embedia:
             yield publisher, "AgentEnd", {"answer": None, "error": output}
         yield publisher, "ToolEnd", {"name": name, "exit_code": int(status != "completed"), "output": output}
 
-    def _ended(self, record: r.Ended) -> _Told:
-        # Agents that the end found at work, such as those in other branches; the innermost ends first.
+    def _ended(self, record: r.Ended) -> _Published:
+        # Agents that are still open, such as those in other branches; the innermost ends first.
         status = "cancelled" if record.status == "completed" else record.status
         for path in sorted(self._agents, key=len, reverse=True):
             publisher, name = self._agents.pop(path)
             yield from self._closed(publisher, name, record.ts, status, None, record.error)
         yield from self._closed(self._run_id, self._name, record.ts, record.status, record.output, record.error)
 
-    def _step_done(self, record: r.StepDone) -> _Told:
+    def _step_done(self, record: r.StepDone) -> _Published:
         for step in _steps_in(record.update):
             publisher = self._agent_at(record.path)
             self._steps.setdefault(publisher, []).append(step)
@@ -154,26 +156,28 @@ class Embedia:
         output = given[0] if len(given) == 1 else dict(record.update)
         yield from self._left(record, status, output, record.error)
 
-    def _step_failed(self, record: r.StepFailed) -> _Told:
+    def _step_failed(self, record: r.StepFailed) -> _Published:
         yield from self._left(record, "failed", None, record.error)
 
-    def _left(self, record: r.StepDone | r.StepFailed, status: str, output: object, error: r.Failure | None) -> _Told:
+    def _left(
+        self, record: r.StepDone | r.StepFailed, status: str, output: object, error: r.Failure | None
+    ) -> _Published:
         path = f"{record.path}/{record.node}" if record.path else record.node
         if self._agents.get(path, ("", ""))[0] == record.activation:
             publisher, name = self._agents.pop(path)
             yield from self._closed(publisher, name, record.ts, status, output, error)
 
     def _agent_at(self, path: str) -> str:
-        """The innermost agent around a place."""
+        """Publisher of the innermost agent around a path."""
         inside = [opened for opened in self._agents if path == opened or path.startswith((f"{opened}/", f"{opened}."))]
         return self._agents[max(inside, key=len)][0] if inside else self._run_id
 
     # -- calls -------------------------------------------------------------------------------------------------
 
-    def _intended(self, record: r.EffectIntended) -> _Told:
+    def _intended(self, record: r.EffectIntended) -> _Published:
         known = record.key in self._calls
         self._calls[record.key] = record
-        if known:  # made again after a crash: the same call, told once
+        if known:  # made again after a crash: the same call, published once
             return
         if record.kind == "tool":
             kwargs = record.request.get("args", {})
@@ -187,7 +191,7 @@ class Embedia:
                 last = messages[-1]
                 yield record.key, "ChatLLMStart", self._said(last.get("role", "user"), last.get("content", ""))
 
-    def _settled(self, record: r.EffectSettled) -> _Told:
+    def _settled(self, record: r.EffectSettled) -> _Published:
         call = self._calls.pop(record.key, None)
         if call is None:
             return
@@ -207,7 +211,7 @@ class Embedia:
         return {"role": role, "tokens": None if self._count is None else self._count(content), "content": content}
 
     def _messages_of(self, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """A request's messages in full: those that came before stand in it as references."""
+        """A request's messages in full: it holds earlier ones as references."""
         found = []
         for message in request.get("messages", ()):
             if "digest" in message:
@@ -217,11 +221,11 @@ class Embedia:
 
     # -- questions ---------------------------------------------------------------------------------------------
 
-    def _asked(self, record: r.Asked) -> _Told:
+    def _asked(self, record: r.Asked) -> _Published:
         self._questions[record.question.id] = record.question
         yield from ()
 
-    def _answered(self, record: r.Answered) -> _Told:
+    def _answered(self, record: r.Answered) -> _Published:
         question = self._questions.pop(record.question, None)
         if question is not None and record.answer.type == "deny" and "tool" in question.payload:
             called = {"tool": question.payload["tool"], "args": question.payload.get("args", {})}
@@ -231,13 +235,13 @@ class Embedia:
 def embedia(
     records: Iterable[r.Record], graph: Graph | None = None, tokenizer: Callable[[str], int] | None = None
 ) -> Iterator[EmbediaEvent]:
-    """All events of a journal, or of the beginning of one. Arguments as of `Embedia`."""
+    """All events of a journal, or of its first records. See `Embedia` for the arguments."""
     teller = Embedia(graph, tokenizer)
     for record in records:
         yield from teller.tell(record)
 
 
-_TOLD: Mapping[str, Callable[[Embedia, Any], _Told]] = {
+_HANDLERS: Mapping[str, Callable[[Embedia, Any], _Published]] = {
     "run_started": Embedia._run_started,
     "forked": Embedia._forked,
     "graph_opened": Embedia._graph_opened,
@@ -252,7 +256,7 @@ _TOLD: Mapping[str, Callable[[Embedia, Any], _Told]] = {
 
 
 def _steps_in(update: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """The records of steps that an update adds: whatever has the fields of one."""
+    """The steps of a strategy in an update: every value with the fields of `nodes.steps.Step`."""
     for value in update.values():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Mapping) and item.keys() - {"ended"} == _STEP:

@@ -1,6 +1,6 @@
-"""What a drawing shows of a run, as data: the one thing that `render` wants to know of runs.
+"""What a drawing shows of a run, as data.
 
-`orchestrator.views.trace` makes it from a journal, record by record.
+`orchestrator.views.trace` folds it from a journal, record by record.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 Place: TypeAlias = tuple[str, str]
-"""A frame's path and the name of a node in it. The path of the top graph is empty. Of any other path's segments
-those that are names are the subgraph nodes around it; the others (`fork.0`) say in which branch they ran."""
+"""Path of a graph and name of a node in it.
+
+The path of the top graph is empty. In other paths, segments that are names are the enclosing subgraph nodes; the others
+(`fork.0`) are the branches that they ran in."""
 Way: TypeAlias = tuple[str, int]
-"""A frame's path and the number of an edge in its graph's `edges`."""
+"""Path of a graph and number of an edge in its `edges`."""
 StepState: TypeAlias = Literal["planned", "running", "waiting", "visited", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """An item of a map whose items need each other: a step that a plan of the run's own has."""
+    """An item of a map whose items depend on each other: a step of a plan that the run made itself."""
 
     id: str
     needs: tuple[str, ...] = ()
@@ -29,15 +31,15 @@ class PlannedStep:
     item: object = None
     """The item itself, plain JSON."""
     state: StepState = "planned"
-    """`skipped`: a step that it needs ended elsewhere, so it never began."""
+    """`skipped`: it never began, because a step that it needs left the map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The steps that one map over such items opened, in their order."""
+    """The steps of one such map, in their order."""
 
     path: str
-    """Frame path of the map."""
+    """Path of the map's graph."""
     edge: int
     """Number of the map's edge."""
     steps: Sequence[PlannedStep]
@@ -45,31 +47,34 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Where a run has been and where it is. A drawing adds up all frames of one subgraph node."""
+    """Where a run has been and where it is, by node and edge.
+
+    Activations of one subgraph node share their counts.
+    """
 
     visits: Mapping[Place, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Node -> how many of its activations ended with an outcome."""
+    """Node -> number of its activations that ended with an outcome."""
     taken: Mapping[Way, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Edge -> how many tokens took it; of a map, how many branches it opened."""
+    """Edge -> number of tokens that took it; of a map the number of branches that it opened."""
     waiting: AbstractSet[Place] = frozenset()
     """Nodes with an open question, and the subgraph nodes around them."""
     running: AbstractSet[Place] = frozenset()
-    """Nodes that work, and the subgraph nodes around them."""
+    """Nodes that run, and the subgraph nodes around them."""
     failed: AbstractSet[Place] = frozenset()
-    """Nodes whose last activation failed, and no edge of theirs took it."""
+    """Nodes whose last activation failed without an edge for the failure."""
     status: str = ""
     """The run's status."""
     seconds: Mapping[Place, float] = field(default_factory=lambda: MappingProxyType({}))
-    """Node -> how long its ended activations took, together. Waiting for answers does not count."""
+    """Node -> seconds that its ended activations worked. Waiting for answers does not count."""
     items: Mapping[Place, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
-    """Node that a map leads to -> (items of the map that it has done, items of the map)."""
+    """Target of a map -> (items done, items)."""
     queued: AbstractSet[Place] = frozenset()
-    """Nodes where the run goes on; told while nothing in it works."""
+    """Nodes where the run continues; empty while a step runs."""
     entered: AbstractSet[Place] = frozenset()
-    """Subgraph nodes in which something began."""
+    """Subgraph nodes whose graph has started."""
     told: Mapping[Place, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
-    """Node -> what it asks, or why it failed."""
+    """Node -> its open questions, or why it failed."""
     faulty: Mapping[Place, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Node -> how many calls of tools failed in activations that ended with an outcome all the same."""
+    """Node -> number of failed tool calls in activations that ended with an outcome nevertheless."""
     planned: Sequence[Planned] = ()
-    """Steps that the run planned itself, in the order of their plans."""
+    """Plans that the run made itself, in their order."""

@@ -1,4 +1,4 @@
-"""Text that strangers wrote, made safe to show: one line, nothing that steers a terminal or turns the direction."""
+"""Untrusted text made safe to show: no terminal control sequences, no hidden or direction-changing characters."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ _ANSI = re.compile(
 _SPACE = re.compile(r"\s+")
 _LONGEST = 100_000
 BEHIND = 2_000
-"""Characters behind a cut that are looked at, too: half a secret no longer looks like one."""
+"""Characters behind a cut that are redacted too: the patterns do not match half a secret."""
 
 
 def plain(text: str, limit: int | None = None) -> str:
-    """One line in which control, direction and other invisible characters are escapes, cut to `limit` characters."""
+    """The text on one line, with control, direction and other invisible characters as escapes.
+
+    Args:
+        text: any text.
+        limit: characters to cut the line to; None: no limit.
+    """
     text = _ANSI.sub("", text[:_LONGEST])
     if not (text.isascii() and text.isprintable()):
         text = shown(_SPACE.sub(" ", text))
@@ -30,22 +35,22 @@ def plain(text: str, limit: int | None = None) -> str:
 
 
 def bare(text: str) -> str:
-    """The text without commands for a terminal."""
+    """The text without terminal control sequences."""
     return _ANSI.sub("", text)
 
 
 def lines(text: str, limit: int | None = None) -> str:
-    """Like `plain`, keeping line breaks."""
+    """Like `plain`, but keeps line breaks."""
     kept = (plain(line) for line in _ANSI.sub("", text[:_LONGEST]).splitlines())
     return cut("\n".join(kept).strip(), limit)
 
 
 def told(text: str, limit: int | None = None) -> str:
-    """`plain` for what a run, a model or a tool said: secrets are blanked before the cut can halve them."""
+    """Like `plain`, with secrets redacted before the cut can halve them: for what a model, a tool or a run said."""
     found = plain(text)
     return cut(redact(found if limit is None else found[: limit + BEHIND]), limit)
 
 
 def cut(text: str, limit: int | None) -> str:
-    """The text, or its beginning and an ellipsis."""
+    """The text, or its start with an ellipsis if it is longer than `limit`."""
     return text if limit is None or len(text) <= limit else f"{text[: limit - 1].rstrip()}…"

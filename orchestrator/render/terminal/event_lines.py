@@ -1,4 +1,4 @@
-"""Events of a run as lines of text: one for each event that a person cares about."""
+"""Events of a run as lines of text."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from orchestrator.views.events import Event
 
 _FAULT = 300
-"""Characters that a line tells of a failure; `show` has all."""
+"""Characters of an error message that a line shows; the command `show` prints all of it."""
 
 
 class EventLines:
-    """Words the events of one run, which come in order."""
+    """Turns the events of one run, in order, into lines."""
 
     def __init__(self) -> None:
         self._calls: dict[str, str] = {}
 
     def text(self, event: Event) -> str | None:
-        """The line of an event, with bars before further ones; None for an event that has none."""
+        """An event as text; None if it is not shown. Lines after the first have a bar in front."""
         line = self._line(event)
         if line is None:
             return None
@@ -101,7 +101,7 @@ def _place(event: Event) -> str:
 
 
 def _call(event: Event) -> str:
-    """A tool call, as text; empty for a model's, which say little in a line."""
+    """A tool call as text; empty for other calls."""
     if event.data.get("kind") != "tool":
         return ""
     request = event.data.get("request")
@@ -111,7 +111,7 @@ def _call(event: Event) -> str:
 
 
 def _so_far(event: Event) -> str:
-    """How far a call is, with the last line of what it said."""
+    """Progress of a call, with the last line of its text."""
     data = event.data
     parts = [str(data["tool"])] if data.get("tool") else []
     if data.get("done") is not None:

@@ -1,4 +1,4 @@
-"""What steps and calls said, in few words: one line, nothing that commands a terminal, secrets blanked."""
+"""Short excerpts of what steps and calls said: one line, no terminal control sequences, secrets redacted."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _LONGEST, _NAME = 160, 40
 _UNFINISHED = re.compile(r"\S+\Z")
 _STRING, _ITEMS, _DEEP = 400, 6, 4
 _BEHIND = 200
-"""Characters behind a cut that are looked at, too: half a secret no longer looks like one."""
+"""Characters behind a cut that are redacted too: the patterns do not match half a secret."""
 
 
 def value(found: object, limit: int = _LONGEST) -> str:
-    """A plain value: text as it is, anything else as JSON."""
+    """A value: text unchanged, anything else as JSON."""
     small = redacted(_cut(found))
     text = small if isinstance(small, str) else json.dumps(small, ensure_ascii=False, default=str)
     return plain(text, limit)
 
 
 def text(found: str, limit: int = _LONGEST) -> str:
-    """Anybody's words."""
+    """Text from outside this library, on one line."""
     return told(_start(found, 4 * limit), limit)
 
 
 def tail(found: str, limit: int) -> str:
-    """The end of words that are still coming, without the one that is not whole: it may become a secret."""
+    """The end of a streamed text, without its last word, which may be the start of a secret."""
     whole = told(_UNFINISHED.sub("", found))
     return whole if len(whole) <= limit else f"…{whole[1 - limit :]}"
 
 
 def call(made: JournaledCall) -> str:
-    """What was called, with what."""
+    """A call's name and arguments."""
     intended = made.intended
     name, request = told(intended.name, 60), intended.request
     if intended.kind != "tool":
@@ -54,7 +54,7 @@ def call(made: JournaledCall) -> str:
 
 
 def came_to(made: JournaledCall) -> str:
-    """What a call gave: of a model its words, or the tools that it wants."""
+    """A call's result; of a model its text, or the tools that it calls."""
     result = None if made.settled is None else made.settled.result
     if made.intended.kind == "model" and isinstance(result, dict):
         calls = result.get("tool_calls") or ()
@@ -66,7 +66,7 @@ def came_to(made: JournaledCall) -> str:
 
 
 def name_of(item: object) -> str:
-    """What an item of a map is called: its own name, if it has one, else what it says."""
+    """The name of an item of a map: its `name`, `title` or `id` if it has one, else the item itself."""
     found = item if isinstance(item, dict) else getattr(item, "__dict__", None)
     if not isinstance(found, dict):
         return value(item, _NAME)
@@ -74,7 +74,7 @@ def name_of(item: object) -> str:
 
 
 def note(event: Event) -> str:
-    """How far a step or a call is, or what it emitted."""
+    """The progress of a step or a call, or what it emitted."""
     data = event.data
     if event.type != "progress":
         return f"{data.get('name', '')} {value(data.get('data', ''))}".strip()
@@ -88,13 +88,13 @@ def note(event: Event) -> str:
 
 
 def tokens(made: JournaledCall) -> str:
-    """Tokens in and out."""
+    """Input and output tokens; empty if there are none."""
     into, out = made.usage.input_tokens, made.usage.output_tokens
     return f"{into:,} → {out:,} tokens" if into or out else ""
 
 
 def took(seconds: float, *, over: bool) -> str:
-    """How long something took, or takes; of what takes long, whole seconds."""
+    """A duration; while it grows (`over=False`) in whole seconds, and empty below one second."""
     seconds = max(0.0, seconds)
     return lasting(seconds) if over or seconds >= 60 else f"{int(seconds)} s" if seconds >= 1 else ""
 
@@ -104,7 +104,7 @@ def _start(found: str, most: int) -> str:
 
 
 def _cut(found: object, deep: int = _DEEP) -> object:
-    """A plain value without what would not be shown anyway: a state can be large."""
+    """A value cut to what can be shown: a state can be large."""
     if isinstance(found, str):
         start = _start(found, _STRING)
         return start if start.isprintable() else bare(start)

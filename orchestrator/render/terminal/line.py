@@ -1,4 +1,4 @@
-"""A line of the tree: parts in styles, in at most so many columns of a terminal."""
+"""A line of the tree: styled parts, fitted to the columns of a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from orchestrator import visible
 
 Part: TypeAlias = tuple[str, str]
-"""A text, and the style (of rich) that it is shown in."""
+"""A text and its style (of rich)."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS, _STILL = frozenset(SPINNER), "▸ "
@@ -17,40 +17,40 @@ _ASCII = str.maketrans({
     "“": '"', "”": '"',
     "⠋": "|", "⠙": "/", "⠹": "-", "⠸": "\\", "⠼": "|", "⠴": "/", "⠦": "-", "⠧": "\\", "⠇": "|", "⠏": "/",
 })  # fmt: skip
-"""For terminals that know nothing else."""
+"""Replacements for encodings without these characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: never wider than the terminal, whoever wrote what is in it."""
+    """One line of the tree."""
 
     parts: tuple[Part, ...]
     going_on: bool = False
-    """Whether it is about something that is not over, or that stands around it."""
+    """Whether it shows something that has not ended, or what encloses that."""
     more: str = "…"
-    """Stands where something was cut off."""
+    """Marks where text was cut off."""
     tail: bool = False
-    """Whether its end is what counts, where it is too long."""
+    """Whether a line that is too long keeps its end rather than its start."""
 
     @property
     def text(self) -> str:
-        """The line without its styles."""
+        """The line without styles."""
         return "".join(text for text, _ in self.parts)
 
     def inside(self) -> Line:
-        """The same, one step further in."""
+        """The line, indented by one level."""
         return replace(self, parts=(("│ ", "dim"), *self.parts))
 
     def still(self) -> Line:
-        """The same where nothing turns any more."""
+        """The line with its spinner replaced by a still mark."""
         return replace(
             self, parts=tuple((_STILL, "") if text[:1] in _TURNS else (text, style) for text, style in self.parts)
         )
 
     def said_in(self, encoding: str) -> Line:
-        """The same in the characters that an encoding has; others are written as escapes, which take more room.
+        """The line in the characters of an encoding; other characters become escapes, which are wider.
 
-        So is what could command the terminal, wherever it stands: names of nodes and outcomes come from stores, too.
+        Terminal control sequences become escapes too: stores can contain forged names of nodes and outcomes.
         """
         safe = replace(self, parts=tuple((visible.line(text), style) for text, style in self.parts))
         if encoding.lower().startswith("utf"):
@@ -60,7 +60,7 @@ class Line:
         return replace(self, parts=parts, more="~")
 
     def fitted(self, width: int) -> Line:
-        """The same in at most so many columns of a terminal."""
+        """The line cut to at most `width` columns of a terminal."""
         from rich.cells import cell_len, set_cell_size
 
         over = cell_len(self.text) - width

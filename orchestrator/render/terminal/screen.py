@@ -1,4 +1,4 @@
-"""The tree on a terminal: what is over scrolls up and stays, what goes on is drawn anew at the bottom."""
+"""The tree on a terminal: ended steps scroll up and stay, live ones are redrawn at the bottom."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from orchestrator.graph import Graph
 
 _PICTURES = 8
-"""Pictures per second."""
+"""Redraws per second."""
 _SETTLE = 0.1
-"""Seconds between two looks for what is over: it costs what is live."""
+"""Seconds between two searches for ended steps, each of which visits every live token."""
 _SHARE = 0.05
-"""Of the time, that pictures and looks take at most: a run of thousands of branches is drawn less often."""
+"""Largest share of the time that drawing takes: a run of thousands of branches is drawn less often."""
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Whether lines on a stream can be drawn anew: a terminal that knows how, and whose user wants more than text."""
+    """Whether a stream is a terminal that can redraw lines, and neither TERM=dumb nor NO_COLOR asks for plain text."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and not os.environ.get("NO_COLOR")
 
 
 class Screen:
-    """A run on a terminal. Events come from one thread; another one only draws."""
+    """A run on a terminal. One thread feeds events; another one only draws."""
 
     def __init__(self, graph: Graph, stream: TextIO) -> None:
         from rich.console import Console
@@ -50,21 +50,21 @@ class Screen:
         self._drawn: tuple[float, Text] | None = None
         self._held = True
         self._heard = 0.0
-        """Unix seconds of the last event: whether anything went on after it, nobody knows."""
+        """Unix seconds of the last event: the last moment at which the run is known to have been alive."""
 
     def past(self, event: Event) -> None:
-        """An event that happened before: nothing that was over by then is shown."""
+        """Take in an earlier event; steps that ended by then are not shown."""
         self._model.apply(event)
 
     def begin(self) -> None:
-        """All events after this are new. What was over is left out, and said to be."""
+        """End the earlier events: print how many ended steps are left out."""
         over = self._over()
         if over:
             self._model.forget(over)
             self._print([Line(((f"… {over} step{'s' * (over > 1)} before this", "dim"),))])
 
     def show(self, event: Event) -> None:
-        """One event, in order."""
+        """Take in a new event, in order."""
         self._held, self._heard = False, max(self._heard, event.ts)
         with self._lock:
             self._model.apply(event)
@@ -74,7 +74,7 @@ class Screen:
             self._start()
 
     def hold(self) -> None:
-        """Nothing is drawn until the next event: what stands there stays."""
+        """Stop drawing until the next event, and print where the run stands."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
@@ -125,7 +125,7 @@ class Screen:
         return over
 
     def _settle(self) -> None:
-        """Leave behind what is over at the top. Printed without the lock: the drawing thread waits for both."""
+        """Print the ended steps at the top for good; without the lock, as the drawing thread takes both."""
         self._looked = time.monotonic()
         with self._lock:
             over = self._over()

@@ -1,4 +1,4 @@
-"""The tree of a run as lines: what is over for good, and what goes on now in a screen's height."""
+"""The tree of a run as lines: ended steps for good, live ones within the height of a screen."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from orchestrator.views.events import Event
 
 _SPINS = 10
-"""Pictures of the spinner per second."""
+"""Frames of the spinner per second."""
 _MARKS = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "waiting": ("?", "bold yellow"), "dropped": ("–", "dim"),
           "retrying": ("↻", "yellow"), "unknown": ("!", "bold yellow"), "faulty": ("!", "bold magenta"),
           "queued": ("○", "dim")}  # fmt: skip
 _DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
-"""Of what is over inside of what goes on: how much is shown."""
+"""How many ended steps, branches and calls are shown inside a live one."""
 _BRANCHES = 40
-"""Branches of a fork that are shown when it is over; of more than that, half as many, and those that failed."""
+"""Branches of an ended fork that are shown; of a larger one half as many, and those that failed."""
 _MOST = 200
-"""Lines that one step leaves behind for good, and steps of one branch that are looked at for them."""
+"""Lines that one ended step leaves behind, and steps of one branch that these lines show."""
 
 
 def left_behind(model: Model, step: Step, standing: Standing, now: float) -> list[Line]:
-    """A step of the top that is over, with all that came of it, as it stays above the screen."""
+    """The lines that an ended step of the top level leaves above the screen."""
     lines = list(_step(model, step, standing, now, whole=True))
     if len(lines) > _MOST:
         lines[_MOST - 20 : -19] = [_note(f"… {len(lines) - _MOST} lines more; the run's events have all")]
@@ -37,14 +37,14 @@ def left_behind(model: Model, step: Step, standing: Standing, now: float) -> lis
 def going_on(
     model: Model, standing: Standing, now: float, width: int, height: int, doing: str = "running"
 ) -> list[Line]:
-    """What is not over, and below it what was spent and what is left: at most `height` lines."""
+    """The live part of a run and its spending: at most `height` lines."""
     end = summary(model, now, width, doing)
     lines = [line for step in model.top.steps for line in _step(model, step, standing, now, whole=False)]
     return [*_fitted(lines, max(1, height - len(end))), *end]
 
 
 def _fitted(lines: list[Line], most: int) -> list[Line]:
-    """As many lines as there is room for: first those about what goes on, then the last of the others."""
+    """At most `most` lines: first those of live steps, then the last of the others."""
     if len(lines) <= most:
         return lines
     now = [number for number, line in enumerate(lines) if line.going_on]
@@ -54,12 +54,12 @@ def _fitted(lines: list[Line], most: int) -> list[Line]:
 
 
 def where_it_stands(model: Model, standing: Standing, now: float, width: int, height: int) -> list[Line]:
-    """The same for good: nothing is drawn anew after it."""
+    """The same, to be printed for good: nothing in it spins."""
     return [line.still() for line in going_on(model, standing, now, width, height, doing="so far")]
 
 
 def summary(model: Model, now: float, width: int, doing: str = "running") -> list[Line]:
-    """What the run is doing, what it spent, and what is left of its limits: one line, or two where it is narrow."""
+    """Status, spending and what the limits leave: one line, or two on a narrow terminal."""
     machine, usage = model.machine, model.machine.usage
     status = machine.status
     seconds = usage.seconds + (max(0.0, now - machine.updated) if machine.running and status == "running" else 0.0)
@@ -103,7 +103,7 @@ def _left(model: Model, seconds: float) -> str:
 
 
 def _step(model: Model, step: Step, standing: Standing, now: float, *, whole: bool, label: str = "") -> Iterator[Line]:
-    """A step, its calls, and what came of it; `whole`: all of it, else what is worth a screen's room."""
+    """A step with its calls and branches; unless `whole`, only as much as a screen has room for."""
     over = model.is_over(step, standing)
     yield _head(step, standing, now, over, label)
     for line in _calls(step, now, whole):
@@ -122,7 +122,7 @@ def _step(model: Model, step: Step, standing: Standing, now: float, *, whole: bo
 
 
 def _worth_showing(branches: list[Branch], standing: Standing, whole: bool) -> list[Branch]:
-    """Of few branches all, when they are over; else those that go on, that failed, and some of the others."""
+    """All branches of a small ended fork; else the live ones, the failed ones and some of the others."""
     if whole and len(branches) <= _BRANCHES:
         return branches
     begun = standing.live - standing.landed - standing.queued
@@ -229,7 +229,7 @@ def _call(one: JournaledCall, note: Event | None, now: float, over: bool) -> Lin
 
 
 def _branch(model: Model, branch: Branch, standing: Standing, now: float, *, whole: bool) -> Iterator[Line]:
-    """The steps of a branch below its name; of a branch of one step both are one line, of a subgraph no name."""
+    """A branch's label with its steps below; a branch of one step is one line, a subgraph has no label."""
     segment = branch.path.rpartition("/")[2]
     label = ""
     if "." in segment:
