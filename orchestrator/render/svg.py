@@ -63,7 +63,12 @@ def to_svg(
     """
     drawing = draw(graph, run, closed=closed)
     layout = lay_out(drawing, direction=direction, engine=engine, timeout=timeout)
-    return "".join(_svg(drawing, layout, theme, prefix))
+    return drawing_to_svg(drawing, layout, theme, prefix)
+
+
+def drawing_to_svg(drawing: Drawing, layout: Layout | None = None, theme: Theme = "auto", prefix: str = "") -> str:
+    """Writes a drawing as SVG; without a layout, with the best that is here."""
+    return "".join(_svg(drawing, layout or lay_out(drawing), theme, prefix))
 
 
 def _svg(drawing: Drawing, layout: Layout, theme: Theme, prefix: str) -> Iterator[str]:

@@ -1,0 +1,142 @@
+"""The map in docs/architecture.md: the packages of the library, by their imports.
+
+An arrow leads from a part to a part that it imports. An arrow that others imply is left out, and so are imports for
+type checkers only and the files of `DOORS`. `python -m tests.architecture` draws it anew.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import networkx as nx
+
+import orchestrator
+from orchestrator.render.drawing import Drawing, EdgeMark, Look, NodeMark
+from orchestrator.render.svg import drawing_to_svg
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = ROOT / "orchestrator"
+PICTURES = ROOT / "docs" / "pictures"
+DOORS = {"graph/verbs.py", "views/run.py"}
+"""Files whose methods load a package above when they are called: `graph.run()`, `run.to_svg()`."""
+PURPOSES: dict[str, tuple[Look, str]] = {
+    "basics": ("code", "errors, values, text"),
+    "graph": ("graph", "graphs as data"),
+    "kernel": ("code", "pure rules"),
+    "stores": ("code", "memory, SQLite"),
+    "models": ("model", "servers, offline"),
+    "views": ("code", "folds for people"),
+    "tools": ("tool", "tools, servers, pools"),
+    "context": ("code", "what a node gets"),
+    "nodes": ("code", "kinds of nodes"),
+    "sealing": ("code", "seals of records"),
+    "embedia": ("code", "foreign event names"),
+    "executor": ("code", "input and output"),
+    "render": ("code", "drawings, pages"),
+    "comparing": ("code", "several graphs"),
+    "testing": ("code", "crash kit, clocks"),
+    "strategies": ("graph", "folder graphs/"),
+    "notebook": ("human", "live pictures"),
+    "cli": ("human", "commands"),
+}
+"""What is drawn of each part: icon and small line. Single files without a line of their own are `basics`."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """The modules of the library by their full names, without the lazy front of the package."""
+    files = [*LIBRARY.rglob("*.py"), *(LIBRARY / "strategies").glob("*.py")]
+    named = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+    return {name: file for name, file in sorted(named.items()) if name not in ("orchestrator", "orchestrator.__main__")}
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        yield from _statements(node)
+
+
+@cache
+def imports(file: Path) -> frozenset[str]:
+    """The modules of the library that a file imports when it is loaded or run."""
+    known, found = modules(), set[str]()
+    for statement in _statements(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(statement, ast.Import):
+            found.update(alias.name for alias in statement.names)
+            continue
+        for alias in statement.names:
+            if statement.module == "orchestrator" and hasattr(orchestrator, alias.name):
+                found.add(str(getattr(getattr(orchestrator, alias.name), "__module__", "")))
+            else:
+                inner = f"{statement.module}.{alias.name}"
+                found.add(inner if inner in known else str(statement.module))
+    return frozenset(found & known.keys())
+
+
+def by_imports(part_of: Callable[[str], str | None]) -> nx.DiGraph[str]:
+    """The parts of the library and which of them imports which.
+
+    Args:
+        part_of: the part that a module belongs to; None if it is not drawn.
+    """
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for name, file in modules().items():
+        part = part_of(name)
+        if part is None:
+            continue
+        graph.add_node(part)
+        if str(file.relative_to(LIBRARY)) not in DOORS:
+            others = map(part_of, imports(file))
+            graph.add_edges_from((part, other) for other in others if other not in (part, None))
+    return graph
+
+
+def package(module: str) -> str:
+    """The package that a module is in; small modules that everything uses are `basics`."""
+    name = module.split(".")[1]
+    assert name in PURPOSES or not (LIBRARY / name).is_dir(), f"say in PURPOSES what the package {name} is for"
+    return name if name in PURPOSES else "basics"
+
+
+def drawing(title: str, graph: nx.DiGraph[str], look: Callable[[str], tuple[Look, str, str]]) -> Drawing:
+    """The map of some parts. Their imports must have no circle.
+
+    Args:
+        title: the name of the map.
+        graph: the parts and what they import.
+        look: the icon, the name and the small line of a part.
+    """
+    circle = next(nx.simple_cycles(graph), None)
+    assert circle is None, f"these import each other: {' -> '.join(circle or [])}"
+    nodes = {}
+    for number, part in enumerate(sorted(graph)):
+        icon, name, line = look(part)
+        nodes[part] = NodeMark(f"n{number}", f"node-{part}", name, "", icon, line)
+    edges = [
+        EdgeMark(f"e{number}", f"edge-{a}--{b}", number, "", nodes[a].key, nodes[b].key, (a, b))
+        for number, (a, b) in enumerate(sorted(nx.transitive_reduction(graph).edges))
+    ]
+    marks = tuple(nodes.values())
+    about = f"{title}: {len(marks)} parts, {len(edges)} imports."
+    return Drawing(title, marks, tuple(edges), about=about, by_key={node.key: node for node in marks})
+
+
+def architecture() -> str:
+    """The map of the packages."""
+    return drawing_to_svg(
+        drawing("orchestrator", by_imports(package), lambda part: (PURPOSES[part][0], part, PURPOSES[part][1]))
+    )
+
+
+MAPS = {"architecture": architecture}
+
+
+if __name__ == "__main__":
+    for name, draw in MAPS.items():
+        (PICTURES / f"{name}.svg").write_text(draw(), encoding="utf-8")

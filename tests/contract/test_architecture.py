@@ -1,0 +1,28 @@
+"""docs/architecture.md shows the library as it is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import MAPS, PICTURES, PURPOSES, by_imports, package
+from tests.render.pictures import shape
+
+PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_map_is_of_the_imports_as_they_are(name: str) -> None:
+    kept = (PICTURES / f"{name}.svg").read_text(encoding="utf-8")
+    assert shape(kept) == shape(MAPS[name]()), "draw anew: python -m tests.architecture"
+    assert f"](pictures/{name}.svg)" in PAGE
+
+
+def test_each_package_uses_only_packages_above_it_in_the_table() -> None:
+    table = PAGE.split("| package | holds |")[1].split("\n\n")[0]
+    order = re.findall(r"^\| `?(\w+)", table, flags=re.M)
+    assert set(order) == set(PURPOSES)
+    for part, other in by_imports(package).edges:
+        assert order.index(other) < order.index(part), f"{part} imports {other}"
