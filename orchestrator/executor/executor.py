@@ -307,7 +307,8 @@ class Executor:
         """Pause a run, whoever drives it: what runs lands, nothing new starts. `resume` lifts it.
 
         Raises:
-            RunUnknown, RunEnded
+            RunUnknown: there is no such run.
+            RunEnded: it has ended.
         """
         return await delivery.pause(self._host, run_id, by=by, reason=reason)
 
@@ -315,7 +316,8 @@ class Executor:
         """Cancel a run, whoever drives it. What was finished stays in its journal.
 
         Raises:
-            RunUnknown, RunEnded
+            RunUnknown: there is no such run.
+            RunEnded: it has ended.
         """
         return await delivery.cancel(self._host, run_id, by=by, reason=reason)
 

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-START, END, STOP, ANY = "START", "END", "STOP", "*"
+START = "START"
+END = "END"
+STOP = "STOP"
+ANY = "*"
 DONE = "done"
 RESERVED = ("error", "timeout", "exhausted")
 FAILED = "failed"
