@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.models.servers"]
+pytest_plugins = ["tests.support.servers"]
 """Here, so that all tests share one definition: else each folder's would start servers of its own."""
 
 # How quick a machine is, and what else it does just now, is no fault of what is tested.
@@ -85,7 +85,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def _compile_a_share(config: pytest.Config) -> None:
-    """Import the test modules ahead, each worker from a different one on, so that each is compiled by one worker only."""
+    """Import the test modules ahead, each worker from a different one on: so each is compiled by one worker only."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if not worker or [Path(arg).resolve() for arg in config.args] != [_TESTS.resolve()]:
         return

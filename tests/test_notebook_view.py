@@ -16,7 +16,7 @@ from orchestrator.models import Reply
 from orchestrator.nodes import Confirm
 from orchestrator.notebook import LiveView, live
 from tests.cli.test_live import Speaker, Trip, plan, search, write
-from tests.cli.trial import NASTY, SECRET
+from tests.support.trial import NASTY, SECRET
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.cli.asking import denial_of
 from orchestrator.cli.editing import edited
 from orchestrator.kernel.question import Deny
-from tests.cli.shell import Shell, Terminal
+from tests.support.shell import Shell, Terminal
 
 PLAIN = {"NO_COLOR": "1"}
 EDITOR = """#!/bin/sh

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 CODE = ("--graph", "trial:noted", "--tools", "trial:note", "--model", "offline")
 

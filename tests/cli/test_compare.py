@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 
 def test_a_table_and_json_and_pictures(shell: Shell) -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from orchestrator.cli.app import app
-from tests.cli.shell import Done, Shell
+from tests.support.shell import Done, Shell
 
 COMMANDS = (
     "run", "resume", "recover", "pause", "cancel", "answer", "approve", "deny",

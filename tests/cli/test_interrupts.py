@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -23,7 +23,7 @@ from orchestrator.render.terminal.line import Line
 from orchestrator.render.terminal.screen import Screen, can_draw
 from orchestrator.views.events import record_of
 from orchestrator.views.step_tree import Model
-from tests.cli.trial import NASTY, SECRET
+from tests.support.trial import NASTY, SECRET
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tests.cli.shell import Shell
-from tests.cli.trial import SECRET
+from tests.support.shell import Shell
+from tests.support.trial import SECRET
 
 ASK = {
     "name": "hello",

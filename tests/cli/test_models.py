@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.shell import Shell
-from tests.models.wire import Raw, Seen, refused, said, served, told
+from tests.support.shell import Shell
+from tests.support.wire import Raw, Seen, refused, said, served, told
 
 KEY = "sk-not-a-real-key-42"
 LOADS = ("httpcore2", "httpx2", "openai.resources.chat.completions")

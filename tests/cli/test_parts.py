@@ -33,7 +33,7 @@ from orchestrator.render.terminal.run_table import run_table
 from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
 from orchestrator.values import MAX_BYTES
-from tests.cli import trial
+from tests.support import trial
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 
 def test_of_several_questions_one_is_named(shell: Shell) -> None:

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 LIBRARY = """
 import asyncio, trial
@@ -35,7 +35,7 @@ def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
     shell("run", "trial:number", "--run-id", "n")
     (shell.place / "evil.py").write_text("open('owned', 'w')")
     shutil.copy(shell.place / ".orchestrator/runs.db", shell.place / "copy.db")
-    with shell.begin(LIBRARY, module="tests.script") as library:
+    with shell.begin(LIBRARY, module="tests.support.script") as library:
         assert library.end().code == 0
     copied, theirs = shell.all(
         ("answer", "n", "4", "--store", "sqlite:///copy.db"),

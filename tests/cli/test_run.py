@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 SUM = "What is (3+4)*(10-2)/7?"
 RESULT = {"run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 SERVER = """
 import os, signal, sys, time

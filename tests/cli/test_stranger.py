@@ -24,7 +24,7 @@ from typer.main import get_command
 from orchestrator import Approve, Executor, Graph, tool
 from orchestrator.cli.app import app
 from orchestrator.nodes import Ask, Confirm, Execute
-from tests.begun import PATIENCE, ROOT
+from tests.support.programs import PATIENCE, ROOT
 
 OPTIONAL = ("IPython", "attr", "brotli", "brotlicffi", "cairosvg", "colorama", "conftest", "email_validator", "h2",
             "hypothesis", "numpy", "opentelemetry", "orjson", "pandas", "resvg_py", "shellingham", "sitecustomize",

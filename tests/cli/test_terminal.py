@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

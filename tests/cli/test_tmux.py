@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 pytestmark = [
     pytest.mark.peer,

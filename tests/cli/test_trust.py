@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 FILE = """
 name: shop

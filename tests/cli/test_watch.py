@@ -10,8 +10,8 @@ import anyio
 from orchestrator import Executor
 from orchestrator.graph import Graph
 from orchestrator.kernel.question import Deny
-from tests.cli import trial
-from tests.cli.shell import Shell
+from tests.support import trial
+from tests.support.shell import Shell
 
 PLAIN = {"NO_COLOR": "1"}
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import Shell
-from tests.cli.trial import SECRET
+from tests.support.shell import Shell
+from tests.support.trial import SECRET
 
 
 @pytest.fixture(scope="module")

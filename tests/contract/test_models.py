@@ -34,7 +34,7 @@ from orchestrator.models import ModelEvent, RequestModel, assistant, system, too
 from orchestrator.nodes import ChooseArgs, ChooseTool, Think
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
-from tests.models.wire import called, refused, said, served
+from tests.support.wire import called, refused, said, served
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from orchestrator import Context, Executor, Graph, Limits, Outcome, append, node
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph import format_edges, parse_edges
 from orchestrator.nodes import ITEM, Ask, Subgraph
-from tests.costs import in_proportion
+from tests.support.costs import in_proportion
 
 pytestmark = pytest.mark.anyio
 

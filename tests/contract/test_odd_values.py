@@ -33,7 +33,7 @@ from orchestrator import (
 from orchestrator.errors import GraphError, InvalidAnswer, InvalidValue, ModelError, ToolError
 from orchestrator.nodes import Confirm
 from orchestrator.testing import ScriptedModel
-from tests.begun import Piped
+from tests.support.programs import Piped
 
 pytestmark = pytest.mark.anyio
 HALF = "x\ud83dy"
@@ -395,7 +395,7 @@ anyio.run(main, backend=sys.argv[1])
 @pytest.mark.parametrize("verb", ["start", "submit", "stream"])
 @pytest.mark.parametrize("effect", ["pure", "idempotent"])
 def test_a_node_that_exits_ends_the_program_and_interrupts_its_run(verb: str, effect: str, url: str) -> None:
-    program = Piped([EXITS, "asyncio", url, verb, effect], module="tests.script")
+    program = Piped([EXITS, "asyncio", url, verb, effect], module="tests.support.script")
     try:
         out, err = program.read()
         assert (program.wait(), out) == (7, ""), err

@@ -12,9 +12,9 @@ from orchestrator import Approve, Context, Executor, Graph, Update, node
 from orchestrator.errors import GraphChanged, InvalidAnswer, RunConflict
 from orchestrator.nodes import Ask
 from orchestrator.testing import ScriptedModel
-from tests.begun import Begun
 from tests.contract.hanging import goes_on
 from tests.contract.sample import State, logs, single
+from tests.support.programs import Begun
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +83,7 @@ anyio.run(main)
 async def test_a_run_of_a_dead_holder_is_taken_over_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     read, write = os.pipe()
-    program = Begun([KILLED, url], module="tests.script", streams=(0, write, 2))
+    program = Begun([KILLED, url], module="tests.support.script", streams=(0, write, 2))
     os.close(write)
     with os.fdopen(read) as said:
         assert said.readline() == "at b\n"

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from orchestrator import Executor, Run
-from tests.begun import Begun
+from tests.support.programs import Begun
 
 ONE = """
 async def main():
@@ -92,7 +92,7 @@ class Program:
         )
         read, write = os.pipe()
         null = os.open(os.devnull, os.O_RDWR)
-        self.process = Begun([text, self.url, backend], module="tests.script", streams=(null, write, null))
+        self.process = Begun([text, self.url, backend], module="tests.support.script", streams=(null, write, null))
         self._said = os.fdopen(read)
         for stream in (write, null):
             os.close(stream)

@@ -12,7 +12,7 @@ import sys
 import anyio
 
 from orchestrator import Executor, Graph, Update, node
-from tests.executor.sample import Log, chain
+from tests.support.executors import Log, chain
 
 doomed = False
 

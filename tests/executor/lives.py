@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.begun import Begun
+from tests.support.programs import Begun
 
 LONGEST = 60.0
 """Seconds after which an order counts as hanging."""

@@ -13,7 +13,7 @@ import pytest
 from orchestrator import Context, Event, Executor, Limits, Run, Update, node
 from orchestrator.errors import GraphUnknown, InvalidInput, RunEnded, RunExists, RunUnknown
 from orchestrator.stores.base import Store
-from tests.executor.sample import Log, chain, says, single
+from tests.support.executors import Log, chain, says, single
 
 pytestmark = pytest.mark.anyio
 

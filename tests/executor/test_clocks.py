@@ -17,9 +17,9 @@ from orchestrator.nodes import Subgraph
 from tests.executor.contest import PAUSE
 from tests.executor.lives import Program, programs
 from tests.executor.outside import outside
-from tests.executor.sample import Log, chain
 from tests.executor.test_ownership import HOUR, Scene
 from tests.executor.test_processes import aside, until
+from tests.support.executors import Log, chain
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator import Context, Executor, Graph, Limits, Retry, Update, node
 from orchestrator.nodes import Subgraph
-from tests.executor.sample import Log, says
+from tests.support.executors import Log, says
 
 pytestmark = pytest.mark.anyio
 

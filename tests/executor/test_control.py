@@ -13,8 +13,8 @@ from orchestrator.errors import StaleAnswer, StoreError
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Message
 from orchestrator.stores.sqlite import SQLiteStore
-from tests.executor.sample import Log, says
 from tests.executor.test_processes import until
+from tests.support.executors import Log, says
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ import pytest
 from orchestrator import Context, Executor, Graph, Outcome, Update, node
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreCorrupt, StoreError, StoreTooNew, StoreUnavailable
 from orchestrator.stores import open_store
-from tests.cli.shell import Shell
-from tests.executor.sample import Log, says
+from tests.support.executors import Log, says
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
 

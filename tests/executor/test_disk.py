@@ -21,9 +21,9 @@ import pytest
 from orchestrator import Context, Executor, Graph, Outcome, Run, Update, node
 from orchestrator.errors import RunUnknown, StoreUnavailable
 from orchestrator.stores import open_store
-from tests.cli.shell import Shell
-from tests.executor.disks import KINDS, Disk, SmallDisk, can_mount, disk_of, mounted
-from tests.executor.sample import Log, says, single
+from tests.support.disks import KINDS, Disk, SmallDisk, can_mount, disk_of, mounted
+from tests.support.executors import Log, says, single
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
 

@@ -32,7 +32,7 @@ from orchestrator.executor import Run
 from orchestrator.models.base import ModelEvent, ModelRequest, RequestModel
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import ScriptedModel
-from tests.executor.sample import Log, chain, says, single
+from tests.support.executors import Log, chain, says, single
 
 pytestmark = pytest.mark.anyio
 

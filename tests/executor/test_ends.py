@@ -20,9 +20,9 @@ from orchestrator.executor import lease as leases
 from orchestrator.kernel.records import Ended
 from orchestrator.stores.base import Store
 from orchestrator.stores.sqlite import SQLiteStore
-from tests.begun import ROOT
 from tests.executor.dying import DYING
-from tests.executor.sample import Log, chain, says, single
+from tests.support.executors import Log, chain, says, single
+from tests.support.programs import ROOT
 
 pytestmark = pytest.mark.anyio
 

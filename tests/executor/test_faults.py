@@ -14,10 +14,10 @@ import pytest
 from orchestrator import Context, Executor, Graph, Limits, Outcome, Update, node
 from orchestrator.errors import RunUnknown, StoreError, StoreUnavailable
 from orchestrator.stores import open_store
-from tests.executor.disks import KINDS, Disk, disk_of
 from tests.executor.lives import programs
 from tests.executor.outside import outside
-from tests.executor.sample import Log, says, single
+from tests.support.disks import KINDS, Disk, disk_of
+from tests.support.executors import Log, says, single
 
 pytestmark = pytest.mark.anyio
 

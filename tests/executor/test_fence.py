@@ -20,9 +20,9 @@ from orchestrator.tools import Pool
 from tests.executor.contest import AT_A_TIME
 from tests.executor.lives import Program, programs
 from tests.executor.outside import Outside, outside
-from tests.executor.sample import Log, single
 from tests.executor.test_ownership import Scene, on_one_loop_each
 from tests.executor.test_processes import aside, until
+from tests.support.executors import Log, single
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, OpenAIModel, append, node, redacting, tool
 from orchestrator.redacting import forms_of, know, without_known, without_known_in
-from tests.models.wire import called, chunk, said, served, streamed
+from tests.support.wire import called, chunk, said, served, streamed
 
 KEY = "mykey/9f86d081884c7d65+9a2f"
 WAYS: dict[str, Callable[[str], str]] = {

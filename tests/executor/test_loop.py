@@ -17,7 +17,7 @@ from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, Updat
 from orchestrator.errors import ModelUnavailable
 from orchestrator.nodes import Subgraph
 from orchestrator.stores.memory import MemoryStore
-from tests.executor.sample import Log, chain, counting, says, single
+from tests.support.executors import Log, chain, counting, says, single
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,8 @@ from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured, Mo
 from orchestrator.executor import Event
 from orchestrator.models import Fallback, Price, with_middleware
 from orchestrator.nodes import Ask, Subgraph
-from tests.begun import Begun
-from tests.models.wire import Raw, Seen, chunk, refused, said, served, streamed, told
+from tests.support.programs import Begun
+from tests.support.wire import Raw, Seen, chunk, refused, said, served, streamed, told
 
 pytestmark = pytest.mark.anyio
 

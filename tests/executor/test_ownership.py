@@ -24,8 +24,8 @@ from tests.executor.contest import ACTS, Sure, fetch, opened
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
 from tests.executor.program import Trip, agree, tidy, tools
-from tests.executor.sample import Log, chain, says, single
 from tests.executor.test_processes import aside, until
+from tests.support.executors import Log, chain, says, single
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from orchestrator.nodes import Subgraph
 from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import ScriptedModel
-from tests.executor.sample import Log, says, single
+from tests.support.executors import Log, says, single
 
 pytestmark = pytest.mark.anyio
 

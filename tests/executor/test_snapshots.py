@@ -14,7 +14,7 @@ from orchestrator.kernel.records import Record
 from orchestrator.nodes import Ask
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing import assert_crash_safe
-from tests.executor.sample import Log, counting, says
+from tests.support.executors import Log, counting, says
 from tests.testing.acting import drawn_graph, ends, said
 from tests.testing.acting import tools as acting_tools
 from tests.testing.shop import Echo, Till, shop, yes

@@ -16,7 +16,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Record, TimerFired
 from orchestrator.kernel.snapshot import dump
 from orchestrator.nodes import Subgraph
-from tests.executor.sample import Log, chain, says
+from tests.support.executors import Log, chain, says
 
 pytestmark = pytest.mark.anyio
 

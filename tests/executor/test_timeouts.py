@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator import Context, Executor, Retry, Update, tool
 from orchestrator.kernel.records import EffectIntended, EffectSettled, StepDone
-from tests.executor.sample import says, single
+from tests.support.executors import says, single
 
 pytestmark = pytest.mark.anyio
 

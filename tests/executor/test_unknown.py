@@ -18,7 +18,7 @@ from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.nodes import Execute, Subgraph
 from orchestrator.stores.memory import MemoryStore
-from tests.executor.sample import Log, says, single
+from tests.support.executors import Log, says, single
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import ScriptedModel
-from tests.executor.sample import Log, says
+from tests.support.executors import Log, says
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Node, Outcome, Update, append, node
-from tests.executor.sample import Log
+from tests.support.executors import Log
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import GraphError, InvalidGraph, InvalidInput
 from orchestrator.graph import Edge, Graph, Limits, Node, node
-from tests.costs import in_proportion
 from tests.graph import sample
 from tests.graph.sample import Ask, Essay, grade, make, write
+from tests.support.costs import in_proportion
 
 
 def test_a_graph_says_what_it_is_made_of() -> None:

@@ -17,7 +17,7 @@ from llmock.verdict import judge
 
 from orchestrator import OfflineModel, OpenAIModel, Reply
 from orchestrator.models import Model, ModelRequest
-from tests.models.aimock import AIMock, fixture
+from tests.support.aimock import AIMock, fixture
 
 _KEY = "sk-not-a-real-key-42"
 

@@ -17,7 +17,7 @@ from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref
-from tests.models.wire import called, said, served
+from tests.support.wire import called, said, served
 
 pytestmark = pytest.mark.anyio
 

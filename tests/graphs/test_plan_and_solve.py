@@ -29,8 +29,8 @@ from orchestrator.nodes import Advance, Plan, Subgraph
 from orchestrator.strategies.plan_and_solve import SYSTEM, graph, plan_and_solve
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.graphs.loopback import loopback
-from tests.nodes.build import error_of
 from tests.nodes.test_plan_steps import SEED
+from tests.support.one_node import error_of
 
 pytestmark = pytest.mark.anyio
 

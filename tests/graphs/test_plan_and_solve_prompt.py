@@ -13,7 +13,7 @@ from orchestrator.models import ModelRequest, Reply
 from orchestrator.nodes import Complete, Subgraph
 from orchestrator.strategies.plan_and_solve_prompt import PS, PS_PLUS, graph, plan_and_solve_prompt
 from orchestrator.testing import ScriptedModel, assert_crash_safe
-from tests.nodes.build import error_of, executing
+from tests.support.one_node import error_of, executing
 
 pytestmark = pytest.mark.anyio
 

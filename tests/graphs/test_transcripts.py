@@ -36,7 +36,7 @@ from orchestrator.models.messages import NO_RESULT, assistant
 from orchestrator.nodes import Execute
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.strategies.tool_user import tool_user
-from tests.models.wire import Raw, Seen, called, refused, said, served
+from tests.support.wire import Raw, Seen, called, refused, said, served
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.models.wire import chunk
+from tests.support.wire import chunk
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from orchestrator.errors import ModelError, ModelUnavailable
 from orchestrator.models import Cassette, Reply, ToolCall, system, user, with_middleware
 from orchestrator.models.middleware.tape import MOST_BYTES, differences, error_data, error_from
 from orchestrator.testing import ScriptedModel
-from tests.executor.sample import Log, single
 from tests.models.speaker import Speaker
-from tests.models.wire import Seen, called, refused, said, served
+from tests.support.executors import Log, single
+from tests.support.wire import Seen, called, refused, said, served
 
 pytestmark = pytest.mark.anyio
 FUNCTION = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}

@@ -17,7 +17,7 @@ from orchestrator import Executor, Graph, OpenAIModel, node
 from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured
 from orchestrator.models import OfflineModel, model_from_ref
-from tests.models.wire import Raw, refused, said, served
+from tests.support.wire import Raw, refused, said, served
 
 pytestmark = pytest.mark.anyio
 

@@ -41,9 +41,9 @@ from orchestrator.models import (
     with_middleware,
 )
 from orchestrator.testing import ScriptedModel
-from tests.executor.sample import Log, single
 from tests.models.speaker import Speaker
-from tests.models.wire import Seen, refused, said, served
+from tests.support.executors import Log, single
+from tests.support.wire import Seen, refused, said, served
 
 pytestmark = pytest.mark.anyio
 

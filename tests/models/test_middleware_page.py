@@ -16,7 +16,7 @@ from orchestrator.models.middleware import CassetteMode, __all__
 from orchestrator.testing import ScriptedModel
 from tests.contract.test_readme import awaited, blocks
 from tests.models.speaker import Speaker
-from tests.models.wire import said, served
+from tests.support.wire import said, served
 
 PAGE = "docs/middleware.md"
 TEXT = (Path(__file__).parents[2] / PAGE).read_text()

@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr
 from orchestrator import Context, Graph, OpenAIModel, node, tool
 from orchestrator.errors import AgentError, ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.models import Message, Reply, ToolCall, system, tool_result, user
-from tests.models.wire import Raw, Seen, called, refused, said, served
+from tests.support.wire import Raw, Seen, called, refused, said, served
 
 pytestmark = pytest.mark.anyio
 

@@ -27,8 +27,8 @@ from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.models import Profile, TextProtocol, tool_result, user
 from orchestrator.models.text.protocol import FormName
 from orchestrator.strategies.tool_user import graph as tool_user
-from tests.models.aimock import AIMock, Asked, fixture
 from tests.models.peers import KEY, ask, chat, each_way, once, run_of, tries_of, weather
+from tests.support.aimock import AIMock, Asked, fixture
 
 pytestmark = pytest.mark.anyio
 

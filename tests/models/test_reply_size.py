@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import OpenAIModel
 from orchestrator.errors import ModelError, ReplyTooLarge
-from tests.models.wire import Raw, chunk, said, served, sse
+from tests.support.wire import Raw, chunk, said, served, sse
 
 pytestmark = pytest.mark.anyio
 KEY = "sk-not-a-key"

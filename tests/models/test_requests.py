@@ -19,7 +19,7 @@ from orchestrator.models import Image, Message, Price, Profile, Reply, model_fro
 from orchestrator.models.prices import unpriced
 from orchestrator.models.profile import profile_of
 from orchestrator.models.strict import strict_schema, without_nulls
-from tests.models.wire import Raw, called, refused, said, served, streamed
+from tests.support.wire import Raw, called, refused, said, served, streamed
 
 pytestmark = pytest.mark.anyio
 

@@ -20,9 +20,9 @@ from orchestrator import OpenAIModel, tool
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.models import Profile, Reply, tool_result, user
 from orchestrator.models.chat import Assembly, Events, reply_from
-from tests.costs import in_proportion
 from tests.models.streams import RECORDED, Recorded
-from tests.models.wire import Raw, called, chunk, refused, said, served, sse, streamed, told
+from tests.support.costs import in_proportion
+from tests.support.wire import Raw, called, chunk, refused, said, served, sse, streamed, told
 
 pytestmark = pytest.mark.anyio
 

@@ -30,7 +30,7 @@ from orchestrator.models.text.protocol import FORMS, FormName
 from orchestrator.testing import ScriptedModel
 from tests.models.text_replies import BAD, GOOD, UNFINISHED, Said
 from tests.models.text_samples import NAMES, OFFERS, TOOLS, Speaker, call, forged, made, param, pieces_of, texts
-from tests.models.wire import said, served
+from tests.support.wire import said, served
 
 pytestmark = pytest.mark.anyio
 each_form = pytest.mark.parametrize("form", NAMES)

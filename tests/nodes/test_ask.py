@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, JsonValue, SecretStr, ValidationError
 from orchestrator import Approve, Deny, Executor, Graph, Question, Run, append, node
 from orchestrator.errors import InvalidAnswer, InvalidGraph, QuestionUnknown, SecretInState, StaleAnswer
 from orchestrator.nodes import Ask
-from tests.nodes.build import error_of, executing, of_one
+from tests.support.one_node import error_of, executing, of_one
 
 pytestmark = pytest.mark.anyio
 

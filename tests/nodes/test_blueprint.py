@@ -16,7 +16,7 @@ from orchestrator.nodes import Step
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, read_blueprint
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
-from tests.costs import in_proportion
+from tests.support.costs import in_proportion
 
 HENNCHATA = """\
 Plan: To find out the name of the cognac house that makes the main ingredient in The Hennchata, I will first search \

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from orchestrator import Graph, append, node
 from orchestrator.errors import GraphUnknown, InvalidGraph, UntrustedCode
 from orchestrator.nodes import ITEM, Call
-from tests.nodes.build import error_of, executing, of_one, run
+from tests.support.one_node import error_of, executing, of_one, run
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import Graph, Message, Run, ToolCall, tool
 from orchestrator.nodes import CheckCall
-from tests.nodes.build import error_of, executing
+from tests.support.one_node import error_of, executing
 
 pytestmark = pytest.mark.anyio
 

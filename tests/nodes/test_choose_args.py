@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import tool
 from orchestrator.nodes import ChooseArgs
-from tests.nodes.build import error_of, executing, of_one, run
+from tests.support.one_node import error_of, executing, of_one, run
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from orchestrator import Tool, tool
 from orchestrator.errors import GraphUnknown
 from orchestrator.nodes import ChooseTool
-from tests.nodes.build import error_of, executing, of_one, run
+from tests.support.one_node import error_of, executing, of_one, run
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from orchestrator import Approve, Deny, Executor, Graph, Message, Question, Run,
 from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.tools import Risk
-from tests.nodes.build import error_of, executing
+from tests.support.one_node import error_of, executing
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from orchestrator import Graph, Message, Run, ToolCall, ToolResult, append, node, tool
 from orchestrator.errors import InvalidGraph, ToolError
 from orchestrator.nodes import Execute, Step
-from tests.nodes.build import error_of, executing, of_one, run
+from tests.support.one_node import error_of, executing, of_one, run
 
 pytestmark = pytest.mark.anyio
 

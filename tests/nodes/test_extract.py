@@ -11,7 +11,7 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.models import Reply
 from orchestrator.nodes import Complete, Extract, Repeat, Vote
 from orchestrator.nodes.extract import find_answer
-from tests.nodes.build import error_of, executing, of_one, run
+from tests.support.one_node import error_of, executing, of_one, run
 
 pytestmark = pytest.mark.anyio
 

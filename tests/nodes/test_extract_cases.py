@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.nodes import AnswerForm
 from orchestrator.nodes.extract import find_answer
-from tests.costs import in_proportion
+from tests.support.costs import in_proportion
 
 FORMS: tuple[AnswerForm, ...] = get_args(AnswerForm)
 

@@ -14,7 +14,7 @@ from orchestrator.errors import InvalidGraph, ToolError, ToolFailed
 from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes import Execute, Subgraph
 from orchestrator.tools import ToolFailure, ToolResult
-from tests.nodes.build import error_of, executing, run
+from tests.support.one_node import error_of, executing, run
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from orchestrator import Graph, Message, ToolCall, ToolResult, tool
 from orchestrator.models import assistant, user
 from orchestrator.nodes import Observe
 from orchestrator.nodes.conversation import told
-from tests.nodes.build import executing
+from tests.support.one_node import executing
 
 pytestmark = pytest.mark.anyio
 

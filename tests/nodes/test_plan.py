@@ -11,7 +11,7 @@ from orchestrator import Reply, Run, Tool, tool
 from orchestrator.errors import GraphUnknown
 from orchestrator.nodes import Plan
 from orchestrator.nodes.plan import SYSTEM
-from tests.nodes.build import error_of, executing, of_one
+from tests.support.one_node import error_of, executing, of_one
 
 pytestmark = pytest.mark.anyio
 

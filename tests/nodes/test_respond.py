@@ -16,7 +16,7 @@ from orchestrator.nodes import Respond
 from orchestrator.nodes.conversation import trimmed
 from orchestrator.nodes.labels import answer_in, thought_in
 from orchestrator.testing import ScriptedModel
-from tests.nodes.build import error_of, executing
+from tests.support.one_node import error_of, executing
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from orchestrator import Reply
 from orchestrator.nodes import Solve
 from orchestrator.nodes.solve import SYSTEM
-from tests.nodes.build import error_of, executing, of_one, run
+from tests.support.one_node import error_of, executing, of_one, run
 
 pytestmark = pytest.mark.anyio
 

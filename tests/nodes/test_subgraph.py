@@ -12,7 +12,7 @@ from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, append
 from orchestrator.errors import GraphUnknown, InvalidGraph
 from orchestrator.nodes import ITEM, Ask, Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
-from tests.nodes.build import error_of, executing
+from tests.support.one_node import error_of, executing
 
 pytestmark = pytest.mark.anyio
 

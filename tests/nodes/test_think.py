@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from orchestrator import Graph, Run, append
 from orchestrator.models import Reply
 from orchestrator.nodes import Step, Think
-from tests.nodes.build import error_of, executing
+from tests.support.one_node import error_of, executing
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from orchestrator import Approve, Deny, Graph, Run, merge, node, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import Confirm, Execute, Plan, Step, Work
 from orchestrator.nodes.work import NONE_LEFT
-from tests.nodes.build import error_of, executing, of_one
+from tests.support.one_node import error_of, executing, of_one
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from orchestrator.errors import StoreUnsupported
 from orchestrator.stores import open_store
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.stores.sqlite.filesystems import ALLOW, check_filesystem, filesystem_of, is_network
-from tests.executor.disks import can_mount, mounted
 from tests.stores.runs import add_run
+from tests.support.disks import can_mount, mounted
 
 MOUNTS = r"""
 22 27 0:21 / /proc rw,nosuid - proc proc rw

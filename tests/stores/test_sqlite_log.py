@@ -16,8 +16,8 @@ from orchestrator.errors import StoreError
 from orchestrator.kernel.records import Record
 from orchestrator.stores import open_store
 from orchestrator.stores.sqlite.wal import kept_log
-from tests.executor.sample import chain, says
 from tests.stores.runs import add_run, events
+from tests.support.executors import chain, says
 
 pytestmark = pytest.mark.anyio
 COMMITS = 8

@@ -17,7 +17,7 @@ from orchestrator.testing import CrashUnsafe, assert_disk_safe
 from orchestrator.testing.crash import failing
 from orchestrator.testing.crash.processes import Life, written
 from orchestrator.testing.crash.tearing import before_and_after, log_of, tear
-from tests.executor.sample import says, single
+from tests.support.executors import says, single
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -17,7 +17,7 @@ from orchestrator.models.messages import assistant, user
 from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools.capping import KEPT, SHOWN
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
 

@@ -28,7 +28,7 @@ from orchestrator.models.messages import assistant
 from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import Blob, ToolFailure
-from tests.models.wire import said, served
+from tests.support.wire import said, served
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import Toolbox, tools_from_ref
 from orchestrator.tools.builtin.ask_human import AskHuman, ask_human
-from tests.cli.shell import Shell
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
 

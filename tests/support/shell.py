@@ -22,7 +22,7 @@ from typing import Any
 import anyio
 
 from orchestrator.stores import open_store
-from tests.begun import PATIENCE, ROOT, Begun, Piped
+from tests.support.programs import PATIENCE, ROOT, Begun, Piped
 
 
 @dataclass(frozen=True)

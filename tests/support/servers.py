@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.models import aimock as aimock_
+from tests.support import aimock as aimock_
 
 if TYPE_CHECKING:
     from llmock.testing import LLMockServer

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 """Seconds after which a process is taken to hang."""
 
@@ -127,7 +127,7 @@ def _starter() -> socket.socket:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.starter"], cwd=ROOT, env=env, stdin=theirs, start_new_session=True
+            [sys.executable, "-m", "tests.support.starter"], cwd=ROOT, env=env, stdin=theirs, start_new_session=True
         )
 
     def end() -> None:

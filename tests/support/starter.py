@@ -1,4 +1,4 @@
-"""A process that has the imports behind it, and becomes each program that it is sent: `python -m tests.starter`.
+"""`python -m tests.support.starter`: a process with the imports behind it, that becomes each program it is sent.
 
 A program is what `python -m MODULE WORDS` is: a process of its own, with a directory, an environment and streams of
 its own, that ends as Python ends. Only what nearly all of them load is there already, which is most of what a short

@@ -1,4 +1,4 @@
-"""`python -m tests.script CODE WORDS` is `python -c CODE WORDS`, in a form that `tests.starter` can begin."""
+"""`python -m tests.support.script CODE WORDS`: what `python -c CODE WORDS` is, as a module that `starter` can begin."""
 
 from __future__ import annotations
 
