@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.lease import clocks, steady
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import Question
+    from orchestrator.stores.base import RunInfo
+
+
+def steady() -> float:
+    """Seconds by a clock that never jumps, that counts suspended time where the system can, and is one per boot."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+def clocks() -> tuple[float, float]:
+    """What both clocks say: `time.time`, and `steady`."""
+    return time.time(), steady()
 
 
 class DriveClock:
@@ -64,3 +78,37 @@ class DriveClock:
         return min(
             (at for one in machine.questions.values() if (at := self.due(machine, one)) is not None), default=None
         )
+
+
+class Standstill:
+    """Since when this process has seen runs with a deadline unchanged, for executors whose clocks disagree."""
+
+    _MOST = 10_000
+    """How many runs are remembered; then all are forgotten, and are watched anew."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+        """Run -> its head when it was last looked at, and since when it is that, by `steady`."""
+
+    def overdue(self, info: RunInfo) -> bool:
+        """Whether a deadline of a run has passed, by the clock or by how long the run was seen to stand still.
+
+        Where clocks disagree the deadline may lie far off: no more seconds are waited for than were left of it when the
+        run's last record was written.
+        """
+        if info.due is None:
+            self._seen.pop(info.run_id, None)
+            return False
+        now_steady = steady()
+        head, since = self._seen.get(info.run_id, (0, 0.0))
+        if head != info.head:
+            if len(self._seen) >= self._MOST:
+                self._seen.clear()
+            since = now_steady
+            self._seen[info.run_id] = info.head, since
+        return info.due <= time.time() or now_steady - since >= max(0.0, info.due - info.updated)
+
+    def seconds(self, run_id: str, head: int) -> float:
+        """For how long the run was seen to stand still at this record. It is forgotten: the run goes on."""
+        seen, since = self._seen.pop(run_id, (0, 0.0))
+        return steady() - since if seen == head else 0.0

@@ -1,12 +1,42 @@
-"""Places among the steps that run at the same time, where an executor bounds their number."""
+"""How many steps run at the same time, and when steps that never wait give the event loop to other tasks."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 
 import anyio
+from anyio.lowlevel import checkpoint
+
+YIELD_AFTER = 0.005
+"""Seconds after which the steps of an executor that never wait give the event loop to others."""
+
+
+class YieldBudget:
+    """When the steps of an executor last gave the event loop its turn."""
+
+    __slots__ = ("_yielded", "_yielding")
+
+    def __init__(self) -> None:
+        self._yielded = time.monotonic()
+        self._yielding = 0
+        """How many workers have given it up, and wait for it to come round."""
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to give it that. Workers that all go on share the time for which they may keep it."""
+        return not 0 <= time.monotonic() - self._yielded < YIELD_AFTER / (1 + self._yielding)
+
+    async def give_way(self) -> None:
+        """Let all other tasks run that can."""
+        self._yielded = time.monotonic()
+        self._yielding += 1
+        try:
+            await checkpoint()
+        finally:
+            self._yielding -= 1
 
 
 class Place:

@@ -15,6 +15,7 @@ import anyio
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
     from orchestrator.sealing import Chain
@@ -121,3 +122,35 @@ def due_of(machine: Machine) -> float | None:
     if not machine.questions or machine.status in FINAL:
         return None
     return min((q.deadline for q in machine.questions.values() if q.deadline is not None), default=None)
+
+
+FLUSH_AFTER = 0.05
+"""Seconds that a record which nobody waits for may stay in the buffer."""
+
+
+class Flusher:
+    """Flushes runs whose buffered records are overdue."""
+
+    def __init__(self) -> None:
+        self._late: dict[RunLog, None] = {}
+        self._some = anyio.Event()
+
+    def reset(self) -> None:
+        """Forget what was noted before, and the event loop in which it was."""
+        self._late, self._some = {}, anyio.Event()
+
+    def note(self, log: RunLog) -> None:
+        """A run has something in its buffer from now on."""
+        if not self._late:
+            self._some.set()
+        self._late[log] = None
+
+    async def run(self) -> None:
+        """Go on, for as long as the executor is open."""
+        while True:
+            await self._some.wait()
+            await anyio.sleep(FLUSH_AFTER)
+            self._some = anyio.Event()
+            late, self._late = self._late, {}
+            for log in late:
+                log.flush()

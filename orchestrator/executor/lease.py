@@ -17,19 +17,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import RunConflict, StoreError
+from orchestrator.executor.clock import clocks, steady
 from orchestrator.stores.base import Lease
+from orchestrator.stores.owner import Owner, boot_id, is_dead, is_here, namespace
 
 if TYPE_CHECKING:
     from orchestrator.jsontypes import JsonObject
@@ -46,83 +44,6 @@ _seen: dict[str, tuple[float, float]] = {}
 """Token of another's lease -> its end when we last looked, and since when we have seen that end, by `steady`."""
 
 
-def steady() -> float:
-    """Seconds by a clock that never jumps, that counts suspended time where the system can, and is one per boot."""
-    if sys.platform == "linux":
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
-
-
-def clocks() -> tuple[float, float]:
-    """What both clocks say: `time.time`, and `steady`."""
-    return time.time(), steady()
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """One executor in one process, so that any other process can tell whether it still lives."""
-
-    host: str
-    boot: str
-    """The kernel's boot id: processes of another boot are gone."""
-    space: str
-    """The process id namespace: a container's process ids mean nothing outside of it."""
-    times: str
-    """The time namespace: a container may count the time since boot in its own way."""
-    pid: int
-    start: str
-    """When the process started, in ticks since boot: a process id that was given anew has another one."""
-    executor: str = field(default_factory=lambda: os.urandom(6).hex())
-
-    @classmethod
-    def here(cls) -> Owner:
-        """A new owner in this process."""
-        pid = os.getpid()
-        return cls(
-            host=socket.gethostname(),
-            boot=_boot(),
-            space=_space("pid"),
-            times=_space("time"),
-            pid=pid,
-            start=_process(pid)[1],
-        )
-
-    def data(self) -> dict[str, object]:
-        """As plain JSON."""
-        return {
-            "host": self.host, "boot": self.boot, "space": self.space, "pid": self.pid, "start": self.start,
-            "times": self.times, "executor": self.executor,
-        }  # fmt: skip
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
-
-
-_PROCESS = ("host", "boot", "space", "pid", "start")
-
-
-def is_dead(owner: Mapping[str, object]) -> bool:
-    """Whether a lease's holder is gone for certain: it ran on this host, and its process is no more."""
-    if owner.get("host") != socket.gethostname():
-        return False
-    if owner.get("boot") != _boot():
-        return True
-    if owner.get("space") != _space("pid"):
-        return False
-    pid = owner.get("pid")
-    if not isinstance(pid, int):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    state, start = _process(pid)
-    # A killed process that its parent has not waited for yet still has its id.
-    return state in ("Z", "X") or bool(start and start != owner.get("start"))
-
-
 def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
     """Whether somebody who may be alive holds a run by this lease, which was read not before `at`."""
     if lease is None or is_dead(lease.owner):
@@ -130,7 +51,7 @@ def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
     at = clocks() if at is None else at
     if left(lease, *at) <= 0 or _is_silent(lease, at[1]):
         return False
-    return lease.token in _kept or not _is_here(lease.owner)
+    return lease.token in _kept or not is_here(lease.owner)
 
 
 def keeps(owner: Owner) -> bool:
@@ -142,7 +63,8 @@ def left(lease: Lease, now: float, now_steady: float) -> float:
     """How many seconds a lease lasts if its holder is not heard of again, as far as clocks can tell; 0: none."""
     owner = lease.owner
     ttl, booted = owner.get("ttl"), owner.get("booted")
-    if isinstance(booted, int | float) and owner.get("boot") == _boot() != "" and owner.get("times") == _space("time"):
+    same_boot = owner.get("boot") == boot_id() != "" and owner.get("times") == namespace("time")
+    if same_boot and isinstance(booted, int | float):
         now = booted + now_steady  # what the holder's clock says, had it never jumped: it reckons so too
     seconds = max(0.0, lease.expires - now)
     return min(seconds, ttl) if isinstance(ttl, int | float) else seconds
@@ -158,11 +80,6 @@ def _is_silent(lease: Lease, now_steady: float) -> bool:
         _seen[lease.token] = lease.expires, steady()
         return False
     return isinstance(ttl, int | float) and now_steady - since >= ttl
-
-
-def _is_here(owner: Mapping[str, object]) -> bool:
-    here = Owner.here().data()
-    return all(owner.get(part) == here[part] for part in _PROCESS)
 
 
 class LeaseHandle:
@@ -327,28 +244,3 @@ def _held_by(lease: Lease, at: tuple[float, float]) -> str:
         f"process {owner.get('pid')} on {owner.get('host')} holds it, for {left(lease, *at):.0f} s more if it "
         f"is not heard of again; wait for it, or stop that process"
     )
-
-
-@cache
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _space(kind: str) -> str:
-    try:
-        return str(Path(f"/proc/self/ns/{kind}").readlink())
-    except OSError:
-        return ""
-
-
-def _process(pid: int) -> tuple[str, str]:
-    """State and start time of a process; empty where the system does not tell."""
-    try:
-        # The name, in parentheses, may hold spaces and parentheses itself; fields 3 and 22 are what is wanted.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return fields[0], fields[19]
-    except (OSError, IndexError):
-        return "", ""

@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
     from orchestrator.executor.call_guard import CallGuard
     from orchestrator.executor.effects.callers import Callers
-    from orchestrator.executor.flushing import Flusher
-    from orchestrator.executor.journal import Journal
+    from orchestrator.executor.journal import Flusher, Journal
     from orchestrator.executor.lease import LeaseHandle
-    from orchestrator.executor.pool_leases import PoolLeases
     from orchestrator.executor.resources import Resources
     from orchestrator.graph.node import Node
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import EffectIntended, Record
     from orchestrator.kernel.run_state import Delta
     from orchestrator.kernel.state import Activation
+    from orchestrator.tools.pool_leases import PoolLeases
 
 _JUMP = 1.0
 """Seconds: a record whose time is further from the drive's was stamped by a wall clock that has jumped."""

@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
-from orchestrator.executor import flushing
-from orchestrator.executor.host import host as hosting
+from orchestrator.executor import journal
+from orchestrator.executor.host import heartbeat
 from orchestrator.kernel import machine
 from orchestrator.kernel.records import encode
 from orchestrator.kernel.run_state import Delta
@@ -62,8 +62,8 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], list[int]]:
 
     What an executor does every so many seconds is left out: how often it does depends on how busy the machine is.
     """
-    monkeypatch.setattr(flushing, "FLUSH_AFTER", HOUR)
-    monkeypatch.setattr(hosting, "POLL", HOUR)
+    monkeypatch.setattr(journal, "FLUSH_AFTER", HOUR)
+    monkeypatch.setattr(heartbeat, "POLL", HOUR)
     statements, folds = Counter[str](), [0]
     connect = sqlite3.connect
 

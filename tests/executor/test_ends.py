@@ -19,6 +19,7 @@ from orchestrator.errors import RunEnded, RunExists, RunUnknown, StoreUnavailabl
 from orchestrator.executor import lease as leases
 from orchestrator.kernel.records import Ended
 from orchestrator.stores.base import Store
+from orchestrator.stores.owner import is_dead
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.dying import DYING
 from tests.support.executors import Log, chain, says, single
@@ -222,7 +223,7 @@ async def test_a_run_whose_creator_was_killed_before_its_first_step_is_interrupt
         held = await executor.store.lease("r")
         assert held is not None
         assert held.expires > time.time()  # of a dead process, which holds nothing up
-        assert leases.is_dead(held.owner)
+        assert is_dead(held.owner)
         run = await executor.load("r")
         assert (run.status, run.seq) == ("interrupted", 1)
         assert await executor.recoverable() == ["r"]

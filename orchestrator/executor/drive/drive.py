@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from orchestrator.executor.drive.workers import YieldBudget
+    from orchestrator.executor.concurrency import YieldBudget
     from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record

@@ -12,13 +12,11 @@ Steps that share a task share nothing else: each finds the context variables as 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from orchestrator.executor.interrupts import settle_in
 from orchestrator.executor.journal import MOST
@@ -27,36 +25,9 @@ from orchestrator.executor.step.attempt import run_step
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from orchestrator.executor.concurrency import YieldBudget
     from orchestrator.executor.drive.drive import Drive
     from orchestrator.kernel.state import Activation
-
-YIELD_AFTER = 0.005
-"""Seconds after which the steps of an executor that never wait give the event loop to others."""
-
-
-class YieldBudget:
-    """When the steps of an executor last gave the event loop its turn."""
-
-    __slots__ = ("_yielded", "_yielding")
-
-    def __init__(self) -> None:
-        self._yielded = time.monotonic()
-        self._yielding = 0
-        """How many workers have given it up, and wait for it to come round."""
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time to give it that. Workers that all go on share the time for which they may keep it."""
-        return not 0 <= time.monotonic() - self._yielded < YIELD_AFTER / (1 + self._yielding)
-
-    async def give_way(self) -> None:
-        """Let all other tasks run that can."""
-        self._yielded = time.monotonic()
-        self._yielding += 1
-        try:
-            await checkpoint()
-        finally:
-            self._yielding -= 1
 
 
 class Workers:

@@ -127,7 +127,7 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
         known = [one for one in page.runs if (graphs is None or one.graph in graphs) and one.run_id not in host.live]
         told = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
         for info in known:
-            goes_on = host.is_overdue(info) or info.status == "running" or info.run_id in told
+            goes_on = host.standstill.overdue(info) or info.status == "running" or info.run_id in told
             if goes_on and not is_held(await host.store.lease(info.run_id)):
                 found.append(info.run_id)
         cursor = page.cursor

@@ -6,14 +6,14 @@ asyncio cleans up late. These hold nothing that needs closing.
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import anyio
 
 from orchestrator.errors import StoreCorrupt
-from orchestrator.executor.events import Watcher
 from orchestrator.kernel.records import FINAL
 from orchestrator.views.events import Event, event_of
 
@@ -28,6 +28,75 @@ _FOLLOW = 0.2
 _CHUNK = 500
 
 
+class Watcher:
+    """One watcher of a live run: what is durable already, in order, with the live events between.
+
+    Nothing that a watcher does, or leaves undone, holds up the run: it keeps a bounded number of records and
+    reads what it missed from the store.
+    """
+
+    def __init__(self, run_id: str, after: int, read: Callable[[int], Awaitable[Sequence[Record]]]) -> None:
+        self.run_id, self.seen = run_id, after
+        self._read = read
+        self._records: deque[Record] = deque(maxlen=2000)
+        self._read_ahead: deque[Record] = deque()
+        self._live: deque[tuple[int, Event]] = deque(maxlen=10_000)
+        self._wake = anyio.Event()
+        self._stored = after
+        self._closed = False
+
+    def catch_up(self, stored: int) -> None:
+        """Records up to this one are in the store already."""
+        self._stored = max(self._stored, stored)
+        self._wake.set()
+
+    def stored(self, records: Sequence[Record]) -> None:
+        """These records are durable now."""
+        self._records.extend(records)
+        if records:
+            self._stored = max(self._stored, records[-1].seq)
+            self._wake.set()
+
+    def live(self, after: int, kind: str, data: dict[str, object]) -> None:
+        """A live event, to be shown when record `after` is durable."""
+        event = Event(type=kind, seq=None, ts=time.time(), run_id=self.run_id, data=data)
+        self._live.append((after, event))
+        if after <= self._stored:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._closed = True
+        self._wake.set()
+
+    def __aiter__(self) -> Watcher:
+        return self
+
+    async def __anext__(self) -> Record | Event:
+        while True:
+            following = self._read_ahead[0].seq if self._read_ahead else self.seen + 1
+            if self._live and self._live[0][0] < following:
+                return self._live.popleft()[1]
+            if self._read_ahead:
+                record = self._read_ahead.popleft()
+                self.seen = record.seq
+                return record
+            if self.seen < self._stored:
+                self._read_ahead.extend(await self._next())
+            elif self._closed:
+                raise StopAsyncIteration
+            else:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+
+    async def _next(self) -> Sequence[Record]:
+        while self._records and self._records[0].seq <= self.seen:
+            self._records.popleft()
+        if self._records and self._records[0].seq == self.seen + 1:
+            return [self._records.popleft()]
+        return await self._read(self.seen)
+
+
 def watch(host: Host, run_id: str, after: int) -> Watcher:
     """A watcher of a run, which reads what it missed from the store."""
 
@@ -37,7 +106,7 @@ def watch(host: Host, run_id: str, after: int) -> Watcher:
     return Watcher(run_id, after, read)
 
 
-class Seen:
+class RecordFollower:
     """Records behind `after`; following a run that is driven here, live events between them."""
 
     def __init__(self, host: Host, run_id: str, after: int, *, follow: bool) -> None:
@@ -47,7 +116,7 @@ class Seen:
         self._over = False
         self._woken = anyio.Event()
 
-    def __aiter__(self) -> Seen:
+    def __aiter__(self) -> RecordFollower:
         return self
 
     def __del__(self) -> None:
@@ -102,22 +171,22 @@ class Seen:
             info = await self._host.store.info(self._run_id)
             self._over = info.status in FINAL and info.head <= self._after
             if not self._over and self._host.live.get(self._run_id) is None:
-                await self._doze()
+                await self._idle()
 
-    async def _doze(self) -> None:
+    async def _idle(self) -> None:
         """Wait a little; whoever takes the run up here ends it, so that nothing that he tells is missed."""
-        dozing = self._host.dozing.setdefault(self._run_id, set())
-        dozing.add(self)
+        followers = self._host.idle_followers.setdefault(self._run_id, set())
+        followers.add(self)
         self._woken = anyio.Event()
         try:
             with anyio.move_on_after(_FOLLOW):
                 await self._woken.wait()
         finally:
-            dozing.discard(self)
-            if not dozing and self._host.dozing.get(self._run_id) is dozing:
-                del self._host.dozing[self._run_id]
+            followers.discard(self)
+            if not followers and self._host.idle_followers.get(self._run_id) is followers:
+                del self._host.idle_followers[self._run_id]
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """The run was taken up here, and nothing is done in it yet."""
         self._join()
         self._woken.set()
@@ -131,7 +200,7 @@ class Events(AsyncIterator[Event]):
             raise ValueError(f"style {style!r} is not known: say None, or 'embedia'")
         self._host, self._run_id, self._after, self._style = host, run_id, after, style
         # What the other style says of a record depends on all before it.
-        self._seen = Seen(host, run_id, after if style is None else 0, follow=follow)
+        self._seen = RecordFollower(host, run_id, after if style is None else 0, follow=follow)
         self._told: deque[Event] = deque()
         self._teller: Embedia | None = None
 
@@ -149,5 +218,5 @@ class Events(AsyncIterator[Event]):
         if self._teller is None:
             from orchestrator.embedia import Embedia
 
-            self._teller = Embedia(await self._host.stored_graph(await self._host.store.info(self._run_id)))
+            self._teller = Embedia(await self._host.loader.stored_graph(await self._host.store.info(self._run_id)))
         return self._teller

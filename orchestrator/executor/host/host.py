@@ -2,69 +2,65 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from orchestrator.errors import GraphUnknown, RunEnded, StoreError
+from orchestrator.errors import GraphUnknown, RunEnded
 from orchestrator.executor import lease as leases
 from orchestrator.executor.call_guard import CallGuard
-from orchestrator.executor.clock import DriveClock
+from orchestrator.executor.clock import DriveClock, Standstill
+from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.drive import LAST_FLUSH, Drive
-from orchestrator.executor.drive.workers import YieldBudget
-from orchestrator.executor.flushing import Flusher
-from orchestrator.executor.host.inbox import POLL, drop_unsealed, handle, take_messages
-from orchestrator.executor.host.offered_tools import compare_offered, offered
-from orchestrator.executor.host.versions import content_changes, graph_to_go_on_in
-from orchestrator.executor.journal import Journal
-from orchestrator.executor.pool_leases import PoolLeases
+from orchestrator.executor.host.heartbeat import Heartbeat
+from orchestrator.executor.host.inbox import drop_unsealed, take_messages
+from orchestrator.executor.host.loader import RunLoader
+from orchestrator.executor.host.versions import compare_offered, offered
+from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.run_log import RunLog
-from orchestrator.executor.snapshots import Checkpoint, Snapshots
-from orchestrator.graph.digests import content_digest
+from orchestrator.executor.snapshots import Snapshots
 from orchestrator.graph.graph import Graph
-from orchestrator.kernel.machine import Machine, apply, apply_stored
+from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import FINAL, Caller, Migrated, Resumed, RunStarted
+from orchestrator.kernel.records import FINAL, Caller, Resumed, RunStarted
 from orchestrator.kernel.rules import RULES
 from orchestrator.sealing import audit
 from orchestrator.stores.base import RunInfo
+from orchestrator.stores.owner import Owner
+from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from orchestrator.executor.host.following import Seen
+    from orchestrator.executor.host.following import RecordFollower
     from orchestrator.executor.resources import Resources
     from orchestrator.graph.limits import Limits
-    from orchestrator.jsontypes import JsonObject
-    from orchestrator.kernel.records import Record
     from orchestrator.sealing import Audit, Seal
     from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")
-
-_MOST_STILL = 10_000
 
 
 class Host:
     """Store, leases and live runs of one executor."""
 
     def __init__(
-        self, store: Store, given: Resources, *, lease_ttl: float, strict: bool, seal: Seal | None = None
+        self, store: Store, resources: Resources, *, lease_ttl: float, strict: bool, seal: Seal | None = None
     ) -> None:
-        self.store, self.resources, self.seal = store, given, seal
+        self.store, self.resources, self.seal = store, resources, seal
         self.ttl, self.strict = lease_ttl, strict
-        self.owner = leases.Owner.here()
+        self.owner = Owner.here()
         self.snapshots = Snapshots(store, believed=seal is None)
+        self.loader = RunLoader(store, resources, self.snapshots)
         self.live: dict[str, Drive] = {}
         self.faults: dict[str, BaseException] = {}
         """Why runs that nobody awaits were given up."""
-        self.dozing: dict[str, set[Seen]] = {}
-        """Who follows runs that nobody drives here."""
+        self.idle_followers: dict[str, set[RecordFollower]] = {}
+        """Followers of runs that are not driven here."""
         self.holdings = PoolLeases()
         self.flusher, self.pace = Flusher(), YieldBudget()
         self.tasks: TaskGroup | None = None
@@ -72,45 +68,18 @@ class Host:
         """What a run that nobody awaits wants the process to end with."""
         self.stopping = False
         """Whether the process is about to end."""
-        self._still: dict[str, tuple[int, float]] = {}
-        """Run with a deadline -> its head when it was last looked at, and since when it is that, by `steady`."""
-        self._some = anyio.Event()
+        self.standstill = Standstill()
+        self.heartbeat = Heartbeat(store, self.live, lease_ttl)
 
     # -- beside all runs -----------------------------------------------------------------------------------------
 
     def begin(self, tasks: TaskGroup) -> None:
         """Begin what goes on beside all runs. An executor may be opened again, and in another event loop."""
         self.tasks = tasks
-        self._some = anyio.Event()
-        if self.live:
-            self._some.set()
-        self.flusher.anew()
-        for work in (self.beat, self.poll, self.flusher.run):
+        self.heartbeat.reset()
+        self.flusher.reset()
+        for work in (self.heartbeat.renew_leases, self.heartbeat.poll_inboxes, self.flusher.run):
             tasks.start_soon(work)
-
-    async def beat(self) -> None:
-        """Renew the leases, for as long as the executor is open."""
-        while True:
-            await self._some.wait()
-            await anyio.sleep(self.ttl / 3)
-            async with anyio.create_task_group() as tasks:  # all at once: they share a commit
-                for live in list(self.live.values()):
-                    tasks.start_soon(self._renew, live)
-
-    async def _renew(self, live: Drive) -> None:
-        with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
-            # One that has ended gave its lease back with its last records, or is told so by the store.
-            if not await live.log.lease.renew() and not live.log.closing and live.machine.ended is None:
-                live.fail(leases.lost(live.run_id))
-
-    async def poll(self) -> None:
-        """Look for messages from other processes, for as long as the executor is open."""
-        while True:
-            await self._some.wait()
-            await anyio.sleep(POLL)
-            with contextlib.suppress(StoreError):
-                if self.live:
-                    await handle(self.store, self.live, await self.store.inbox(list(self.live)))
 
     async def stop(self) -> None:
         """Interrupt every run, and wait until all are given back. Who awaits one is not woken any more."""
@@ -211,7 +180,7 @@ class Host:
         self.background()
         hold = await self._take(run_id, wait)
         try:
-            near, changes = await self._folded(info, graph, strict=self.strict and not accept)
+            near, changes = await self.loader.to_go_on(info, graph, strict=self.strict and not accept)
             machine = near.machine
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
@@ -223,9 +192,7 @@ class Host:
             await self._drop(run_id, hold.token)
             raise
         live = self._add(self._live(machine, hold, near.kept))
-        head, since = self._still.pop(run_id, (0, 0.0))
-        if head == machine.head:
-            live.log.clock = DriveClock(machine.updated, leases.steady() - since)
+        live.log.clock = DriveClock(machine.updated, self.standstill.seconds(run_id, machine.head))
         if checked is not None:
             _doubt(live, checked)
         live.changes = changes
@@ -233,24 +200,6 @@ class Host:
             live.changes = (*(changes or ()), *lines)
             live.tools = offered(machine.plan.graph or graph, self.resources.tools)
         return live
-
-    def is_overdue(self, info: RunInfo) -> bool:
-        """Whether a deadline of a run that stands still has passed, by the clock or by how long it has been seen.
-
-        Where clocks disagree the deadline may lie far off: no more seconds are waited for than were left of it when the
-        run's last record was written.
-        """
-        if info.due is None:
-            self._still.pop(info.run_id, None)
-            return False
-        now_steady = leases.steady()
-        head, since = self._still.get(info.run_id, (0, 0.0))
-        if head != info.head:
-            if len(self._still) >= _MOST_STILL:
-                self._still.clear()
-            since = now_steady
-            self._still[info.run_id] = info.head, since
-        return info.due <= time.time() or now_steady - since >= max(0.0, info.due - info.updated)
 
     async def borrow(self, run_id: str) -> Drive:
         """Take a run up without its code, to journal something and give it back.
@@ -264,7 +213,7 @@ class Host:
             info = await self.store.info(run_id)
             if info.status in FINAL:
                 raise RunEnded(run_id, info.status)
-            machine = await self.machine_of(info, await self.stored_graph(info))
+            machine = await self.loader.machine_of(info, await self.loader.stored_graph(info))
             checked = await self._audited(machine)
         except BaseException:
             await self._drop(run_id, hold.token)
@@ -286,86 +235,17 @@ class Host:
             self.store, run_id, self.owner, ttl=self.ttl, wait=wait, stopping=lambda: self.stopping
         )
 
-    async def machine_of(self, info: RunInfo, graph: Graph, upto: int | None = None) -> Machine:
-        """The machine of a run at a position, in a graph of the structure that it has.
-
-        Raises:
-            RunUnknown, StoreCorrupt, StoreTooNew
-        """
-        machine = (await self.snapshots.nearest(info, graph, upto)).machine
-        for record in await self.store.read(info.run_id, after=machine.head, upto=upto):
-            apply_stored(machine, record)
-        return machine
-
-    async def _folded(self, info: RunInfo, graph: Graph, *, strict: bool) -> tuple[Checkpoint, tuple[str, ...] | None]:
-        """The machine to go on with, and what changed since the run was last driven (None: nothing)."""
-        near = await self.snapshots.nearest(info, graph)
-        records = await self.store.read(info.run_id, after=near.machine.head)
-        if last_content(records) in ("" if near.machine.head else graph.content, graph.content):
-            for record in records:
-                apply_stored(near.machine, record)
-            return near, None
-        if near.machine.head:
-            records = await self.store.read(info.run_id)
-        graph, changes = await self._fitting(info, graph, records, strict=strict)
-        return Checkpoint(folded(graph, records), 0), changes
-
     def _live(self, machine: Machine, hold: leases.LeaseHandle, kept: int = 0) -> Drive:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
         log = RunLog(machine, journal, hold, self.flusher, self.resources, self.holdings)
         return Drive(log, self.pace, kept=kept)
 
-    async def stored_graph(self, info: RunInfo) -> Graph:
-        """The graph of a run as it was stored, without code; with code if the executor has just this one."""
-        known = self.resources.begun.get(info.content) or self.resources.graphs.get(info.graph)
-        if known is not None and known.structure == info.structure:
-            return known
-        return Graph.from_data(await self._graph_data(info.run_id, info.content))
-
-    async def _graph_data(self, run_id: str, content: str) -> JsonObject:
-        try:
-            data = await self.store.graph(content)
-        except GraphUnknown:
-            await self.store.read(run_id, limit=1)
-            raise
-        if content_digest(data) != content:
-            raise StoreError(
-                f"store {self.store.url}: graph {content!r} is damaged (it has another digest); "
-                "give the executor the graph itself, or restore the store from a copy"
-            )
-        return data
-
-    async def _fitting(
-        self, info: RunInfo, graph: Graph, records: Sequence[Record], *, strict: bool
-    ) -> tuple[Graph, tuple[str, ...] | None]:
-        """The graph to go on in, and what changed since the run was last driven (None: nothing)."""
-        last = last_content(records)
-        if graph.content == last:
-            return graph, None
-        before = await self._graph_data(info.run_id, last)
-        if graph.structure != info.structure:
-            old = Graph.from_data(await self._graph_data(info.run_id, info.content))
-            graph = graph_to_go_on_in(info.run_id, old, graph, folded(old, records))
-            if graph.content == last:
-                return graph, None
-        changes = content_changes(before, graph.data())
-        if strict:
-            from orchestrator.errors import GraphChanged
-
-            lines = "\n".join(f"  - {line}" for line in changes)
-            raise GraphChanged(
-                f"run {info.run_id!r}: graph {graph.name!r} changed since it was last driven:\n{lines}\n"
-                "Accept the changes (accept_changes=True), or give the executor the graph as it was."
-            )
-        await self.store.put_graph(graph.content, graph.data())
-        return graph, changes
-
     def _add(self, live: Drive) -> Drive:
         self.live[live.run_id] = live
         self.faults.pop(live.run_id, None)
-        self._some.set()
-        for follower in tuple(self.dozing.get(live.run_id, ())):
-            follower.wake()
+        self.heartbeat.update()
+        for follower in tuple(self.idle_followers.get(live.run_id, ())):
+            follower.notify()
         return live
 
     async def _drop(self, run_id: str, token: str) -> None:
@@ -385,8 +265,7 @@ class Host:
             graph = machine.plan.graph
             live.log.push(
                 Resumed(
-                    seq=machine.head + 1,
-                    ts=time.time(),
+                    **live.log.now(),
                     holder=str(self.owner),
                     content=graph.content if live.changes is not None and graph is not None else None,
                     changes=live.changes or (),
@@ -401,7 +280,7 @@ class Host:
         """Drive a run in the calling task until it ends or pauses.
 
         Raises:
-            see `Drive.drive`
+            see `Drive.run`
         """
         try:
             live.answer_by_policy()
@@ -409,8 +288,7 @@ class Host:
         finally:
             if self.live.get(live.run_id) is live:
                 del self.live[live.run_id]
-            if not self.live:
-                self._some = anyio.Event()
+            self.heartbeat.update()
             if live.fault is None and live.log.journal.stored == live.log.journal.head:
                 self.snapshots.remember(live.machine, live.snapshots.kept)
         if self.stopping:
@@ -454,24 +332,3 @@ def _doubt(live: Drive, checked: Audit) -> None:
         withdrawal = checked.withdrawal(live.machine, time.time())
         if withdrawal is not None:
             live.log.push(withdrawal)
-
-
-def folded(graph: Graph, records: Sequence[Record]) -> Machine:
-    """A machine of a graph, folded over records.
-
-    Raises:
-        StoreCorrupt: they do not follow each other.
-    """
-    machine = Machine(Plan.of(graph))
-    for record in records:
-        apply_stored(machine, record)
-    return machine
-
-
-def last_content(records: Sequence[Record]) -> str:
-    """Digest of the graph that a run was last driven in."""
-    found = ""
-    for record in records:
-        if isinstance(record, RunStarted | Migrated) or (isinstance(record, Resumed) and record.content is not None):
-            found = record.content or found
-    return found

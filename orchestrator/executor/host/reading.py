@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 async def load(host: Host, run_id: str, at: int | None = None) -> Run:
     """See `Executor.load`."""
     info = await host.store.info(run_id)
-    graph = await host.stored_graph(info)
-    machine = await host.machine_of(info, graph, at)
+    graph = await host.loader.stored_graph(info)
+    machine = await host.loader.machine_of(info, graph, at)
     lost = at is None and machine.status == "running" and not is_held(await host.store.lease(run_id))
     return Run(machine, graph, host.store, interrupted=lost)
 
@@ -29,7 +29,7 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
 async def history(host: Host, run_id: str, at: int | None = None) -> list[Point]:
     """See `Executor.history`."""
     info = await host.store.info(run_id)
-    return points(Plan.of(await host.stored_graph(info)), await host.store.read(run_id, upto=at))
+    return points(Plan.of(await host.loader.stored_graph(info)), await host.store.read(run_id, upto=at))
 
 
 async def runs(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Generic, Self
 
 import anyio
 
-from orchestrator.executor.events import Watcher
-from orchestrator.executor.host.following import watch
+from orchestrator.executor.host.following import Watcher, watch
 from orchestrator.typevars import StateT
 from orchestrator.views.events import Event, event_of
 

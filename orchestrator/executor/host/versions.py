@@ -1,87 +1,59 @@
-"""What became of a graph since a run was last driven, and whether the run can go on in it.
+"""What became of a graph and its tools since a run was last driven, and whether the run can go on with them.
 
-A run goes on in a graph of another content (prompts, parameters, code): it is told what changed. A change of
+A run goes on in a graph of another content (prompts, parameters, code): the changes are journaled. A change of
 structure matters where the run still has to go: on the nodes that its live tokens sit at, and on all that can be
 reached from them. What lies behind them may change, or be gone: the run then goes on in the structure that it
 was started with, and in the code of the new graph.
+
+A run's first record holds the digest of the schema of each tool that one of its nodes may call. To go on with the run,
+an executor needs them as they were, as far as the nodes that the run may still come to can call them: a conversation
+that a model had over other tools, and approved calls, rest on them. New tools harm no run; they are journaled as a
+change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from orchestrator.errors import GraphChanged
-from orchestrator.graph.digests import state_shape
+from orchestrator.errors import GraphChanged, ToolsChanged
+from orchestrator.graph.diff import structure_diff
 from orchestrator.graph.graph import Graph
-from orchestrator.graph.topology import ANY
+from orchestrator.kernel.machine import Machine, apply_stored
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import Migrated, Resumed, RunStarted
 
 if TYPE_CHECKING:
-    from orchestrator.graph.edge import Edge
-    from orchestrator.jsontypes import JsonObject
-    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.records import Record
+    from orchestrator.tools.tool import Tool
+    from orchestrator.tools.toolbox import Toolbox
+
+WITHOUT = frozenset({"advance", "ask", "call", "complete", "extract", "observe", "repeat", "solve", "think", "vote"})
+"""Kinds of nodes that call no tools."""
+_MOST = 20
+"""Arguments of a changed tool that an error names."""
 
 
-@dataclass(slots=True)
-class Diff:
-    """How two versions of a graph differ in structure."""
+def folded(graph: Graph, records: Sequence[Record]) -> Machine:
+    """A machine of a graph, folded over records.
 
-    lines: list[str] = field(default_factory=list)
-    touched: dict[str, list[str]] = field(default_factory=dict)
-    """Node -> the lines that are about it."""
-    everywhere: list[str] = field(default_factory=list)
-    """Lines that are about the whole graph."""
-
-    def note(self, node: str | None, line: str) -> None:
-        """Add a line, about a node or about everything."""
-        self.lines.append(line)
-        if node is None or node == ANY:
-            self.everywhere.append(line)
-        else:
-            self.touched.setdefault(node, []).append(line)
+    Raises:
+        StoreCorrupt: they do not follow each other.
+    """
+    machine = Machine(Plan.of(graph))
+    for record in records:
+        apply_stored(machine, record)
+    return machine
 
 
-def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
-    """Node by node, what of two versions of a graph's data differs."""
-    found = [f"{name} changed" for name in sorted({*old, *new} - {"nodes"}) if old.get(name) != new.get(name)]
-    before, after = _mapping(old.get("nodes")), _mapping(new.get("nodes"))
-    for name in {**before, **after}:
-        if name not in after:
-            found.append(f"node {name!r} is gone")
-        elif name not in before:
-            found.append(f"node {name!r} is new")
-        elif before[name] != after[name]:
-            was, now = _mapping(before[name]), _mapping(after[name])
-            parts = [part for part in {**was, **now} if was.get(part) != now.get(part)]
-            found.append(f"node {name!r}: {', '.join(parts)} changed")
-    return tuple(found)
-
-
-def structure_diff(old: Graph, new: Graph) -> Diff:
-    """Node by node, what of two versions of a graph differs in structure."""
-    diff = Diff()
-    for name, node in old.nodes.items():
-        now = new.nodes.get(name)
-        if now is None:
-            diff.note(name, f"node {name!r} is gone")
-            continue
-        if now.outcomes != node.outcomes:
-            diff.note(name, f"node {name!r} has outcomes {_list(now.outcomes)}, it had {_list(node.outcomes)}")
-        if now.join != node.join:
-            diff.note(name, f"node {name!r} says join={now.join!r}, it said join={node.join!r}")
-        if node.subgraph is not None and now.subgraph is not None:
-            if node.subgraph.structure != now.subgraph.structure:
-                inner = "; ".join(structure_diff(node.subgraph, now.subgraph).lines)
-                diff.note(name, f"the graph inside node {name!r} changed: {inner}")
-        elif (node.subgraph is None) != (now.subgraph is None):
-            diff.note(name, f"node {name!r} {'has a graph inside' if now.subgraph else 'has no graph inside any more'}")
-    for name in new.nodes:
-        if name not in old.nodes:
-            diff.lines.append(f"node {name!r} is new")
-    _diff_edges(old, new, diff)
-    _diff_state(old, new, diff)
-    return diff
+def last_content(records: Sequence[Record]) -> str:
+    """Digest of the graph that a run was last driven in."""
+    found = ""
+    for record in records:
+        if isinstance(record, RunStarted | Migrated) or (isinstance(record, Resumed) and record.content is not None):
+            found = record.content or found
+    return found
 
 
 def graph_to_go_on_in(run_id: str, old: Graph, new: Graph, machine: Machine) -> Graph:
@@ -93,10 +65,7 @@ def graph_to_go_on_in(run_id: str, old: Graph, new: Graph, machine: Machine) -> 
         GraphChanged: the structure changed on or ahead of the run's live tokens; the message has the whole diff.
     """
     diff = structure_diff(old, new)
-    at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
-    ahead = old.topology.reachable(at)
-    if old.topology.exhausted_target is not None:
-        ahead |= old.topology.reachable([old.topology.exhausted_target])
+    at, ahead = _ahead(machine, old)
     blocking = {*diff.everywhere, *(line for node in ahead for line in diff.touched.get(node, ()))}
     if blocking or not diff.lines:
         lines = "\n".join(f"  - {line}{' (in its way)' if line in blocking else ''}" for line in diff.lines)
@@ -119,42 +88,117 @@ def graph_to_go_on_in(run_id: str, old: Graph, new: Graph, machine: Machine) -> 
     )
 
 
-def _diff_edges(old: Graph, new: Graph, diff: Diff) -> None:
-    for source in dict.fromkeys(edge.source for edge in (*old.edges, *new.edges)):
-        before = [_told(edge) for edge in old.edges if edge.source == source]
-        after = [_told(edge) for edge in new.edges if edge.source == source]
-        for edge in before:
-            if edge not in after:
-                diff.note(source, f"edge {edge} is gone")
-        for edge in after:
-            if edge not in before:
-                diff.note(source, f"edge {edge} is new")
-        if before != after and sorted(before) == sorted(after):
-            diff.note(source, f"the edges of {source!r} are in another order, and so its branches")
+@dataclass(slots=True)
+class Reach:
+    """The tools that nodes may call."""
+
+    all: bool = False
+    """Whether one of them may call whatever the executor was given."""
+    names: set[str] = field(default_factory=set)
+    """Those of the executor's tools that they name."""
+    own: dict[str, Tool] = field(default_factory=dict)
+    """`node/name` -> a tool of their own."""
+
+    def note(
+        self, graph: Graph, only: Collection[str] | None = None, path: str = "", around: Scope | None = None
+    ) -> None:
+        """Add what the nodes of a graph may call. `only`: of these nodes; None: of all."""
+        outer = around or Scope()
+        for name, node in graph.nodes.items():
+            if only is not None and name not in only:
+                continue
+            scope = outer.inside(node.tools, {one.name for one in node.toolset or () if not isinstance(one, str)})
+            self.own |= {f"{path}{name}/{one.name}": one for one in node.toolset or () if not isinstance(one, str)}
+            if node.subgraph is not None:
+                self.note(node.subgraph, None, f"{path}{name}/", scope)
+            elif not node.sees_tools or node.kind in WITHOUT:
+                continue
+            elif scope.names is None:
+                self.all = True
+            else:
+                self.names |= scope.names - scope.own
 
 
-def _diff_state(old: Graph, new: Graph, diff: Diff) -> None:
-    before, after = state_shape(old.schema), state_shape(new.schema)
-    was, now = _mapping(before.get("fields")), _mapping(after.get("fields"))
-    for name in {**was, **now}:
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a node, and the subgraph nodes around it, say of tools."""
+
+    names: frozenset[str] | None = None
+    own: frozenset[str] = frozenset()
+
+    def inside(self, names: Sequence[str] | None, own: Collection[str]) -> Scope:
+        """The same for a node inside, which says this."""
+        return Scope(self.names if names is None else frozenset(names), self.own | frozenset(own))
+
+
+def offered(graph: Graph, tools: Toolbox) -> dict[str, str]:
+    """Name -> digest of the schema, of every tool that a run of a graph may call; `node/name` for a node's own."""
+    return _digests(_reach(graph), tools.current())
+
+
+def _reach(graph: Graph) -> Reach:
+    """What all nodes of a graph may call, found once per graph object."""
+    known = vars(graph).get("_reach")
+    if isinstance(known, Reach):
+        return known
+    found = Reach()
+    found.note(graph)
+    vars(graph)["_reach"] = found
+    return found
+
+
+def _digests(found: Reach, tools: Mapping[str, Tool]) -> dict[str, str]:
+    given = {name: tool for name, tool in tools.items() if found.all or name in found.names}
+    return {name: tool.schema_digest for name, tool in {**given, **found.own}.items()}
+
+
+def compare_offered(machine: Machine, graph: Graph, tools: Toolbox, *, strict: bool, accept: bool) -> tuple[str, ...]:
+    """What changed in the tools that a run may still call, line by line.
+
+    Args:
+        strict: refuse new tools, too.
+        accept: refuse nothing.
+
+    Raises:
+        ToolsChanged: some are missing, or take other arguments.
+    """
+    before = machine.tools
+    ahead = Reach()
+    ahead.note(graph, _ahead(machine, graph)[1])
+    there = tools.current()
+    now = _digests(ahead, there)
+    needed = {name: one for name, one in before.items() if name in now or ahead.all or name in ahead.names}
+    grave = list(_grave(needed, now, ahead.own, there))
+    new = [f"tool {name!r} is new" for name in now if name not in before and name not in ahead.own]
+    if not accept and (grave or (strict and new)):
+        lines = "\n".join(f"  - {line}" for line in (*grave, *(new if strict else ())))
+        raise ToolsChanged(
+            f"run {machine.run_id!r}: its tools changed since it was last driven:\n{lines}\n"
+            "Give the executor the tools as they were (tools=), or accept the changes (accept_changes=True, "
+            "--accept-changes)."
+        )
+    return (*grave, *new)
+
+
+def _grave(
+    before: Mapping[str, str], now: Mapping[str, str], own: Mapping[str, Tool], tools: Mapping[str, Tool]
+) -> Iterator[str]:
+    for name, digest in before.items():
+        node, _, short = name.rpartition("/")
+        what = f"tool {short!r} of node {node!r}" if node else f"tool {name!r}"
         if name not in now:
-            diff.note(None, f"state field {name!r} is gone")
-        elif name not in was:
-            diff.note(None, f"state field {name!r} is new")
-        elif was[name] != now[name]:
-            diff.note(None, f"state field {name!r} has another type or reducer")
-    if before.get("$defs") != after.get("$defs"):
-        diff.note(None, "a type that the state uses changed")
+            if not node:  # a node that has no such tool any more is a change of the graph, and told as one
+                yield f"{what} is missing; there are: {', '.join(tools) or 'none at all'}"
+        elif now[name] != digest:
+            properties = (own.get(name) or tools[name]).parameters.get("properties")
+            takes = ", ".join(list(properties)[:_MOST]) if isinstance(properties, Mapping) and properties else "none"
+            yield f"{what} takes other arguments; now: {takes} (schema {now[name][:8]}, it was {digest[:8]})"
 
 
-def _told(edge: Edge) -> str:
-    label = " ".join(part for part in (edge.outcome, f"each {edge.each}" if edge.each else None) if part)
-    return f"{edge.source} -> {edge.target}{f' : {label}' if label else ''}"
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _ahead(machine: Machine, graph: Graph) -> tuple[list[str], set[str]]:
+    """The nodes that a run sits at; and all that can be reached from them, with themselves."""
+    at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
+    found = graph.topology.reachable(at)
+    if graph.topology.exhausted_target is not None:
+        found |= graph.topology.reachable([graph.topology.exhausted_target])
+    return at, found

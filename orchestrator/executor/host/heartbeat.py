@@ -1,0 +1,64 @@
+"""What goes on beside all runs that an executor drives: their leases are renewed, and their inboxes looked into."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.errors import StoreError
+from orchestrator.executor import lease as leases
+from orchestrator.executor.host.inbox import POLL, handle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.executor.drive.drive import Drive
+    from orchestrator.stores.base import Store
+
+
+class Heartbeat:
+    """Keeps the runs of one executor alive, while there are any."""
+
+    def __init__(self, store: Store, live: Mapping[str, Drive], ttl: float) -> None:
+        self._store, self._live, self._ttl = store, live, ttl
+        self._any = anyio.Event()
+        """Set while a run is live."""
+
+    def reset(self) -> None:
+        """Begin anew: an executor may be opened again, and in another event loop."""
+        self._any = anyio.Event()
+        self.update()
+
+    def update(self) -> None:
+        """A run was added or removed."""
+        if self._live:
+            self._any.set()
+        elif self._any.is_set():
+            self._any = anyio.Event()
+
+    async def renew_leases(self) -> None:
+        """Renew the leases every third of their length, for as long as the executor is open."""
+        while True:
+            await self._any.wait()
+            await anyio.sleep(self._ttl / 3)
+            async with anyio.create_task_group() as tasks:  # all at once: they share a commit
+                for drive in list(self._live.values()):
+                    tasks.start_soon(self._renew, drive)
+
+    async def _renew(self, drive: Drive) -> None:
+        log = drive.log
+        with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
+            # A run that has ended gave its lease back with its last records, or learns so from the store.
+            if not await log.lease.renew() and not log.closing and log.machine.ended is None:
+                drive.fail(leases.lost(log.run_id))
+
+    async def poll_inboxes(self) -> None:
+        """Look for messages from other processes, for as long as the executor is open."""
+        while True:
+            await self._any.wait()
+            await anyio.sleep(POLL)
+            with contextlib.suppress(StoreError):
+                if self._live:
+                    await handle(self._store, self._live, await self._store.inbox(list(self._live)))
