@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
-    from orchestrator.kernel.question import Approve, Deny, Question, Value
+    from orchestrator.kernel.question import AnyQuestion, Approve, Deny, Question, Value
     from orchestrator.models import (
         Image,
         Message,
@@ -63,7 +63,7 @@ _HOMES = {
     ),
     "orchestrator.graph.function": ("node",),
     "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
-    "orchestrator.kernel.question": ("Approve", "Deny", "Question", "Value"),
+    "orchestrator.kernel.question": ("AnyQuestion", "Approve", "Deny", "Question", "Value"),
     "orchestrator.models": (
         "Image",
         "Message",
@@ -83,6 +83,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AnyQuestion",
     "Approve",
     "Context",
     "Deny",

@@ -6,15 +6,25 @@ under `mypy --strict` and pyright's strict mode.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-__all__ = ["DepsT", "StateT"]
+__all__ = ["DepsT", "Erased", "StateT"]
 
 StateT = TypeVar("StateT", bound=BaseModel, covariant=True, default=Any)
 """A graph's state class: known where a graph is made in code, `Any` where it is loaded from data."""
 
 DepsT = TypeVar("DepsT", covariant=True, default=Any)
 """The class of `ctx.deps`."""
+
+
+class Erased:
+    """Mixed into pydantic models whose parameters are for type checkers alone: `Graph[State]` is `Graph`.
+
+    Pydantic would make a class of its own for each parameter, with a name and a schema of its own.
+    """
+
+    def __class_getitem__(cls, parameters: object) -> type[Self]:
+        return cls

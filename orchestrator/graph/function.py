@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from types import CoroutineType
-from typing import Any, Generic, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ from orchestrator.graph.outcome import DONE, NodeResult
 from orchestrator.graph.refs import find, ref_of
 from orchestrator.graph.signatures import Wanted, declared_outcomes, is_async, wanted_arguments
 from orchestrator.graph.topology import Join
+from orchestrator.typevars import Erased
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=NodeResult | Awaitable[NodeResult])
@@ -26,7 +27,7 @@ Names: TypeAlias = tuple[str, ...] | list[str] | AbstractSet[str]
 """More than one name: a text is a collection of texts, too, and is none of these."""
 
 
-class FunctionNode(Node, Generic[P, R], kind="function"):
+class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     """A node made of a function, usually by `@node`. Calling it calls the function."""
 
     fn: Callable[..., R] = Field(repr=False)
@@ -37,10 +38,6 @@ class FunctionNode(Node, Generic[P, R], kind="function"):
     """What error messages call it."""
     wanted: tuple[Wanted, ...] = ()
     """What it is called with."""
-
-    def __class_getitem__(cls, parameters: object) -> type[Self]:
-        """Parameters are for type checkers; a kind of its own they would not be."""
-        return cls
 
     @property
     def outcomes(self) -> tuple[str, ...]:

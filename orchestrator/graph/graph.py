@@ -22,7 +22,7 @@ from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
 from orchestrator.graph.verbs import Verbs
 from orchestrator.jsontypes import JsonObject
-from orchestrator.typevars import StateT
+from orchestrator.typevars import Erased, StateT
 
 if TYPE_CHECKING:
     from orchestrator.graph.trust import Trust, Trusted
@@ -32,7 +32,7 @@ NodeLike: TypeAlias = Node | Callable[..., NodeResult | Awaitable[NodeResult]] |
 Names: TypeAlias = str | tuple[str, ...] | None
 
 
-class Graph(Verbs[StateT], BaseModel, Generic[StateT]):
+class Graph(Erased, Verbs[StateT], BaseModel, Generic[StateT]):
     """A declarative graph of nodes over one state. Building it runs all checks.
 
     Args:
@@ -119,10 +119,6 @@ class Graph(Verbs[StateT], BaseModel, Generic[StateT]):
         problems = problems_of(self, stored=stored)
         if problems:
             raise InvalidGraph(self.name, problems)
-
-    def __class_getitem__(cls, state: object) -> type[Self]:
-        """`Graph[State]` says to type checkers what its runs hold; it is this class."""
-        return cls
 
     def __hash__(self) -> int:
         return hash((self.name, self.edges))

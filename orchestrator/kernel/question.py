@@ -2,25 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypeAlias, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from typing_extensions import TypeVar
+
+from orchestrator.typevars import Erased
 
 QuestionKind: TypeAlias = Literal["approval", "input", "unknown_outcome", "pause", "event", "limit"]
+_Effect: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
+Shown: TypeAlias = Mapping[str, object]
+"""Fields of the state that a node shows with its question, by name, as plain JSON."""
 
 
-class Question(BaseModel):
+class ApprovalPayload(TypedDict, total=False):
+    """What is to be approved. Of a call of a tool all keys are there, else none of them.
+
+    A node may show fields of its state beside them: type checkers let you read those in `dict(question.payload)`.
+    """
+
+    tool: str
+    args: dict[str, object]
+    risk: Literal["none", "read", "write", "dangerous"]
+    effect: _Effect
+    call_id: str
+    """The call's id in the conversation with the model."""
+
+
+class UnknownOutcomePayload(TypedDict):
+    """The effect whose outcome is not known."""
+
+    tool: str
+    """Its name."""
+    args: object
+    effect: _Effect
+    key: str
+    """Its idempotency key."""
+    attempt: int
+    """How many times it began, from 1."""
+    began: str
+    """When the last attempt began: ISO 8601, UTC, in seconds."""
+    why: Literal["interrupted", "timeout", "connection", "cancelled"]
+    error: NotRequired[str]
+    """What it ended with."""
+    reconcile: NotRequired[str]
+    """Why `reconcile` could not say what became of it."""
+    result: NotRequired[str]
+    """Why the result in the answer before was refused."""
+
+
+class PausePayload(TypedDict):
+    """Nothing: a pause that a user asked for has no payload."""
+
+
+KindT = TypeVar("KindT", bound=str, covariant=True, default=QuestionKind)
+PayloadT = TypeVar("PayloadT", bound=Shown, covariant=True, default=Shown)
+_AS_DICT = GetPydanticSchema(lambda _, handler: handler(dict[str, object]))
+_EMPTY: Any = {}
+
+
+class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
     """Something that a run waits for."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True, serialize_by_alias=True)
 
     id: str
-    kind: QuestionKind
+    kind: KindT
     node: str
     path: str = ""
     prompt: str = ""
-    payload: dict[str, object] = {}
-    """For an approval `{tool, args, risk, effect, call_id}`; for others what the node shows. Plain JSON."""
+    payload: Annotated[PayloadT, _AS_DICT] = _EMPTY
+    """Plain JSON, by kind: `ApprovalPayload`, `UnknownOutcomePayload`, else what the node shows."""
     choices: tuple[str, ...] = ()
     schema_: dict[str, object] | None = Field(default=None, alias="schema")
     digest: str = ""
@@ -32,6 +92,15 @@ class Question(BaseModel):
     def schema(self) -> dict[str, object] | None:  # type: ignore[override]
         """JSON Schema of the answer, where it is not a choice."""
         return self.schema_
+
+
+AnyQuestion: TypeAlias = (
+    Question[Literal["approval"], ApprovalPayload]
+    | Question[Literal["unknown_outcome"], UnknownOutcomePayload]
+    | Question[Literal["pause"], PausePayload]
+    | Question[Literal["input", "event", "limit"], Shown]
+)
+"""A question of a run. `if question.kind == "approval":` tells type checkers what is in its payload."""
 
 
 class _Answer(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -21,7 +21,7 @@ from orchestrator.views.overlay import Overlay
 if TYPE_CHECKING:
     from orchestrator.graph.graph import Graph
     from orchestrator.graph.limits import Usage
-    from orchestrator.kernel.question import Question
+    from orchestrator.kernel.question import AnyQuestion
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import Store
     from orchestrator.views.explanation import Stand
@@ -93,9 +93,10 @@ class Run(Generic[StateT]):
             raise InvalidValue(f"the output of run {self.run_id!r}: {explain(error)}", where="output") from None
 
     @property
-    def waiting(self) -> tuple[Question, ...]:
+    def waiting(self) -> tuple[AnyQuestion, ...]:
         """The questions that it waits for."""
-        return tuple(self.machine.questions.values())
+        # The executor gave each question the payload of its kind.
+        return cast("tuple[AnyQuestion, ...]", tuple(self.machine.questions.values()))
 
     @property
     def usage(self) -> Usage:

@@ -12,7 +12,7 @@ from orchestrator.kernel.records import FINAL
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
     from orchestrator.graph.graph import Graph
-    from orchestrator.kernel.question import Question
+    from orchestrator.kernel.question import AnyQuestion
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import Store
     from orchestrator.testing.crash.facts import Call
@@ -24,7 +24,7 @@ RUN = "crash-kit"
 _QUESTIONS = 1000
 """Questions of one life after which a run counts as one that never ends."""
 
-Answering = Callable[["Question"], object]
+Answering = Callable[["AnyQuestion"], object]
 
 
 class Answers:
@@ -40,7 +40,7 @@ class Answers:
         self.asked = 0
         """How often somebody had to say what became of an effect."""
 
-    def to(self, question: Question) -> object:
+    def to(self, question: AnyQuestion) -> object:
         """What to answer.
 
         Raises:
@@ -51,7 +51,7 @@ class Answers:
         if found is not None:
             return found
         if question.kind == "unknown_outcome":
-            call = self._calls.get(str(question.payload.get("key")))
+            call = self._calls.get(question.payload["key"])
             return {"choice": "happened", "result": call.result} if call is not None and call.finished else "retry"
         if question.kind == "approval":
             return Approve()
