@@ -1,0 +1,39 @@
+"""The documentation site has every page, and what CONTRIBUTING.md says of tasks and hooks is true."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+def pages(nav: object) -> Iterator[str]:
+    """The pages that a part of the navigation names."""
+    if isinstance(nav, str):
+        yield nav
+    for part in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from pages(part)
+
+
+def test_the_navigation_names_every_page() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    docs = ROOT / "docs"
+    there = {str(path.relative_to(docs)) for path in docs.rglob("*.md") if path.parent.name != "decisions"}
+    assert set(pages(site["nav"])) == there
+
+
+def test_the_tasks_are_those_of_the_noxfile() -> None:
+    sessions = re.findall(r"^@nox\.session.*\ndef (\w+)", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.M)
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`nox -s (\w+)", table))
+    assert named | {"types"} == set(sessions)  # `nox` alone runs lint, types and tests
+
+
+def test_hooks_download_nothing() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert {repository["repo"] for repository in hooks["repos"]} == {"local"}
+    assert {hook["language"] for repository in hooks["repos"] for hook in repository["hooks"]} == {"system"}
