@@ -21,6 +21,7 @@ from orchestrator.jsontypes import digest
 
 _STRATEGIES = "orchestrator.strategies."
 _AS_WRITTEN = "graphs."
+_FOLDER = Path(__file__).parents[1] / "strategies"
 
 
 def ref_of(thing: object) -> str | None:
@@ -39,7 +40,7 @@ def module_named(module: str) -> str:
     A program that has imported a module `graphs.react` of its own means that one.
     """
     top, _, rest = module.partition(".")
-    if top != "graphs" or not (Path(__file__).parents[1] / "strategies" / f"{rest}.py").is_file():
+    if top != "graphs" or not (_FOLDER / f"{rest}.py").is_file():
         return module
     strategy = f"{_STRATEGIES}{rest}"
     return strategy if sys.modules.get(module) in (None, sys.modules.get(strategy)) else module
@@ -111,6 +112,8 @@ def module_of_file(file: str) -> ModuleType:
     if not path.is_file():
         raise GraphUnknown(f"there is no file {file!r}")
     path = path.resolve()
+    if path.parent == _FOLDER.resolve():
+        return importlib.import_module(f"{_STRATEGIES}{path.stem}")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     for known in list(sys.modules.values()):

@@ -17,7 +17,7 @@ import pytest
 import orchestrator.strategies
 from orchestrator.errors import GraphUnknown, UntrustedCode
 from orchestrator.graph import Graph
-from orchestrator.graph.refs import find, ref_of, resolve
+from orchestrator.graph.refs import find, module_of_file, ref_of, resolve
 from orchestrator.graph.trust import Trust, is_ours
 from orchestrator.strategies.react import ReactState, react
 
@@ -45,7 +45,7 @@ assert graphs is orchestrator.strategies and graphs.react is react and graphs.ch
 """
 THEIRS = """
 import graphs.react
-from orchestrator.graph.refs import find, ref_of, resolve
+from orchestrator.graph.refs import find, module_of_file, ref_of, resolve
 from orchestrator.graph.trust import is_ours
 from orchestrator.strategies import react
 
@@ -115,6 +115,7 @@ def test_the_folder_and_the_package_are_the_same_modules(checkout: Place) -> Non
 def test_the_package_holds_what_the_folder_holds() -> None:
     assert os.path.samefile(orchestrator.strategies.__path__[0], ROOT / "graphs")
     assert {type(resolve(f"graphs.{name}:graph")) for name in NAMES} == {Graph}
+    assert module_of_file(str(ROOT / "graphs" / "react.py")) is orchestrator.strategies.react
 
 
 def test_graph_files_and_journals_name_strategies_by_their_folder(tmp_path: Path) -> None:
