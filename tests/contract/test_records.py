@@ -51,7 +51,7 @@ def test_the_types_that_nothing_writes_are_listed_as_reserved() -> None:
     reserved = (root / "docs/events.md").read_text().partition("### Reserved")[2].partition("## Live")[0]
     written = {"StepDone"}  # made by the function step_done
     for path in (root / "orchestrator").rglob("*.py"):
-        if "testing" in path.parts or path.name == "records.py":
+        if "testing" in path.parts or path.parent.name == "records":
             continue
         for call in ast.walk(ast.parse(path.read_text())):
             made = call.func if isinstance(call, ast.Call) else None

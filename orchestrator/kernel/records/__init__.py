@@ -1,0 +1,52 @@
+"""The journal's records: everything that ever happened to a run, as frozen data.
+
+`seq` counts from 1 without gaps. `ts` is Unix time in seconds: the kernel reads no clock, so time comes in
+here. Fields at their default are not written. A record's JSON form is `{"type": ..., "seq": ..., "ts": ...}`
+and is read back by `decode`, which refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+from orchestrator.kernel.records.base import (
+    FINAL,
+    RECORD_VERSION,
+    EffectClass,
+    EffectKind,
+    Failure,
+    JsonDict,
+    Moment,
+    RunStatus,
+)
+from orchestrator.kernel.records.codec import RECORD_TYPES, Record, decode, encode, encode_unsealed, revived
+from orchestrator.kernel.records.effects import EffectIntended, EffectSettled, Spent, failed_result
+from orchestrator.kernel.records.questions import Answered, AnswersWithdrawn, Asked, EventReceived
+from orchestrator.kernel.records.run import (
+    Caller,
+    Cancelled,
+    Ended,
+    Forked,
+    LimitsChanged,
+    Migrated,
+    Paused,
+    Resumed,
+    RunStarted,
+)
+from orchestrator.kernel.records.steps import (
+    TIMEOUT,
+    GraphOpened,
+    LimitSpent,
+    StepDone,
+    StepFailed,
+    StepRetried,
+    TimerFired,
+    TimerSet,
+    step_done,
+)
+
+__all__ = [
+    "FINAL", "RECORD_TYPES", "RECORD_VERSION", "TIMEOUT", "Answered", "AnswersWithdrawn", "Asked", "Caller",
+    "Cancelled", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended", "EventReceived",
+    "Failure", "Forked", "GraphOpened", "JsonDict", "LimitSpent", "LimitsChanged", "Migrated", "Moment", "Paused",
+    "Record", "Resumed", "RunStarted", "RunStatus", "Spent", "StepDone", "StepFailed", "StepRetried",
+    "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result", "revived", "step_done",
+]  # fmt: skip

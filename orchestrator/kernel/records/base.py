@@ -1,0 +1,51 @@
+"""The parts that all records share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RECORD_VERSION = 1
+JsonDict: TypeAlias = dict[str, object]
+EffectKind: TypeAlias = Literal["model", "tool", "effect"]
+EffectClass: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
+RunStatus: TypeAlias = Literal["running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted"]
+FINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled", "exhausted"})
+
+
+def _is_empty(text: str) -> bool:
+    return not text
+
+
+Moment: TypeAlias = Annotated[float, Field(ge=-253402300799, le=253402300799, allow_inf_nan=False)]
+"""Unix seconds, as far as a calendar goes."""
+
+
+class Failure(BaseModel):
+    """What went wrong, as data: it outlives the process in which it happened."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str
+    """The error's class name, such as `AgentError`."""
+    message: str
+    node: str = ""
+    path: str = ""
+    retry_after: float | None = None
+    """Seconds that a server asked to wait."""
+    traceback: str = Field(default="", exclude_if=_is_empty)
+    """Where it was raised, as text: the user's own code first, without values; empty where no exception was."""
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class RecordBase(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seq: int
+    ts: Moment
+    v: int = RECORD_VERSION
+    seal: str = ""
+    """Proof that the holder of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""

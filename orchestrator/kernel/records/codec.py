@@ -1,0 +1,126 @@
+"""The union of all records, and their JSON form."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Annotated, TypeAlias
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from orchestrator.kernel.records.base import RECORD_VERSION, JsonDict
+from orchestrator.kernel.records.effects import EffectIntended, EffectSettled, Spent
+from orchestrator.kernel.records.questions import Answered, AnswersWithdrawn, Asked, EventReceived
+from orchestrator.kernel.records.run import (
+    Cancelled,
+    Ended,
+    Forked,
+    LimitsChanged,
+    Migrated,
+    Paused,
+    Resumed,
+    RunStarted,
+)
+from orchestrator.kernel.records.steps import (
+    GraphOpened,
+    LimitSpent,
+    StepDone,
+    StepFailed,
+    StepRetried,
+    TimerFired,
+    TimerSet,
+)
+
+Record: TypeAlias = (
+    RunStarted
+    | StepDone
+    | StepFailed
+    | StepRetried
+    | GraphOpened
+    | EffectIntended
+    | EffectSettled
+    | Asked
+    | Answered
+    | AnswersWithdrawn
+    | EventReceived
+    | TimerSet
+    | TimerFired
+    | Paused
+    | Resumed
+    | Cancelled
+    | LimitSpent
+    | Spent
+    | LimitsChanged
+    | Forked
+    | Migrated
+    | Ended
+)
+RECORD_TYPES: tuple[str, ...] = tuple(member.model_fields["type"].default for member in Record.__args__)
+_WITH_RUN_ID = frozenset(
+    member.model_fields["type"].default for member in Record.__args__ if "run_id" in member.model_fields
+)
+_adapter: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
+_ENDINGS = {name: f',"type":"{name}"}}'.encode() for name in RECORD_TYPES}
+
+
+def encode(record: Record) -> bytes:
+    """A record as compact JSON; fields at their default are left out, `type` never is."""
+    return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + _ENDINGS[record.type]
+
+
+def encode_unsealed(record: Record) -> bytes:
+    """The same without the seal: what a seal is about."""
+    return (
+        record.__pydantic_serializer__.to_json(record, exclude_defaults=True, exclude={"seal"})[:-1]
+        + _ENDINGS[record.type]
+    )
+
+
+def revived(fields: JsonDict, run_id: str) -> Record:
+    """A record of its fields; `run_id` stands in where the record has that field and `fields` do not.
+
+    Raises:
+        ValueError: it is not a record that this version knows (pydantic's `ValidationError` is one).
+    """
+    if fields.get("type") in _WITH_RUN_ID:
+        fields = {"run_id": run_id, **fields}
+    return _adapter.validate_python(fields)
+
+
+def decode(data: bytes | str) -> Record:
+    """Read a record back.
+
+    Raises:
+        ValueError: it is not a record that this version knows (pydantic's `ValidationError` is one).
+    """
+    if (b"NaN" in data or b"Infinity" in data) if isinstance(data, bytes) else ("NaN" in data or "Infinity" in data):
+        _refuse_constants(data)
+    try:
+        record = _adapter.validate_json(data)
+    except ValidationError as error:
+        if not _is_too_deep(error):
+            raise
+        # Earlier versions wrote values that are nested deeper than pydantic reads; Python's own reader takes them.
+        try:
+            fields = json.loads(data)
+        except (ValueError, RecursionError):
+            raise error from None
+        record = _adapter.validate_python(fields)
+    if record.v > RECORD_VERSION:
+        raise ValueError(f"record version {record.v} is newer than {RECORD_VERSION}; update the library")
+    return record
+
+
+def _refuse_constants(data: bytes | str) -> None:
+    """Refuse numbers that JSON does not have: nothing here writes them, and what folds over them breaks."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    with suppress(RecursionError):
+        json.loads(data, parse_constant=refuse)
+
+
+def _is_too_deep(error: ValidationError) -> bool:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return first["type"] == "json_invalid" and "recursion limit" in first["msg"]
