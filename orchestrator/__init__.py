@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run
     from orchestrator.graph import (
         Edge,
-        Graph,
         Node,
         Outcome,
         Port,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from orchestrator.stores import open_store
     from orchestrator.tools import Registry, Tool, Toolbox, ToolResult
     from orchestrator.tools.function import tool
+    from orchestrator.verbs import Graph
 
 __version__ = "0.1.0"
 
@@ -58,7 +58,7 @@ _HOMES = {
     "orchestrator.context": ("Context",),
     "orchestrator.executor": ("Event", "Executor", "Run"),
     "orchestrator.graph": (
-        "Edge", "Graph", "Node", "Outcome", "Port", "Update", "add", "append", "extend", "local", "merge", "replace",
+        "Edge", "Node", "Outcome", "Port", "Update", "add", "append", "extend", "local", "merge", "replace",
         "union",
     ),
     "orchestrator.graph.function": ("node",),
@@ -79,6 +79,7 @@ _HOMES = {
     ),
     "orchestrator.stores": ("open_store",),
     "orchestrator.tools": ("Registry", "Tool", "ToolResult", "Toolbox", "tool"),
+    "orchestrator.verbs": ("Graph",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

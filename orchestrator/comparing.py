@@ -21,10 +21,10 @@ from orchestrator.views.spending import spending
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
-    from orchestrator.graph import Graph
     from orchestrator.graph.limits import Limits, Usage
     from orchestrator.models import Model
     from orchestrator.tools import ToolsLike
+    from orchestrator.verbs import Graph
 
 _COLUMNS = ("graph", "status", "answer", "model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
 _WIDEST = 40

@@ -20,7 +20,7 @@ from orchestrator.nodes.steps import Step
 from orchestrator.views.events import Event
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.question import Question
 
 EMBEDIA_TYPES = (
@@ -74,7 +74,7 @@ class Embedia:
         tokenizer: counts the tokens of a text. Without it only replies have counts, those of the provider.
     """
 
-    def __init__(self, graph: Graph | None = None, tokenizer: Callable[[str], int] | None = None) -> None:
+    def __init__(self, graph: GraphDefinition | None = None, tokenizer: Callable[[str], int] | None = None) -> None:
         self._graph = graph
         self._count = tokenizer
         self._run_id = self._name = ""
@@ -115,7 +115,9 @@ class Embedia:
         self._started[record.activation] = record.ts
         yield from self._opened(record.activation, record.node, record.values, None)
 
-    def _opened(self, publisher: str, name: str, values: Mapping[str, object], graph: Graph | None) -> _Published:
+    def _opened(
+        self, publisher: str, name: str, values: Mapping[str, object], graph: GraphDefinition | None
+    ) -> _Published:
         field = graph.input if graph is not None and isinstance(graph.input, str) else "question"
         given = [values[field]] if field in values else []
         yield publisher, "ToolStart", {"name": name, "args": given, "kwargs": {} if given else dict(values)}
@@ -233,7 +235,7 @@ class Embedia:
 
 
 def embedia(
-    records: Iterable[r.Record], graph: Graph | None = None, tokenizer: Callable[[str], int] | None = None
+    records: Iterable[r.Record], graph: GraphDefinition | None = None, tokenizer: Callable[[str], int] | None = None
 ) -> Iterator[EmbediaEvent]:
     """All events of a journal, or of its first records. See `Embedia` for the arguments."""
     teller = Embedia(graph, tokenizer)

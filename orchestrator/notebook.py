@@ -30,8 +30,9 @@ from orchestrator.views.trace import Trace
 
 if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run
-    from orchestrator.graph import Graph
+    from orchestrator.graph import GraphDefinition
     from orchestrator.graph.limits import Limits
+    from orchestrator.verbs import Graph
 
 __all__ = ["LiveView", "Show", "live"]
 
@@ -86,7 +87,7 @@ class LiveView:
         RuntimeError: there is no IPython, and no `show`.
     """
 
-    def __init__(self, graph: Graph, show: Show | None = None) -> None:
+    def __init__(self, graph: GraphDefinition, show: Show | None = None) -> None:
         self._show = show or _in_notebook()
         self._graph, self._trace, self._model = graph, Trace(graph), Model(graph)
         self._prefix = f"live{next(_numbers)}-"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.executor import Run
-    from orchestrator.graph import Graph
+    from orchestrator.graph import GraphDefinition
     from orchestrator.graph.report import CheckReport
     from orchestrator.tools import Tool, Toolbox
 
@@ -190,7 +190,7 @@ def _format(given: str | None, output: Path | None) -> str:
     return form
 
 
-def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str]) -> Graph | Run:
+def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str]) -> GraphDefinition | Run:
     from orchestrator.cli.environment import is_installed
     from orchestrator.cli.graphrefs import is_file_ref, shape_from_ref, shipped, unknown
     from orchestrator.cli.output import warn

@@ -25,7 +25,8 @@ from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.refs import attribute, module_named, module_of_file
 
 if TYPE_CHECKING:
-    from orchestrator.graph import Graph
+    from orchestrator.graph import GraphDefinition
+    from orchestrator.verbs import Graph
 
 _HOME = Path(orchestrator.__file__).parent / "strategies"
 """Where the shipped graphs are."""
@@ -81,7 +82,7 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
 
 
 def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
-    from orchestrator.graph.files import graph_from_data
+    from orchestrator.verbs import Graph
 
     data = read(ref)
     unknown = dict.fromkeys(one.ref.partition(":")[0] for one in refused(data, trust))
@@ -90,10 +91,10 @@ def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
         raise UsageError(f"{ref} names code that is not trusted: if you know what it does, give {options}")
     reach(ref, data, directory)
     with importing(ref):
-        return graph_from_data(data, trust_of(trust))
+        return Graph.from_data(data, resolve=trust_of(trust))
 
 
-def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[Graph, tuple[str, ...]]:
+def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition, tuple[str, ...]]:
     """The graph that a reference names, to check and to draw it; and what only its code could tell.
 
     Of a graph file that names code outside of `trust`, its outline: nothing that it names is imported.
@@ -160,14 +161,14 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
 
 
 def _graphs_in(module: ModuleType) -> dict[str, Graph]:
-    from orchestrator.graph import Graph
+    from orchestrator.verbs import Graph
 
     found = {name: thing for name, thing in vars(module).items() if isinstance(thing, Graph) and name[0] != "_"}
     return {name: thing for name, thing in found.items() if next(n for n in found if found[n] is thing) == name}
 
 
 def _attribute(module: ModuleType, name: str, place: str) -> Graph:
-    from orchestrator.graph import Graph
+    from orchestrator.verbs import Graph
 
     thing = attribute(module, name)
     if isinstance(thing, Graph):

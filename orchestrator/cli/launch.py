@@ -14,10 +14,10 @@ from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
 from orchestrator.cli.output import warn
 
 if TYPE_CHECKING:
-    from orchestrator.graph import Graph
     from orchestrator.jsontypes import Json
     from orchestrator.models import Model
     from orchestrator.tools import Toolbox
+    from orchestrator.verbs import Graph
 
 DEFAULT_TOOLS = ("arithmetic",)
 OFFLINE = "offline"

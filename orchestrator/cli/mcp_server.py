@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
     from orchestrator.executor import Executor, Run
-    from orchestrator.graph import Graph
+    from orchestrator.verbs import Graph
 
 LABEL = ("via", "mcp")
 """The label of runs that clients began. Of other runs in the store they are told nothing."""

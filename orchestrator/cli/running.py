@@ -16,8 +16,8 @@ from orchestrator.cli.guard import guarded
 if TYPE_CHECKING:
     from orchestrator.cli.driver import Manner
     from orchestrator.executor import Executor, Run
-    from orchestrator.graph import Graph
     from orchestrator.graph.limits import Limits
+    from orchestrator.verbs import Graph
 
 
 def add_to(app: typer.Typer) -> None:

@@ -18,7 +18,7 @@ from orchestrator.nodes.confirm import Confirm
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
     from orchestrator.sealing import Audit
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class CallGuard:
     """The approvals of one run that are believed and not used yet, and what its journal says was asked."""
 
-    def __init__(self, graph: Graph | None, audit: Audit) -> None:
+    def __init__(self, graph: GraphDefinition | None, audit: Audit) -> None:
         self._confirms = [] if graph is None else list(_confirms(graph))
         self._shown: dict[str, tuple[object, object]] = {}
         self._doubted: dict[str, Question] = {}
@@ -74,7 +74,7 @@ class CallGuard:
         return self._approved[_call(tool.name, args)] <= 0
 
 
-def _confirms(graph: Graph) -> Iterable[Confirm]:
+def _confirms(graph: GraphDefinition) -> Iterable[Confirm]:
     for node in graph.nodes.values():
         if isinstance(node, Confirm) and node.tool is not None:
             yield node

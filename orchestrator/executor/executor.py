@@ -23,7 +23,7 @@ from orchestrator.tools.collect import toolbox_of
 from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.models.base import Model
     from orchestrator.sealing import Seal
@@ -65,7 +65,7 @@ class Executor:
         self,
         store: str | Store = "memory://",
         *,
-        graphs: Sequence[Graph] = (),
+        graphs: Sequence[GraphDefinition] = (),
         model: Model | None = None,
         models: Mapping[str, Model] | None = None,
         tools: ToolsLike = (),
@@ -150,7 +150,7 @@ class Executor:
 
     async def start(
         self,
-        graph: Graph[StateT] | str,
+        graph: GraphDefinition[StateT] | str,
         input: object = None,  # noqa: A002  the argument's name in the documentation
         *,
         run_id: str | None = None,
@@ -183,7 +183,7 @@ class Executor:
 
     async def submit(
         self,
-        graph: Graph | str,
+        graph: GraphDefinition | str,
         input: object = None,  # noqa: A002  the argument's name in the documentation
         *,
         run_id: str | None = None,
@@ -211,7 +211,7 @@ class Executor:
     @asynccontextmanager
     async def stream(
         self,
-        graph: Graph[StateT] | str,
+        graph: GraphDefinition[StateT] | str,
         input: object = None,  # noqa: A002  the argument's name in the documentation
         *,
         run_id: str | None = None,

@@ -14,7 +14,7 @@ from orchestrator.models.prices import unpriced
 
 if TYPE_CHECKING:
     from orchestrator.executor.effects.children import Children
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.graph.node import Node
     from orchestrator.models.base import Model
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Resources:
     """Everything that code of a run may come from."""
 
-    graphs: dict[str, Graph]
+    graphs: dict[str, GraphDefinition]
     model: Model | None
     models: Mapping[str, Model]
     tools: Toolbox
@@ -36,7 +36,7 @@ class Resources:
     """For nodes that are sync functions."""
     gate: anyio.CapacityLimiter | None
     """How many steps of all runs may run at the same time."""
-    begun: dict[str, Graph] = field(default_factory=dict)
+    begun: dict[str, GraphDefinition] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
 
     @property
@@ -44,7 +44,7 @@ class Resources:
         """The tools by name, as they are now."""
         return self.tools.current()
 
-    def tools_for_answers(self, graph: Graph | None) -> Mapping[str, Tool]:
+    def tools_for_answers(self, graph: GraphDefinition | None) -> Mapping[str, Tool]:
         """The tools that arguments in an answer are checked by: those whose names mean the same at every node.
 
         A call of a tool that is a node's own is checked by the node when the answer has come.
@@ -52,7 +52,7 @@ class Resources:
         own = frozenset().union(*(names for _, _, names in _nodes(graph))) if graph is not None else frozenset[str]()
         return {name: tool for name, tool in self.tool_map.items() if name not in own} if own else self.tool_map
 
-    def graph(self, name: str, run_id: str, content: str = "") -> Graph:
+    def graph(self, name: str, run_id: str, content: str = "") -> GraphDefinition:
         """The graph of a name; of several that had this name, the one of this content.
 
         Raises:
@@ -76,7 +76,7 @@ class Resources:
             f"node {node!r} uses model {name!r}, and models= has {known}: add it, Executor(models={{{name!r}: ...}})"
         )
 
-    def check(self, graph: Graph, limits: Limits | None = None) -> None:
+    def check(self, graph: GraphDefinition, limits: Limits | None = None) -> None:
         """Refuse a graph whose nodes name models or tools that are not there, or whose code is missing.
 
         Also one whose cost is limited, where that of a model is not known. `limits`: those of the run, if it has own.
@@ -113,7 +113,7 @@ class Resources:
             raise GraphUnknown(f"graph {graph.name!r}: " + "; ".join(faults))
 
 
-def _limits_cost(graph: Graph, limits: Limits | None) -> bool:
+def _limits_cost(graph: GraphDefinition, limits: Limits | None) -> bool:
     if (limits or graph.limits).cost is not None:
         return True
     inner = (node.subgraph for node in graph.nodes.values())
@@ -121,7 +121,7 @@ def _limits_cost(graph: Graph, limits: Limits | None) -> bool:
 
 
 def _nodes(
-    graph: Graph, path: str = "", around: frozenset[str] = frozenset()
+    graph: GraphDefinition, path: str = "", around: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, Node, frozenset[str]]]:
     """Every node, its path, and the names of tools that it, or a subgraph node around it, has for itself."""
     for name, node in graph.nodes.items():

@@ -19,7 +19,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.snapshot import dump, load
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.stores.base import RunInfo, Store
 
 log = logging.getLogger("orchestrator")
@@ -48,7 +48,7 @@ class Snapshots:
             if len(self._recent) > RECENT:
                 self._recent.popitem(last=False)
 
-    async def nearest(self, info: RunInfo, graph: Graph, upto: int | None = None) -> Checkpoint:
+    async def nearest(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
         """The machine of the run nearest to a position; where nothing shorter leads there, one at its beginning."""
         recent = self._recent.get(info.run_id)
         if recent is not None and recent.fits(info, graph) and recent.machine.head <= (upto or info.head):
@@ -74,7 +74,7 @@ class Checkpoint:
     kept: int
     """Position of the last snapshot."""
 
-    def fits(self, info: RunInfo, graph: Graph) -> bool:
+    def fits(self, info: RunInfo, graph: GraphDefinition) -> bool:
         """Whether it is of this run, and not of one before it that had the same id, in this very graph."""
         machine = self.machine
         same = machine.started is not None and machine.started.ts == info.created

@@ -1,12 +1,12 @@
 """Graphs as data: state and reducers, nodes, edges and their arrow text, checks, digests, YAML and JSON.
 
-Everything here is frozen and does no I/O, except `Graph.load` and `Graph.save`.
+Everything here is frozen and does no I/O, except `load` and `save`.
 """
 
 from orchestrator.graph.arrows import format_edges, parse_edges
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.function import FunctionNode, node
-from orchestrator.graph.graph import Graph
 from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
 from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
 from orchestrator.graph.nodedata import node_data, node_from_data
@@ -40,7 +40,7 @@ __all__ = [
     "Edge",
     "Extend",
     "FunctionNode",
-    "Graph",
+    "GraphDefinition",
     "Limits",
     "LimitsLeft",
     "Node",

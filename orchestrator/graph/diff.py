@@ -10,8 +10,8 @@ from orchestrator.graph.digests import state_shape
 from orchestrator.graph.topology import ANY
 
 if TYPE_CHECKING:
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.edge import Edge
-    from orchestrator.graph.graph import Graph
     from orchestrator.jsontypes import JsonObject
 
 
@@ -50,7 +50,7 @@ def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
     return tuple(found)
 
 
-def structure_diff(old: Graph, new: Graph) -> Diff:
+def structure_diff(old: GraphDefinition, new: GraphDefinition) -> Diff:
     """Node by node, what of two versions of a graph differs in structure."""
     diff = Diff()
     for name, node in old.nodes.items():
@@ -76,7 +76,7 @@ def structure_diff(old: Graph, new: Graph) -> Diff:
     return diff
 
 
-def _diff_edges(old: Graph, new: Graph, diff: Diff) -> None:
+def _diff_edges(old: GraphDefinition, new: GraphDefinition, diff: Diff) -> None:
     for source in dict.fromkeys(edge.source for edge in (*old.edges, *new.edges)):
         before = [_told(edge) for edge in old.edges if edge.source == source]
         after = [_told(edge) for edge in new.edges if edge.source == source]
@@ -90,7 +90,7 @@ def _diff_edges(old: Graph, new: Graph, diff: Diff) -> None:
             diff.note(source, f"the edges of {source!r} are in another order, and so its branches")
 
 
-def _diff_state(old: Graph, new: Graph, diff: Diff) -> None:
+def _diff_state(old: GraphDefinition, new: GraphDefinition, diff: Diff) -> None:
     before, after = state_shape(old.schema), state_shape(new.schema)
     was, now = _mapping(before.get("fields")), _mapping(after.get("fields"))
     for name in {**was, **now}:

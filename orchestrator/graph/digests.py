@@ -10,7 +10,7 @@ from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.values import fault_in
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.state import StateSchema
 
 _LEVELS = 800
@@ -18,7 +18,7 @@ _LEVELS = 800
 _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 
 
-def structure_digest(graph: Graph) -> str:
+def structure_digest(graph: GraphDefinition) -> str:
     """Of what a run sits on: nodes with their outcomes and joins, edges, the state's types and reducers."""
     nodes: dict[str, object] = {}
     for name, node in graph.nodes.items():

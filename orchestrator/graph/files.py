@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,7 +25,9 @@ from orchestrator.graph.trust import Trust, Trusted, refuse_impossible
 from orchestrator.jsontypes import JsonObject
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
+
+GraphT = TypeVar("GraphT", bound="GraphDefinition")
 
 _KEYS = ("name", "version", "description", "state", "input", "output", "limits", "nodes", "edges")
 
@@ -33,7 +35,7 @@ _KEYS = ("name", "version", "description", "state", "input", "output", "limits",
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
-def graph_from_data(data: JsonObject, trust: Trust | None) -> Graph:
+def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) -> GraphT:
     """The graph of some data; of references only those are followed that are trusted. See `Graph.from_data`.
 
     Args:
@@ -42,20 +44,18 @@ def graph_from_data(data: JsonObject, trust: Trust | None) -> Graph:
     options = graph_keys(data)
     options["nodes"] = {node_name(name): _node(name, spec, trust) for name, spec in options["nodes"].items()}
     options["state"] = _state(options["state"], trust)
-    return built(options, restored=trust is None)
+    return built(cls, options, restored=trust is None)
 
 
-def built(options: Mapping[str, Any], *, restored: bool = False) -> Graph:
+def built(cls: type[GraphT], options: Mapping[str, Any], *, restored: bool = False) -> GraphT:
     """The graph of what its data says; `restored`: it was stored, after its checks.
 
     Raises:
         GraphError: a part is of the wrong type.
         InvalidGraph: the checks found problems.
     """
-    from orchestrator.graph.graph import Graph
-
     try:
-        return Graph._restored(**options) if restored else Graph(**options)
+        return cls._restored(**options) if restored else cls(**options)
     except ValidationError as error:
         raise GraphError(f"graph {options['name']!r}: {explain(error)}") from None
 
@@ -117,11 +117,11 @@ def _node(name: str, spec: object, trust: Trust | None) -> Node:
         raise GraphError(f"node {name!r}: {error}") from None
 
 
-def load(path: Path, trusted: Trusted = None) -> Graph:
+def load(cls: type[GraphT], path: Path, trusted: Trusted = None) -> GraphT:
     """See `Graph.load`."""
     data, trust = read_source(path), Trust.of(trusted)
     refuse_untrusted(data, trust)
-    return graph_from_data(data, trust)
+    return graph_from_data(cls, data, trust)
 
 
 def refuse_untrusted(data: object, trust: Trust) -> None:
@@ -143,7 +143,7 @@ def refuse_untrusted(data: object, trust: Trust) -> None:
 # -- writing ----------------------------------------------------------------------------------------------------
 
 
-def save(graph: Graph, path: Path) -> None:
+def save(graph: GraphDefinition, path: Path) -> None:
     """See `Graph.save`."""
     if path.suffix == ".json":
         text = json.dumps(file_form(graph), indent=2, ensure_ascii=False) + "\n"
@@ -154,7 +154,7 @@ def save(graph: Graph, path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def to_yaml(graph: Graph) -> str:
+def to_yaml(graph: GraphDefinition) -> str:
     """See `Graph.to_yaml`."""
     import yaml
 
@@ -168,7 +168,7 @@ def to_yaml(graph: Graph) -> str:
     return str(yaml.dump(file_form(graph), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110))
 
 
-def file_form(graph: Graph) -> dict[str, Any]:
+def file_form(graph: GraphDefinition) -> dict[str, Any]:
     """The graph as a file says it.
 
     Raises:
@@ -188,7 +188,7 @@ def file_form(graph: Graph) -> dict[str, Any]:
     return form
 
 
-def _state_form(graph: Graph) -> Any:
+def _state_form(graph: GraphDefinition) -> Any:
     schema = graph.schema
     if schema.inline is not None:
         return schema.inline

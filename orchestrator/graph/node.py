@@ -34,14 +34,13 @@ from pydantic import (
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.limits import Retry
+from orchestrator.graph.node_tools import NodeTool, node_tools
 from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.topology import Join
-from orchestrator.graph.verbs import tools_of_a_node
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
-    from orchestrator.tools.tool import Tool
+    from orchestrator.graph.definition import GraphDefinition
 
 Effect: TypeAlias = Literal["pure", "idempotent", "irreversible"]
 ITEM = "$item"
@@ -107,7 +106,7 @@ class Node(BaseModel):
         if things is None or isinstance(things, str) or _all_texts(things):
             return handler(data)
         try:
-            found = tools_of_a_node(things)
+            found = node_tools().tools_of_a_node(things)
         except TypeError as error:
             raise ValueError(str(error)) from None
         node = handler({**data, "tools": tuple(found)})
@@ -115,7 +114,7 @@ class Node(BaseModel):
         return node
 
     @property
-    def toolset(self) -> tuple[str | Tool, ...] | None:
+    def toolset(self) -> tuple[str | NodeTool, ...] | None:
         """The only tools that the node gets: its own ones, and the names of others; None: all."""
         return None if self.tools is None else tuple(self._own_tools.get(name, (None, name))[1] for name in self.tools)
 
@@ -169,7 +168,7 @@ class Node(BaseModel):
         return None
 
     @property
-    def subgraph(self) -> Graph | None:
+    def subgraph(self) -> GraphDefinition | None:
         """The graph inside the node, if it has one."""
         return None
 
@@ -266,14 +265,14 @@ class UnresolvedNode(Node, kind="unresolved"):
         return bool(self.tools)
 
     @cached_property
-    def _inner(self) -> Graph | None:
-        from orchestrator.graph.graph import Graph
+    def _inner(self) -> GraphDefinition | None:
+        from orchestrator.graph.definition import GraphDefinition
 
         data = self.stored.get("graph")
-        return Graph.from_data(data) if isinstance(data, Mapping) else None
+        return GraphDefinition.from_data(data) if isinstance(data, Mapping) else None
 
     @property
-    def subgraph(self) -> Graph | None:
+    def subgraph(self) -> GraphDefinition | None:
         return self._inner
 
     async def run(self, state: Any, ctx: Any) -> object:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -19,6 +17,7 @@ from orchestrator.graph.outcome import DONE
 from orchestrator.graph.refs import find, ref_of
 from orchestrator.graph.trust import Trust
 from orchestrator.jsontypes import JsonObject
+from orchestrator.upward import above
 
 _COMMON = frozenset(Node.model_fields)
 _OF_A_FUNCTION = frozenset({"kind", "ref", "outcomes", "name"}) | _COMMON
@@ -134,10 +133,10 @@ def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: boo
             return _unresolved(cls.kind, data)
     graph = fields.get("graph")
     if "graph" in cls.model_fields:
-        from orchestrator.graph.graph import Graph
+        from orchestrator.graph.definition import GraphDefinition
 
         if isinstance(graph, Mapping):
-            fields["graph"] = Graph.from_data(graph, resolve=trust or False)
+            fields["graph"] = GraphDefinition.from_data(graph, resolve=trust or False)
         elif isinstance(graph, str) and trust is not None:
             fields["graph"] = trust.follow(graph, "graph")
         elif isinstance(graph, str):
@@ -201,8 +200,7 @@ def is_shipped(cls: type[Node]) -> bool:
 @cache
 def _load_shipped() -> None:
     # Our own code, so importing it is safe; lazy, because graphs of functions never need it.
-    if find_spec("orchestrator.nodes") is not None:
-        import_module("orchestrator.nodes")
+    above("nodes")
 
 
 def _shipped_kinds() -> dict[str, type[Node]]:

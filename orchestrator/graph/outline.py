@@ -14,9 +14,9 @@ from typing import Any
 from orchestrator.errors import GraphError, InvalidGraph, UntrustedCode
 from orchestrator.graph.arrows import parse_edges
 from orchestrator.graph.coderefs import CodeRef, code_refs
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.files import built, graph_keys, node_name
-from orchestrator.graph.graph import Graph
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import node_from_data
 from orchestrator.graph.state import StateSchema
@@ -40,7 +40,7 @@ _LEFT_OUT = {
 class Outline:
     """A graph as far as its file alone tells."""
 
-    graph: Graph
+    graph: GraphDefinition
     skipped: tuple[str, ...]
     """What was not checked, each with the reference that would have to be followed."""
 
@@ -68,7 +68,7 @@ def _impossible(one: CodeRef) -> Problem | None:
     return None
 
 
-def _graph(data: object, named: Collection[str] = ()) -> Graph:
+def _graph(data: object, named: Collection[str] = ()) -> GraphDefinition:
     """Args:
     named: fields of the state that a graph around names.
     """
@@ -77,14 +77,14 @@ def _graph(data: object, named: Collection[str] = ()) -> Graph:
     nodes = {node_name(name): _node(str(name), spec, edges) for name, spec in options["nodes"].items()}
     options["state"] = _state(options["state"], lambda: (*named, *_named(options, edges, nodes)))
     try:
-        return built({**options, "nodes": nodes, "edges": edges})
+        return built(GraphDefinition, {**options, "nodes": nodes, "edges": edges})
     except InvalidGraph as error:
         # Where branches meet at a function, it may say how they join.
         met = {name for one in error.problems if one.code == "C2" for name in one.nodes if _may_join(nodes.get(name))}
         if not met:
             raise
         joined = {name: node.with_(join="all") if name in met else node for name, node in nodes.items()}
-    return built({**options, "nodes": joined, "edges": edges})
+    return built(GraphDefinition, {**options, "nodes": joined, "edges": edges})
 
 
 def _may_join(node: Node | None) -> bool:

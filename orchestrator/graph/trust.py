@@ -25,8 +25,8 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel
 
 from orchestrator.errors import UntrustedCode
+from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.refs import attribute, find, module_named, resolve
-from orchestrator.graph.verbs import tools_in
 
 Trusted: TypeAlias = bool | str | Iterable[str] | None
 """What `Graph.load` takes: names of modules, True for every module, None for what is imported already."""
@@ -140,20 +140,20 @@ def _unfit(ref: str, found: object, role: Role) -> UntrustedCode:
 
 def _declared(found: object, role: Role) -> bool:
     """Whether something was made to be named in graphs, in this place."""
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.node import Node
     from orchestrator.graph.reducers import Reducer
 
     if role == "tool":
-        return tools_in(found) is not None
+        return node_tools().tools_in(found) is not None
     if role in ("state", "kind"):
         return isinstance(found, type) and issubclass(found, BaseModel if role == "state" else Node)
-    wanted = {"node": Node, "reducer": Reducer, "graph": Graph}.get(role)
+    wanted = {"node": Node, "reducer": Reducer, "graph": GraphDefinition}.get(role)
     return wanted is not None and isinstance(found, wanted)
 
 
 def _shipped_with_risk(found: object) -> bool:
-    homes = ((tool, _home(getattr(tool, "function", tool))) for tool in tools_in(found) or ())
+    homes = ((tool, _home(getattr(tool, "function", tool))) for tool in node_tools().tools_in(found) or ())
     return any(tool.risk != "none" and is_ours(home) for tool, home in homes)
 
 

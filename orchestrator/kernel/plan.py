@@ -10,8 +10,8 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import NodeShape, Topology
 
 if TYPE_CHECKING:
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.edge import Edge
-    from orchestrator.graph.graph import Graph
     from orchestrator.graph.state import StateSchema
 
 
@@ -26,7 +26,7 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
     output: object = None
     sub: Mapping[str, Plan] = field(default_factory=dict)
-    graph: Graph | None = None
+    graph: GraphDefinition | None = None
     topology: Topology = None  # type: ignore[assignment]  # made below when it is not given
     local: frozenset[str] = frozenset()
 
@@ -39,7 +39,7 @@ class Plan:
         return self
 
     @classmethod
-    def of(cls, graph: Graph) -> Plan:
+    def of(cls, graph: GraphDefinition) -> Plan:
         """The plan of a graph, made once per graph object."""
         known = vars(graph).get("_plan")
         if isinstance(known, cls):

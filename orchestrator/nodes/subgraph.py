@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import SkipValidation
 
 from orchestrator.errors import GraphUnknown
-from orchestrator.graph.graph import Graph
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import ITEM, Node, Port
 
 
@@ -27,18 +27,18 @@ class Subgraph(Node, kind="subgraph"):
     the time counts on from the last record that the dead process wrote.
     """
 
-    graph: SkipValidation[Graph]
+    graph: SkipValidation[GraphDefinition]
     """The graph inside; a file may also name it as `module:attr`."""
     inputs: Mapping[str, str] = {}
     """Inner field -> the field of ours that fills it, or `ITEM`, the item of the map that the node runs in."""
     outputs: Mapping[str, str] = {}
     """Our field -> the inner field whose last value updates it."""
 
-    def __init__(self, graph: Graph | None = None, /, **fields: Any) -> None:
+    def __init__(self, graph: GraphDefinition | None = None, /, **fields: Any) -> None:
         super().__init__(**fields if graph is None else {"graph": graph, **fields})
 
     @property
-    def subgraph(self) -> Graph:
+    def subgraph(self) -> GraphDefinition:
         return self.graph
 
     def ports(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.redacting import redact
     from orchestrator.render.backends import RenderError, engines
     from orchestrator.render.build import draw
@@ -101,7 +101,7 @@ def __dir__() -> list[str]:
 
 
 def render(
-    graph: Graph | HasOverlay,
+    graph: GraphDefinition | HasOverlay,
     format: str,  # noqa: A002  the option's name on the command line
     run: RunLike | None = None,
 ) -> str | bytes:
@@ -122,7 +122,7 @@ def render(
     """
     if format not in FORMATS:
         raise ValueError(f"no format {format!r}: there are {', '.join(FORMATS)}")
-    inner: Graph | None = getattr(graph, "definition", None)
+    inner: GraphDefinition | None = getattr(graph, "definition", None)
     if inner is not None:
         graph, run = inner, run or graph  # type: ignore[assignment]  # a run, since it has a graph
     if format == "yaml":

@@ -13,8 +13,8 @@ from orchestrator.views.overlay import Overlay
 from orchestrator.views.safe_text import plain, told
 
 if TYPE_CHECKING:
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.edge import Edge
-    from orchestrator.graph.graph import Graph
     from orchestrator.graph.node import Node
 
 MOST_NODES = 5_000
@@ -38,7 +38,7 @@ _PLAIN = {"outcomes": "done", "effect": "idempotent"}
 """What goes without saying."""
 
 
-def draw(graph: Graph, run: RunLike | None = None, *, closed: bool | Collection[str] = ()) -> Drawing:
+def draw(graph: GraphDefinition, run: RunLike | None = None, *, closed: bool | Collection[str] = ()) -> Drawing:
     """What to show of the graph; with a run, where it has been and where it is.
 
     Args:
@@ -59,7 +59,7 @@ class _Builder:
         self.ids: set[str] = set()
         self.counted = 0
 
-    def build(self, graph: Graph) -> Drawing:
+    def build(self, graph: GraphDefinition) -> Drawing:
         self.counted = len(graph.nodes)
         self._frame(graph, "", None)
         name = plain(graph.name, 80)
@@ -80,7 +80,7 @@ class _Builder:
             by_key=self.by_key,
         )
 
-    def _frame(self, graph: Graph, path: str, cluster: str | None) -> dict[str, str]:
+    def _frame(self, graph: GraphDefinition, path: str, cluster: str | None) -> dict[str, str]:
         """Adds a graph's parts; returns its names' keys."""
         topology = graph.topology
         items = per_item(topology)

@@ -16,7 +16,7 @@ from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_
 if TYPE_CHECKING:
     import graphviz  # type: ignore[import-untyped]
 
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.render.overlaid import RunLike
 
 _INK, _SOFT, _LINE, _WIRE, _CARD, _GROUP, _PILL = (
@@ -43,7 +43,7 @@ _TERMINALS = {
 }
 
 
-def to_dot(graph: Graph, run: RunLike | None = None, *, direction: Direction = "TB") -> str:
+def to_dot(graph: GraphDefinition, run: RunLike | None = None, *, direction: Direction = "TB") -> str:
     """Draws a graph as DOT text.
 
     Labels are escaped: none can become markup or another statement. There are no addresses to click on.

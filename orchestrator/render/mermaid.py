@@ -16,7 +16,7 @@ from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.render.overlaid import RunLike
 
 _SHAPES = {
@@ -44,7 +44,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _BREAK = "<br/>"
 
 
-def to_mermaid(graph: Graph, run: RunLike | None = None, *, direction: Direction = "TB") -> str:
+def to_mermaid(graph: GraphDefinition, run: RunLike | None = None, *, direction: Direction = "TB") -> str:
     """Draws a graph as Mermaid text.
 
     In labels every character but letters, digits, space, `,` and `_` is written as a character reference: none

@@ -22,7 +22,7 @@ from orchestrator.views.overlay import Overlay
 from orchestrator.views.trace import Changed, Trace
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.records import Record
     from orchestrator.render.drawing import Drawing
 
@@ -68,7 +68,7 @@ class Replay:
         return found
 
 
-def replay(graph: Graph, records: Iterable[Record]) -> Replay:
+def replay(graph: GraphDefinition, records: Iterable[Record]) -> Replay:
     """What each record of a run changes in its picture.
 
     Args:
@@ -88,7 +88,7 @@ class Live:
         trace: The run so far; `trace.overlay()` can be drawn.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: GraphDefinition) -> None:
         self.drawing, self.trace = draw(graph), Trace(graph)
         self._nodes: dict[tuple[str, str], str] = {}
         self._ends: dict[tuple[str, int], tuple[str, ...]] = {}
@@ -96,7 +96,7 @@ class Live:
         self._marks: dict[str, Mark] = {}
         self._fill(graph)
 
-    def _fill(self, graph: Graph) -> None:
+    def _fill(self, graph: GraphDefinition) -> None:
         drawing = self.drawing
         for mark in drawing.by_key.values():
             if not mark.terminal:

@@ -9,12 +9,12 @@ from orchestrator.render.dot import to_dot
 from orchestrator.render.geometry import Direction
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.render.overlaid import RunLike
 
 
 def to_png(
-    graph: Graph,
+    graph: GraphDefinition,
     run: RunLike | None = None,
     *,
     direction: Direction = "TB",

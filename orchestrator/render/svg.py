@@ -23,7 +23,7 @@ from orchestrator.render.plans import Sheet, sheets
 from orchestrator.render.style import BADGES, ICONS, stylesheet
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.render.overlaid import RunLike
 
 Theme: TypeAlias = Literal["auto", "light", "dark"]
@@ -34,7 +34,7 @@ _PILL, _APART = 10.5, 26.0
 
 
 def to_svg(
-    graph: Graph,
+    graph: GraphDefinition,
     run: RunLike | None = None,
     *,
     direction: Direction = "TB",

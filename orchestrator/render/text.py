@@ -16,7 +16,7 @@ from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import head_texts, node_name
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.render.overlaid import RunLike
 
 _ASCII = str.maketrans({
@@ -39,7 +39,7 @@ _DEEPEST = 96
 """Columns; further in nothing is set in any more."""
 
 
-def to_text(graph: Graph, run: RunLike | None = None, *, ascii: bool = False) -> str:  # noqa: A002  says best what it does
+def to_text(graph: GraphDefinition, run: RunLike | None = None, *, ascii: bool = False) -> str:  # noqa: A002  says best what it does
     """Draws a graph as plain text: no colours, no escape sequences, none from labels either.
 
     Args:

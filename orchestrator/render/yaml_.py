@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
 
 
-def to_yaml(graph: Graph) -> str:
+def to_yaml(graph: GraphDefinition) -> str:
     """The graph's YAML text; `Graph.load` reads it back.
 
     Raises:

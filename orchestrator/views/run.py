@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -16,10 +16,11 @@ from orchestrator.kernel.queries import Branch, branches, state_values
 from orchestrator.kernel.records import Failure
 from orchestrator.redacting import redact
 from orchestrator.typevars import StateT
+from orchestrator.upward import above
 from orchestrator.views.overlay import Overlay
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.question import AnyQuestion
     from orchestrator.kernel.records import Record
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
     from orchestrator.views.explanation import Stand
 
 T = TypeVar("T")
+
+
+class Drawings(Protocol):
+    """Draws runs, as room `render` does."""
+
+    def to_svg(self, graph: GraphDefinition, run: Run, /) -> str: ...
+    def to_mermaid(self, graph: GraphDefinition, run: Run, /) -> str: ...
+    def to_text(self, graph: GraphDefinition, run: Run, /) -> str: ...
+    def to_html(self, graph: GraphDefinition, run: Run, other: Run | None, /) -> str: ...
+
+
+def _drawings() -> Drawings:
+    found: Drawings = above("drawings")
+    return found
 
 
 class Run(Generic[StateT]):
@@ -43,7 +58,9 @@ class Run(Generic[StateT]):
         labels: what it was labelled with.
     """
 
-    def __init__(self, machine: Machine, definition: Graph[StateT], store: Store, *, interrupted: bool = False) -> None:
+    def __init__(
+        self, machine: Machine, definition: GraphDefinition[StateT], store: Store, *, interrupted: bool = False
+    ) -> None:
         self.machine, self.definition = machine, definition
         self._store = store
         self.run_id: str = machine.run_id
@@ -198,8 +215,6 @@ class Run(Generic[StateT]):
             apply_stored(machine, record)
         return Run(machine, self.definition, self._store)
 
-    # Those below load the drawing room above this one when they are called.
-
     def why(self, seq: int | None = None) -> Stand:
         """Why it is where it is, or why the step that record `seq` ended ran and led where it led.
 
@@ -214,28 +229,20 @@ class Run(Generic[StateT]):
 
     def to_svg(self, at: int | None = None) -> str:
         """The graph as SVG, with the way that the run took, up to record `at`."""
-        from orchestrator.render import to_svg
-
-        return to_svg(self.definition, self if at is None else self.at(at))
+        return _drawings().to_svg(self.definition, self if at is None else self.at(at))
 
     def to_mermaid(self, at: int | None = None) -> str:
         """The same as Mermaid text."""
-        from orchestrator.render import to_mermaid
-
-        return to_mermaid(self.definition, self if at is None else self.at(at))
+        return _drawings().to_mermaid(self.definition, self if at is None else self.at(at))
 
     def to_html(self, other: Run | None = None) -> str:
         """A page of the run that needs nothing else: replay, steps, states, prompts, calls. With `other` of both."""
-        from orchestrator.render import to_html
-
-        return to_html(self.definition, self, other)
+        return _drawings().to_html(self.definition, self, other)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """For notebooks: a picture of the graph with the way that the run took, as SVG, Mermaid and text."""
-        from orchestrator import render
-
         return {
             "image/svg+xml": self.to_svg(),
             "text/vnd.mermaid": self.to_mermaid(),
-            "text/plain": render.to_text(self.definition, self),
+            "text/plain": _drawings().to_text(self.definition, self),
         }

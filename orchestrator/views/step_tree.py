@@ -17,10 +17,10 @@ from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import record_of
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Event
-    from orchestrator.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel import records as r
     from orchestrator.kernel.state import Activation
+    from orchestrator.views.events import Event
 
     Told: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
     """Records about one step."""
@@ -100,7 +100,7 @@ class Standing:
 class Model:
     """A run, from its events."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: GraphDefinition) -> None:
         self.machine = Machine(Plan.of(graph))
         self.graph = graph
         self.top = Branch("")

@@ -22,7 +22,7 @@ from orchestrator.views.plans import Plans
 from orchestrator.views.work_time import WorkTime
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.rank import Path
     from orchestrator.kernel.state import Activation, FrameState
@@ -77,7 +77,7 @@ class Trace:
         machine: The run as folded; only to be read.
     """
 
-    def __init__(self, graph: Graph, records: Iterable[r.Record] = ()) -> None:
+    def __init__(self, graph: GraphDefinition, records: Iterable[r.Record] = ()) -> None:
         self._moved = _Moves()
         self.machine = RunState(Plan.of(graph), self._moved)
         self._visits: Counter[Place] = Counter()

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from orchestrator import Executor
-from orchestrator.graph import Graph
+from orchestrator import Executor, Graph
 from orchestrator.kernel.question import Deny
 from tests.support import trial
 from tests.support.shell import Shell

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel
 
-from orchestrator.graph import Graph, Limits, Node, Outcome, Port, Retry, Update, append, node
+from orchestrator import Graph
+from orchestrator.graph import Limits, Node, Outcome, Port, Retry, Update, append, node
 
 
 class Essay(BaseModel):

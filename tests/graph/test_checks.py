@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
+from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
-from orchestrator.graph import Edge, Graph, Limits, Node, Outcome, Port, append, local, node
+from orchestrator.graph import Edge, Limits, Node, Outcome, Port, append, local, node
 
 
 class State(BaseModel):

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from orchestrator import Graph
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable, UntrustedCode
-from orchestrator.graph import Graph, Limits, Node, StateSchema, node
+from orchestrator.graph import Limits, Node, StateSchema, node
 from tests.graph import sample
 from tests.graph.sample import Ask, Essay, grade, make, write
 
@@ -209,7 +210,7 @@ def test_a_function_of_a_script_is_named_by_the_script(tmp_path: Path) -> None:
 
     script = tmp_path / "my_script.py"
     script.write_text(
-        "from pydantic import BaseModel\nfrom orchestrator.graph import Graph, node\n"
+        "from pydantic import BaseModel\nfrom orchestrator import Graph, node\n"
         "class S(BaseModel):\n    x: int = 0\n"
         "@node\ndef f(state: S): ...\n"
         "g = Graph(name='g', state=S, nodes={'f': f}, edges='START -> f -> END')\n"

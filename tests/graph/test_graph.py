@@ -7,8 +7,9 @@ import copy
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from orchestrator import Graph
 from orchestrator.errors import GraphError, InvalidGraph, InvalidInput
-from orchestrator.graph import Edge, Graph, Limits, Node, node
+from orchestrator.graph import Edge, Limits, Node, node
 from tests.graph import sample
 from tests.graph.sample import Ask, Essay, grade, make, write
 from tests.support.costs import in_proportion

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, tool
-from orchestrator.graph import Graph, Limits, Node, Proof, node
+from orchestrator import Context, Graph, tool
+from orchestrator.graph import Limits, Node, Proof, node
 from orchestrator.nodes import Confirm
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator import Graph
 from orchestrator.errors import GraphUnknown, InvalidGraph, UntrustedCode
-from orchestrator.graph import Graph
 from orchestrator.graph.coderefs import code_refs
 from orchestrator.graph.outline import outline
 from orchestrator.graph.trust import Trust

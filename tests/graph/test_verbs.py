@@ -8,8 +8,9 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, JsonValue
 
+from orchestrator import Graph
 from orchestrator.errors import GraphError
-from orchestrator.graph import ITEM, Graph, Update, extend, local, node, node_data, node_from_data
+from orchestrator.graph import ITEM, Update, extend, local, node, node_data, node_from_data
 from orchestrator.nodes import Ask, Call, ChooseArgs, ChooseTool, Confirm, Execute, Subgraph, Think
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import orchestrator.strategies
+from orchestrator import Graph
 from orchestrator.errors import GraphUnknown, UntrustedCode
-from orchestrator.graph import Graph
 from orchestrator.graph.refs import find, module_of_file, ref_of, resolve
 from orchestrator.graph.trust import Trust, is_ours
 from orchestrator.strategies.react import ReactState, react

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 from pydantic import SkipValidation
 
+from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph.edge import Edge
-from orchestrator.graph.graph import Graph
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
 from orchestrator.graph.topology import Join

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orchestrator.graph import Graph
+from orchestrator import Graph
 from orchestrator.nodes import Subgraph
 from orchestrator.views.overlay import Overlay, Planned, PlannedStep
 from tests.render.sample import HOSTILE, make, search, stored

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from orchestrator.graph import Graph, Node, UnresolvedNode, append
+from orchestrator import Graph
+from orchestrator.graph import Node, UnresolvedNode, append
 from orchestrator.graph.topology import Join
 from orchestrator.nodes import Subgraph
 from orchestrator.views.overlay import Overlay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.graph import Graph
+from orchestrator import Graph
 from orchestrator.nodes import Subgraph
 from orchestrator.render import build, draw
 from orchestrator.render.overlaid import place, short

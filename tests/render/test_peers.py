@@ -20,7 +20,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.graph import Graph
+from orchestrator import Graph
 from orchestrator.render import draw, to_dot, to_mermaid
 from orchestrator.render.drawing import Drawing, NodeMark
 from orchestrator.render.plans import plan_drawings

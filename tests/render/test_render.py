@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.graph import Graph
+from orchestrator import Graph
 from orchestrator.render import FORMATS, engines, render, to_svg, to_yaml
 from orchestrator.views.overlay import Overlay
 from tests.graph.sample import make

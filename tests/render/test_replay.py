@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.graph import Graph
+from orchestrator import Graph
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan

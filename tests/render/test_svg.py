@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from orchestrator.graph import Graph
+from orchestrator import Graph
 from orchestrator.kernel.question import Question
 from orchestrator.render import engines, to_svg
 from orchestrator.render.geometry import Engine

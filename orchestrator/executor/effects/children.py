@@ -11,7 +11,7 @@ from orchestrator.kernel.records import Caller
 if TYPE_CHECKING:
     from orchestrator.executor.host.host import Host
     from orchestrator.executor.run_log import RunLog
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import Answer
@@ -62,7 +62,7 @@ class Children(Protocol):
         ...
 
     async def start(
-        self, graph: Graph, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
+        self, graph: GraphDefinition, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
         """Run a graph, or go on with the run of this id."""
         ...

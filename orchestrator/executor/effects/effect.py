@@ -13,6 +13,7 @@ from orchestrator import errors
 from orchestrator.errors import EffectFailed, InvalidValue, ModelError, ModelUnavailable
 from orchestrator.kernel.ledger import IRREVERSIBLE
 from orchestrator.kernel.records import EffectSettled
+from orchestrator.tools.tool import Tool
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectClass, EffectKind
     from orchestrator.kernel.state import Activation
-    from orchestrator.tools.tool import Tool
 
 T = TypeVar("T")
 
@@ -162,7 +162,7 @@ def own_tools(activation: Activation) -> dict[str, Tool]:
     while at is not None:
         graph = at.frame.plan.graph
         for one in (() if graph is None else graph.nodes[at.node].toolset) or ():
-            if not isinstance(one, str):
+            if isinstance(one, Tool):
                 found.setdefault(one.name, one)
         at = at.frame.parent
     return found

@@ -27,7 +27,7 @@ from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
     from orchestrator.executor.step.context import StepContext
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.views.run import Run
 
@@ -48,7 +48,7 @@ class GraphTool(Tool):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: GraphDefinition,
         name: str,
         description: str,
         *,
@@ -136,7 +136,7 @@ def _why(run: Run) -> str:
 
 
 def graph_tool(
-    graph: Graph,
+    graph: GraphDefinition,
     name: str,
     description: str,
     *,
@@ -159,7 +159,7 @@ def graph_tool(
     return GraphTool(graph, name, description, risk=risk, limits=limits, depth=depth)
 
 
-def _parameters(graph: Graph) -> Mapping[str, Any]:
+def _parameters(graph: GraphDefinition) -> Mapping[str, Any]:
     """JSON Schema of the graph's input: the fields that `input` names, else all that have no default."""
     cls = graph.schema.cls
     schema: Mapping[str, Any] = {} if cls is None else cls.model_json_schema()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.host.delivery import check_risk, resume, wait_for
 from orchestrator.graph.codec import as_json, shown
-from orchestrator.graph.graph import Graph
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.values import check_labels
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 async def begin(
     host: Host,
-    graph: Graph | str,
+    graph: GraphDefinition | str,
     given: object,
     run_id: str | None,
     labels: Mapping[str, str] | None,
@@ -73,7 +73,7 @@ async def join(host: Host, run_id: str) -> Run:
             continue
 
 
-def _refs(given: Resources, graph: Graph) -> dict[str, object]:
+def _refs(given: Resources, graph: GraphDefinition) -> dict[str, object]:
     return {
         "graph": graph.name,
         "tools": [tool.name for tool in given.tools],

@@ -16,7 +16,7 @@ from orchestrator.executor.host.reading import load
 if TYPE_CHECKING:
     from orchestrator.executor.host.host import Host
     from orchestrator.executor.run_log import RunLog
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.question import Answer
     from orchestrator.kernel.records import Caller
@@ -43,7 +43,7 @@ class ChildRuns:
         return child_id(parent, key)
 
     async def start(
-        self, graph: Graph, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
+        self, graph: GraphDefinition, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
         """Run a graph, or go on with the run of this id."""
         labels = {"parent": caller.run_id}

@@ -22,7 +22,7 @@ from orchestrator.executor.host.versions import compare_offered, offered
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import Snapshots
-from orchestrator.graph.graph import Graph
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Caller, Resumed, RunStarted
@@ -104,7 +104,7 @@ class Host:
 
     async def create(
         self,
-        graph: Graph,
+        graph: GraphDefinition,
         values: Mapping[str, object],
         run_id: str,
         *,

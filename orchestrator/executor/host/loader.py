@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.host.versions import folded, graph_to_go_on_in, last_content
 from orchestrator.executor.snapshots import Checkpoint
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import content_changes
 from orchestrator.graph.digests import content_digest
-from orchestrator.graph.graph import Graph
 from orchestrator.kernel.machine import Machine, apply_stored
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class RunLoader:
     def __init__(self, store: Store, resources: Resources, snapshots: Snapshots) -> None:
         self._store, self._resources, self._snapshots = store, resources, snapshots
 
-    async def machine_of(self, info: RunInfo, graph: Graph, upto: int | None = None) -> Machine:
+    async def machine_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Machine:
         """The machine of a run at a position, in a graph of the structure that it has.
 
         Raises:
@@ -39,7 +39,9 @@ class RunLoader:
             apply_stored(machine, record)
         return machine
 
-    async def to_go_on(self, info: RunInfo, graph: Graph, *, strict: bool) -> tuple[Checkpoint, tuple[str, ...] | None]:
+    async def to_go_on(
+        self, info: RunInfo, graph: GraphDefinition, *, strict: bool
+    ) -> tuple[Checkpoint, tuple[str, ...] | None]:
         """The machine to go on with, and what changed since the run was last driven (None: nothing)."""
         near = await self._snapshots.nearest(info, graph)
         records = await self._store.read(info.run_id, after=near.machine.head)
@@ -52,12 +54,12 @@ class RunLoader:
         graph, changes = await self._fitting(info, graph, records, strict=strict)
         return Checkpoint(folded(graph, records), 0), changes
 
-    async def stored_graph(self, info: RunInfo) -> Graph:
+    async def stored_graph(self, info: RunInfo) -> GraphDefinition:
         """The graph of a run as it was stored, without code; with code if the executor has just this one."""
         known = self._resources.begun.get(info.content) or self._resources.graphs.get(info.graph)
         if known is not None and known.structure == info.structure:
             return known
-        return Graph.from_data(await self._graph_data(info.run_id, info.content))
+        return GraphDefinition.from_data(await self._graph_data(info.run_id, info.content))
 
     async def _graph_data(self, run_id: str, content: str) -> JsonObject:
         try:
@@ -73,15 +75,15 @@ class RunLoader:
         return data
 
     async def _fitting(
-        self, info: RunInfo, graph: Graph, records: Sequence[Record], *, strict: bool
-    ) -> tuple[Graph, tuple[str, ...] | None]:
+        self, info: RunInfo, graph: GraphDefinition, records: Sequence[Record], *, strict: bool
+    ) -> tuple[GraphDefinition, tuple[str, ...] | None]:
         """The graph to go on in, and what changed since the run was last driven (None: nothing)."""
         last = last_content(records)
         if graph.content == last:
             return graph, None
         before = await self._graph_data(info.run_id, last)
         if graph.structure != info.structure:
-            old = Graph.from_data(await self._graph_data(info.run_id, info.content))
+            old = GraphDefinition.from_data(await self._graph_data(info.run_id, info.content))
             graph = graph_to_go_on_in(info.run_id, old, graph, folded(old, records))
             if graph.content == last:
                 return graph, None

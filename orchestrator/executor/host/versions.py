@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphChanged, ToolsChanged
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import structure_diff
-from orchestrator.graph.graph import Graph
 from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Resumed, RunStarted
+from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
-    from orchestrator.tools.tool import Tool
     from orchestrator.tools.toolbox import Toolbox
 
 WITHOUT = frozenset({"advance", "ask", "call", "complete", "extract", "observe", "repeat", "solve", "think", "vote"})
@@ -35,7 +35,7 @@ _MOST = 20
 """Arguments of a changed tool that an error names."""
 
 
-def folded(graph: Graph, records: Sequence[Record]) -> Machine:
+def folded(graph: GraphDefinition, records: Sequence[Record]) -> Machine:
     """A machine of a graph, folded over records.
 
     Raises:
@@ -56,7 +56,7 @@ def last_content(records: Sequence[Record]) -> str:
     return found
 
 
-def graph_to_go_on_in(run_id: str, old: Graph, new: Graph, machine: Machine) -> Graph:
+def graph_to_go_on_in(run_id: str, old: GraphDefinition, new: GraphDefinition, machine: Machine) -> GraphDefinition:
     """The graph that a run of the graph `old` goes on in, now that its code is that of `new`.
 
     `machine` is the run, folded without code.
@@ -75,7 +75,7 @@ def graph_to_go_on_in(run_id: str, old: Graph, new: Graph, machine: Machine) -> 
             f"{lines or '  - the structure is another one'}\n"
             f"Give the executor the graph as it was, or start a new run."
         )
-    return Graph(
+    return GraphDefinition(
         name=new.name,
         state=new.state,
         nodes={name: new.nodes[name] if name in ahead else node for name, node in old.nodes.items()},
@@ -100,15 +100,16 @@ class Reach:
     """`node/name` -> a tool of their own."""
 
     def note(
-        self, graph: Graph, only: Collection[str] | None = None, path: str = "", around: Scope | None = None
+        self, graph: GraphDefinition, only: Collection[str] | None = None, path: str = "", around: Scope | None = None
     ) -> None:
         """Add what the nodes of a graph may call. `only`: of these nodes; None: of all."""
         outer = around or Scope()
         for name, node in graph.nodes.items():
             if only is not None and name not in only:
                 continue
-            scope = outer.inside(node.tools, {one.name for one in node.toolset or () if not isinstance(one, str)})
-            self.own |= {f"{path}{name}/{one.name}": one for one in node.toolset or () if not isinstance(one, str)}
+            own = [one for one in node.toolset or () if isinstance(one, Tool)]
+            scope = outer.inside(node.tools, {one.name for one in own})
+            self.own |= {f"{path}{name}/{one.name}": one for one in own}
             if node.subgraph is not None:
                 self.note(node.subgraph, None, f"{path}{name}/", scope)
             elif not node.sees_tools or node.kind in WITHOUT:
@@ -131,12 +132,12 @@ class Scope:
         return Scope(self.names if names is None else frozenset(names), self.own | frozenset(own))
 
 
-def offered(graph: Graph, tools: Toolbox) -> dict[str, str]:
+def offered(graph: GraphDefinition, tools: Toolbox) -> dict[str, str]:
     """Name -> digest of the schema, of every tool that a run of a graph may call; `node/name` for a node's own."""
     return _digests(_reach(graph), tools.current())
 
 
-def _reach(graph: Graph) -> Reach:
+def _reach(graph: GraphDefinition) -> Reach:
     """What all nodes of a graph may call, found once per graph object."""
     known = vars(graph).get("_reach")
     if isinstance(known, Reach):
@@ -152,7 +153,9 @@ def _digests(found: Reach, tools: Mapping[str, Tool]) -> dict[str, str]:
     return {name: tool.schema_digest for name, tool in {**given, **found.own}.items()}
 
 
-def compare_offered(machine: Machine, graph: Graph, tools: Toolbox, *, strict: bool, accept: bool) -> tuple[str, ...]:
+def compare_offered(
+    machine: Machine, graph: GraphDefinition, tools: Toolbox, *, strict: bool, accept: bool
+) -> tuple[str, ...]:
     """What changed in the tools that a run may still call, line by line.
 
     Args:
@@ -195,7 +198,7 @@ def _grave(
             yield f"{what} takes other arguments; now: {takes} (schema {now[name][:8]}, it was {digest[:8]})"
 
 
-def _ahead(machine: Machine, graph: Graph) -> tuple[list[str], set[str]]:
+def _ahead(machine: Machine, graph: GraphDefinition) -> tuple[list[str], set[str]]:
     """The nodes that a run sits at; and all that can be reached from them, with themselves."""
     at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
     found = graph.topology.reachable(at)

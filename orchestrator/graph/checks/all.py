@@ -15,10 +15,10 @@ from orchestrator.graph.checks.writes import write_problems
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
 
 
-def problems_of(graph: Graph, *, stored: bool = False) -> list[Problem]:
+def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem]:
     """Every problem of a graph, each with a suggested fix; empty for a sound one.
 
     The shape (C2 to C6) can be judged only where all names checked out and every node can be reached.

@@ -12,10 +12,10 @@ from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
 
 
-def edge_problems(graph: Graph) -> Iterator[Problem]:
+def edge_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Faults of single edges, then outcomes that no edge takes, then edges that no outcome takes."""
     for edge in dict.fromkeys(graph.edges):
         yield from _end_problems(graph, edge)
@@ -36,7 +36,7 @@ def _problem(edge: Edge, message: str) -> Problem:
     return Problem("C1.edge", message, (), (str(edge),))
 
 
-def _end_problems(graph: Graph, edge: Edge) -> Iterator[Problem]:
+def _end_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
     if edge.source not in graph.nodes and edge.source not in (START, ANY):
         if edge.source in (END, STOP):
             yield _problem(edge, f"edge {edge} starts at {edge.source}, which is an end: remove it")
@@ -51,7 +51,7 @@ def _end_problems(graph: Graph, edge: Edge) -> Iterator[Problem]:
             yield _problem(edge, f"edge {edge} leads to {edge.target!r}, which is no node: {mend}")
 
 
-def _label_problems(graph: Graph, edge: Edge) -> Iterator[Problem]:
+def _label_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
     if edge.source == ANY:
         if edge.outcome not in RESERVED:
             yield _problem(edge, f"edge {edge}: '*' takes a reserved outcome only ({listed(RESERVED)}): name one")
@@ -71,7 +71,7 @@ def _label_problems(graph: Graph, edge: Edge) -> Iterator[Problem]:
             )
 
 
-def _coverage_problems(graph: Graph) -> Iterator[Problem]:
+def _coverage_problems(graph: GraphDefinition) -> Iterator[Problem]:
     labels: dict[str, set[str]] = {name: set() for name in graph.nodes}
     general: dict[str, Edge] = {}
     for edge in graph.edges:

@@ -14,13 +14,13 @@ from orchestrator.graph.topology import ANY
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.node import Node
 
 TIMEOUT = "timeout"
 
 
-def failure_problems(graph: Graph) -> Iterator[Problem]:
+def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """`: timeout` edges of nodes without a time-out, and names in `Retry(on=...)` that match no error."""
     for edge in dict.fromkeys(graph.edges):
         if edge.outcome != TIMEOUT:

@@ -10,11 +10,11 @@ from orchestrator.graph.fields import holds
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.node import Node
 
 
-def field_problems(graph: Graph) -> Iterator[Problem]:
+def field_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Fields that are not there, or not of the kind that is needed."""
     for what, names in (("input", graph.input), ("output", graph.output)):
         for name in (names,) if isinstance(names, str) else names or ():
@@ -24,7 +24,7 @@ def field_problems(graph: Graph) -> Iterator[Problem]:
         yield from _node_problems(graph, name, node)
 
 
-def _missing(graph: Graph, field: str, what: str, nodes: tuple[str, ...]) -> Iterator[Problem]:
+def _missing(graph: GraphDefinition, field: str, what: str, nodes: tuple[str, ...]) -> Iterator[Problem]:
     known = graph.schema.fields
     if field not in known:
         mend = mend_name(field, known, "add the field, or name another")
@@ -32,7 +32,7 @@ def _missing(graph: Graph, field: str, what: str, nodes: tuple[str, ...]) -> Ite
         yield Problem("C1.field", message, nodes)
 
 
-def _map_problems(graph: Graph) -> Iterator[Problem]:
+def _map_problems(graph: GraphDefinition) -> Iterator[Problem]:
     for edge in dict.fromkeys(graph.edges):
         if edge.each is None:
             continue
@@ -45,7 +45,7 @@ def _map_problems(graph: Graph) -> Iterator[Problem]:
             yield Problem("C1.field", message, (), (str(edge),))
 
 
-def _node_problems(graph: Graph, name: str, node: Node) -> Iterator[Problem]:
+def _node_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Problem]:
     for port, field in node.ports().items():
         wanted = node.port_types()[port.partition("[")[0]].type
         if field not in graph.schema.fields:
@@ -58,7 +58,7 @@ def _node_problems(graph: Graph, name: str, node: Node) -> Iterator[Problem]:
         yield from _access_problems(graph, name, verb, fields or ())
 
 
-def _access_problems(graph: Graph, name: str, verb: str, fields: Iterable[str]) -> Iterator[Problem]:
+def _access_problems(graph: GraphDefinition, name: str, verb: str, fields: Iterable[str]) -> Iterator[Problem]:
     for field in sorted(fields):
         if field not in graph.schema.fields:
             mend = mend_name(field, graph.schema.fields, "add the field, or name another")

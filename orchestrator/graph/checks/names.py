@@ -11,12 +11,12 @@ from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
 
 _LETTERS = "use letters, digits, '_' and '-', and start with a letter or '_'"
 
 
-def name_problems(graph: Graph) -> Iterator[Problem]:
+def name_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Names that the arrow text cannot say, or that mean something else in it."""
     if not _is_name(graph.name):
         yield Problem("C1.name", f"graph name {graph.name!r} is no name: {_LETTERS}")

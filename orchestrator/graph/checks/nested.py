@@ -14,13 +14,13 @@ from orchestrator.graph.node import ITEM
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
 
 MOST_DEEP = 50
 """How deep graphs may be inside each other, the outermost counted: what is written as JSON has to be read again."""
 
 
-def nested_problems(graph: Graph) -> Iterator[Problem]:
+def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Fields that the inner state does not have, and those of it that nothing fills."""
     for name, node in graph.nodes.items():
         inner = node.subgraph
@@ -51,7 +51,7 @@ def nested_problems(graph: Graph) -> Iterator[Problem]:
                 )
 
 
-def mapping_problems(graph: Graph) -> Iterator[Problem]:
+def mapping_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Fields of ours that a subgraph's `inputs` and `outputs` use although its `reads` and `writes` leave them out."""
     for name, node in graph.nodes.items():
         if node.subgraph is None:

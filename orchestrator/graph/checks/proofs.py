@@ -13,7 +13,7 @@ from orchestrator.graph.topology import DONE, IF_NAMED, START
 if TYPE_CHECKING:
     import networkx as nx
 
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.node import Node
 
 CONFIRM, APPROVED = "confirm", "approved"
@@ -21,13 +21,13 @@ HARMLESS = ("none", "read")
 """Risks of tools that change nothing."""
 
 
-def proofs_of(graph: Graph) -> Iterator[Proof]:
+def proofs_of(graph: GraphDefinition) -> Iterator[Proof]:
     """All claims that make sense for the graph."""
     yield from _confirmed(graph)
     yield _bounded(graph)
 
 
-def unproved(graph: Graph) -> Iterator[str]:
+def unproved(graph: GraphDefinition) -> Iterator[str]:
     """Notes on what the claims leave out: nodes whose own code may call any tool that the executor has."""
     names = [
         name for name, node in graph.nodes.items() if _has_own_code(node) and node.sees_tools and node.tools is None
@@ -40,7 +40,7 @@ def _has_own_code(node: Node) -> bool:
     return node.subgraph is None and (node.kind in ("function", "unresolved") or not is_shipped(type(node)))
 
 
-def _ways(graph: Graph, *, past_approval: bool = True) -> nx.DiGraph[str]:
+def _ways(graph: GraphDefinition, *, past_approval: bool = True) -> nx.DiGraph[str]:
     """All ways in the graph; without `past_approval` those only that no confirm has approved."""
     import networkx as nx
 
@@ -57,7 +57,7 @@ def _ways(graph: Graph, *, past_approval: bool = True) -> nx.DiGraph[str]:
     return ways
 
 
-def _confirmed(graph: Graph) -> Iterator[Proof]:
+def _confirmed(graph: GraphDefinition) -> Iterator[Proof]:
     """Every way to a node that acts passes an approval."""
     import networkx as nx
 
@@ -73,7 +73,7 @@ def _confirmed(graph: Graph) -> Iterator[Proof]:
             yield Proof(claim, True)
 
 
-def unconfirmed(graph: Graph) -> Iterator[str]:
+def unconfirmed(graph: GraphDefinition) -> Iterator[str]:
     """A note on each node that calls tools and can be reached without an approval."""
     calling = {name for name, node in graph.nodes.items() if _calls_tools(node)}
     for proof in _confirmed(graph) if calling else ():
@@ -101,7 +101,7 @@ def _harmless(node: Node) -> bool:
     return toolset is not None and all(not isinstance(one, str) and one.risk in HARMLESS for one in toolset)
 
 
-def _bounded(graph: Graph) -> Proof:
+def _bounded(graph: GraphDefinition) -> Proof:
     """Every cycle spends a limit."""
     import networkx as nx
 

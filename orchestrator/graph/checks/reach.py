@@ -10,10 +10,10 @@ from orchestrator.graph.topology import ANY, END, START, STOP
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
 
 
-def reach_problems(graph: Graph) -> Iterator[Problem]:
+def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Wants edges that checked out. An edge from `*` is a way from every node; STOP is an end like END."""
     ways = [(edge.source, edge.target) for edge in graph.edges]
     if any(edge.source == ANY for edge in graph.edges):

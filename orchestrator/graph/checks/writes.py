@@ -14,10 +14,10 @@ from orchestrator.graph.topology import END, FanOut
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
 
 
-def write_problems(graph: Graph) -> Iterator[Problem]:
+def write_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Wants a shape that checked out."""
     writers = {name: _plain_writes(graph, name) for name in graph.nodes}
     if not any(writers.values()):
@@ -36,7 +36,7 @@ def write_problems(graph: Graph) -> Iterator[Problem]:
 
 
 def _fan_problems(
-    graph: Graph, fork: str, place: str, fan: FanOut, writers: dict[str, frozenset[str]]
+    graph: GraphDefinition, fork: str, place: str, fan: FanOut, writers: dict[str, frozenset[str]]
 ) -> Iterator[Problem]:
     topology = graph.topology
     regions = []
@@ -68,7 +68,7 @@ def _fan_problems(
                     )
 
 
-def _plain_writes(graph: Graph, name: str) -> frozenset[str]:
+def _plain_writes(graph: GraphDefinition, name: str) -> frozenset[str]:
     writes = graph.nodes[name].writes or frozenset()
     fields = graph.schema.fields
     return frozenset(f for f in writes if f in fields and fields[f].plain and not fields[f].local)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.render.overlaid import RunLike
     from orchestrator.views.run import Run
 
 __all__ = ["to_html"]
 
 
-def to_html(graph: Graph, run: RunLike | None = None, other: Run | None = None) -> str:
+def to_html(graph: GraphDefinition, run: RunLike | None = None, other: Run | None = None) -> str:
     """A page of a graph, of a run, or of two runs side by side.
 
     Args:

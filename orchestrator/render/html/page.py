@@ -21,7 +21,7 @@ from orchestrator.render.svg import to_svg
 from orchestrator.views.safe_text import plain
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.render.moments import Replay
     from orchestrator.render.overlaid import RunLike
     from orchestrator.views.run import Run
@@ -32,7 +32,7 @@ _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 _LOOK = re.compile(r' style="[^"]*"')
 
 
-def page(graph: Graph, run: RunLike | None = None, other: Run | None = None) -> str:
+def page(graph: GraphDefinition, run: RunLike | None = None, other: Run | None = None) -> str:
     """See `orchestrator.render.html.to_html`."""
     if run is None:
         return _filled(plain(graph.name, 80), _still(graph), [])
@@ -76,7 +76,7 @@ def embedded(value: object) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _still(graph: Graph) -> str:
+def _still(graph: GraphDefinition) -> str:
     edges = "\n".join(plain(str(edge), 200) for edge in graph.edges)
     said = plain(graph.description or "", 500)
     return Template(_text("graph.html")).substitute(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from orchestrator.executor import Event
-    from orchestrator.graph import Graph
+    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.views.events import Event
 
 _PICTURES = 8
 """Redraws per second."""
@@ -36,7 +36,7 @@ def can_draw(stream: TextIO) -> bool:
 class Screen:
     """A run on a terminal. One thread feeds events; another one only draws."""
 
-    def __init__(self, graph: Graph, stream: TextIO) -> None:
+    def __init__(self, graph: GraphDefinition, stream: TextIO) -> None:
         from rich.console import Console
 
         self._stream = stream

@@ -22,8 +22,8 @@ from orchestrator.testing.crash.stopping import Side, StoppingStore
 from orchestrator.testing.crash.world import World
 
 if TYPE_CHECKING:
-    from orchestrator.graph.graph import Graph
     from orchestrator.stores.base import Store
+    from orchestrator.verbs import Graph
     from orchestrator.views.run import Run
 
 _LIVES = 100

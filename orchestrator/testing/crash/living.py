@@ -11,11 +11,11 @@ from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
-    from orchestrator.graph.graph import Graph
     from orchestrator.kernel.question import AnyQuestion
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import Store
     from orchestrator.testing.crash.facts import Call
+    from orchestrator.verbs import Graph
     from orchestrator.views.run import Run
 
 RUN = "crash-kit"

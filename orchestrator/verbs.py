@@ -1,72 +1,66 @@
-"""What a graph can do: run, be drawn, be a tool; and tools that a node has for itself.
+"""`Graph`: a graph definition with its verbs, which run it, draw it, and make a tool of it.
 
-These verbs live above `graph` (in `executor`, `render` and `tools`), and `graph` knows nothing of them. They are on
-the graph because that is where people look for them. This module is the one upward reference, and follows it only
-when a verb is used.
+Executor, drawings and tools are loaded when a verb is used, so that a graph costs little to import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, cast
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
+from orchestrator.graph.arrows import EdgesLike
+from orchestrator.graph.definition import GraphDefinition, Names, NodeLike
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.state import StateSchema
 from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.executor.effects.graph_tools import GraphTool
-    from orchestrator.graph.graph import Graph
     from orchestrator.models import Model
-    from orchestrator.tools import Tool, ToolsLike
+    from orchestrator.tools import ToolsLike
     from orchestrator.tools.result import Risk
 
 
-def tools_of_a_node(things: Any) -> dict[str, tuple[object, Tool] | None]:
-    """What a node was given as `tools=`, by name: what each of its own tools was given as, and the tool.
+class Graph(GraphDefinition[StateT]):
+    """A declarative graph of nodes over one state. Building it runs all checks.
+
+    Args:
+        name: letters, digits, `_` and `-`.
+        state: a pydantic model, or a state as data.
+        nodes: name -> node, function, or node as data.
+        edges: arrow text, `Edge`s or tuples.
+        input: the state field (or fields) that a bare input fills.
+        output: the state field (or fields) that is the run's output; None: the whole state.
+        limits: what a run may spend.
+        version: of the graph, for people.
 
     Raises:
-        ValueError: two have one name.
-        TypeError: something can be no tool, or comes from a server, to which a node cannot connect.
+        InvalidGraph: the checks found problems; all of them are in one report.
+        ArrowSyntaxError: a statement of the arrow text cannot be read.
+        SecretInState: a field of the state is a secret.
+        pydantic.ValidationError: an argument is of the wrong type.
     """
-    from orchestrator.tools import Tool, Toolbox
 
-    def each(thing: Any) -> Iterator[Any]:
-        if isinstance(thing, Iterable) and not isinstance(thing, str | Tool | Toolbox | BaseModel):
-            for one in thing:
-                yield from each(one)
-        else:
-            yield thing
-
-    found: dict[str, tuple[object, Tool] | None] = {}
-    for thing in each(things):
-        if isinstance(thing, str):
-            if found.setdefault(thing, None) is not None:
-                raise ValueError(f"two tools are named {thing!r}: one is the node's own, so leave out the name")
-            continue
-        box = thing if isinstance(thing, Toolbox) else Toolbox(thing)
-        if box.connections:
-            raise TypeError("tools of a server cannot be a node's own: give them to the executor, and the node names")
-        for tool in box:
-            if tool.name in found:
-                raise ValueError(f"two tools are named {tool.name!r}: rename one with tool(it, name=...)")
-            found[tool.name] = (tool if thing is box else thing, tool)
-    return found
-
-
-def tools_in(thing: object) -> tuple[Tool, ...] | None:
-    """The tool, or those of a toolbox; None for whatever is neither."""
-    from orchestrator.tools import Tool, Toolbox
-
-    if isinstance(thing, Tool):
-        return (thing,)
-    return tuple(thing) if isinstance(thing, Toolbox) else None
-
-
-class Verbs(Generic[StateT]):
-    """Mixed into `Graph`."""
+    def __init__(
+        self,
+        *,
+        name: str,
+        state: type[StateT] | StateSchema | Mapping[str, Any],
+        nodes: Mapping[str, NodeLike],
+        edges: EdgesLike,
+        input: Names = None,  # noqa: A002  the argument's name in the documentation
+        output: Names = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        version: str | None = None,
+        description: str = "",
+    ) -> None:
+        self._fill(
+            name=name, state=state, nodes=nodes, edges=edges, input=input, output=output, limits=limits,
+            version=version, description=description,
+        )  # fmt: skip
+        self._refuse_problems()
 
     async def run(
         self,
@@ -101,11 +95,9 @@ class Verbs(Generic[StateT]):
         from orchestrator.executor import Executor
 
         async with Executor(
-            store=store, graphs=[cast("Graph[StateT]", self)], model=model, models=models or {}, tools=tools, deps=deps
+            store=store, graphs=[self], model=model, models=models or {}, tools=tools, deps=deps
         ) as executor:
-            run = await executor.start(
-                cast("Graph[StateT]", self), input, run_id=run_id, labels=labels, approve=approve, limits=limits
-            )
+            run = await executor.start(self, input, run_id=run_id, labels=labels, approve=approve, limits=limits)
         return run.raise_for_status() if check else run
 
     def run_sync(
@@ -124,8 +116,6 @@ class Verbs(Generic[StateT]):
         check: bool = False,
     ) -> Run[StateT]:
         """`run` for callers without an event loop."""
-        from functools import partial
-
         import anyio
 
         return anyio.run(
@@ -170,39 +160,38 @@ class Verbs(Generic[StateT]):
         """
         from orchestrator.executor.effects.graph_tools import graph_tool
 
-        return graph_tool(cast("Graph[StateT]", self), name, description, risk=risk, limits=limits, depth=depth)
+        return graph_tool(self, name, description, risk=risk, limits=limits, depth=depth)
 
     def to_svg(self, run: Run | None = None) -> str:
         """The graph as SVG, with what a run did if one is given."""
         from orchestrator import render
 
-        return render.to_svg(cast("Graph[StateT]", self), run)
+        return render.to_svg(self, run)
 
     def to_mermaid(self, run: Run | None = None) -> str:
         """The graph as Mermaid text."""
         from orchestrator import render
 
-        return render.to_mermaid(cast("Graph[StateT]", self), run)
+        return render.to_mermaid(self, run)
 
     def to_dot(self, run: Run | None = None) -> str:
         """The graph as text for Graphviz."""
         from orchestrator import render
 
-        return render.to_dot(cast("Graph[StateT]", self), run)
+        return render.to_dot(self, run)
 
     def to_text(self, run: Run | None = None) -> str:
         """The graph as text for a terminal."""
         from orchestrator import render
 
-        return render.to_text(cast("Graph[StateT]", self), run)
+        return render.to_text(self, run)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """For notebooks."""
         from orchestrator import render
 
-        graph = cast("Graph[StateT]", self)
         return {
-            "image/svg+xml": render.to_svg(graph),
-            "text/vnd.mermaid": render.to_mermaid(graph),
-            "text/plain": render.to_text(graph),
+            "image/svg+xml": render.to_svg(self),
+            "text/vnd.mermaid": render.to_mermaid(self),
+            "text/plain": render.to_text(self),
         }

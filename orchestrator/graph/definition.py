@@ -20,9 +20,9 @@ from orchestrator.graph.outcome import NodeResult
 from orchestrator.graph.report import CheckReport
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
-from orchestrator.graph.verbs import Verbs
 from orchestrator.jsontypes import JsonObject
 from orchestrator.typevars import Erased, StateT
+from orchestrator.upward import above
 
 if TYPE_CHECKING:
     from orchestrator.graph.trust import Trust, Trusted
@@ -32,24 +32,10 @@ NodeLike: TypeAlias = Node | Callable[..., NodeResult | Awaitable[NodeResult]] |
 Names: TypeAlias = str | tuple[str, ...] | None
 
 
-class Graph(Erased, Verbs[StateT], BaseModel, Generic[StateT]):
-    """A declarative graph of nodes over one state. Building it runs all checks.
+class GraphDefinition(Erased, BaseModel, Generic[StateT]):
+    """All of a `Graph` but its verbs: its fields, checks, digests, edits and files.
 
-    Args:
-        name: letters, digits, `_` and `-`.
-        state: a pydantic model, or a state as data.
-        nodes: name -> node, function, or node as data.
-        edges: arrow text, `Edge`s or tuples.
-        input: the state field (or fields) that a bare input fills.
-        output: the state field (or fields) that is the run's output; None: the whole state.
-        limits: what a run may spend.
-        version: of the graph, for people.
-
-    Raises:
-        InvalidGraph: the checks found problems; all of them are in one report.
-        ArrowSyntaxError: a statement of the arrow text cannot be read.
-        SecretInState: a field of the state is a secret.
-        pydantic.ValidationError: an argument is of the wrong type.
+    A definition is always made as a `Graph`, see `orchestrator.upward`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -64,24 +50,9 @@ class Graph(Erased, Verbs[StateT], BaseModel, Generic[StateT]):
     version: str | None = None
     description: str = ""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        state: type[StateT] | StateSchema | Mapping[str, Any],
-        nodes: Mapping[str, NodeLike],
-        edges: EdgesLike,
-        input: Names = None,  # noqa: A002  the argument's name in the documentation
-        output: Names = None,
-        limits: Limits | Mapping[str, Any] | None = None,
-        version: str | None = None,
-        description: str = "",
-    ) -> None:
-        self._fill(
-            name=name, state=state, nodes=nodes, edges=edges, input=input, output=output, limits=limits,
-            version=version, description=description,
-        )  # fmt: skip
-        self._refuse_problems()
+    def __new__(cls, *args: object, **fields: object) -> Self:
+        made: type[Self] = above("Graph") if cls is GraphDefinition else cls
+        return super().__new__(made)
 
     @classmethod
     def _restored(cls, **fields: Any) -> Self:
@@ -305,7 +276,7 @@ class Graph(Erased, Verbs[StateT], BaseModel, Generic[StateT]):
         return self._data
 
     @classmethod
-    def from_data(cls, data: JsonObject, *, resolve: bool | Trust = False) -> Graph:
+    def from_data(cls, data: JsonObject, *, resolve: bool | Trust = False) -> Self:
         """A graph from what `data()` gave.
 
         Imports code only if `resolve` is true; otherwise functions, and node kinds that are not the library's,
@@ -322,10 +293,10 @@ class Graph(Erased, Verbs[StateT], BaseModel, Generic[StateT]):
         from orchestrator.graph.files import graph_from_data
         from orchestrator.graph.trust import Trust
 
-        return graph_from_data(data, Trust.of(resolve) if resolve else None)
+        return graph_from_data(cls, data, Trust.of(resolve) if resolve else None)
 
     @classmethod
-    def load(cls, path: str | Path, *, trust: Trusted = None) -> Graph:
+    def load(cls, path: str | Path, *, trust: Trusted = None) -> Self:
         """Read a graph from a YAML or JSON file.
 
         A file may name code: the state's class, functions, tools, reducers. By default it may name what modules that
@@ -346,7 +317,7 @@ class Graph(Erased, Verbs[StateT], BaseModel, Generic[StateT]):
         """
         from orchestrator.graph.files import load
 
-        return load(Path(path), trust)
+        return load(cls, Path(path), trust)
 
     def save(self, path: str | Path) -> None:
         """Write the graph to a YAML (`.yaml`, `.yml`) or JSON (`.json`) file.
