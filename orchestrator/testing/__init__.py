@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         assert_disk_safe,
         assert_kill_safe,
     )
+    from orchestrator.testing.mock_clock import MockClock
     from orchestrator.testing.scripted import ScriptedModel
     from orchestrator.testing.store_conformance import STORE_CHECKS, check_store
 
@@ -20,6 +21,7 @@ _HOME = {
     "CrashReport": "orchestrator.testing.crash",
     "CrashUnsafe": "orchestrator.testing.crash",
     "STORE_CHECKS": "orchestrator.testing.store_conformance",
+    "MockClock": "orchestrator.testing.mock_clock",
     "ScriptedModel": "orchestrator.testing.scripted",
     "assert_crash_safe": "orchestrator.testing.crash",
     "assert_disk_safe": "orchestrator.testing.crash",
@@ -31,6 +33,7 @@ __all__ = [
     "STORE_CHECKS",
     "CrashReport",
     "CrashUnsafe",
+    "MockClock",
     "ScriptedModel",
     "assert_crash_safe",
     "assert_disk_safe",

@@ -11,7 +11,7 @@ import networkx as nx
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "problem errors jsontypes typevars values visible redacting fence upward"
+FLOOR = "problem errors jsontypes typevars values visible redacting clock fence upward"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools context nodes sealing"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs"
@@ -22,6 +22,7 @@ ROOMS = {
     "typevars": "",
     "visible": "",
     "redacting": "",
+    "clock": "",
     "fence": "",
     "errors": "problem",
     "values": "errors jsontypes",

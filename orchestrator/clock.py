@@ -1,0 +1,42 @@
+"""Where an executor reads the time.
+
+A clock tells the time; it does not sleep. Pauses and time limits are those of the event loop (`anyio.sleep`,
+`anyio.move_on_after`), in the executor as in nodes and tools, and `orchestrator.testing.MockClock` gives the event loop
+the same time that it tells the executor.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the time. All methods may be called from any thread."""
+
+    def now(self) -> float:
+        """Unix time in seconds. It can be wrong by any amount, and it can jump."""
+        ...
+
+    def steady(self) -> float:
+        """Seconds since some moment in the past, by a clock that never jumps."""
+        ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def now(self) -> float:
+        """Unix time in seconds, `time.time`."""
+        return time.time()
+
+    def steady(self) -> float:
+        """Seconds since the machine was started, including suspended time where the system counts it."""
+        if sys.platform == "linux":
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.monotonic()
+
+
+SYSTEM_CLOCK = SystemClock()
+"""The clock of an executor that is given none."""

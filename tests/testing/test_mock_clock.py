@@ -1,0 +1,114 @@
+"""A clock that jumps: waiting takes no real time, and exactly its time by the clock."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from orchestrator.clock import SYSTEM_CLOCK, Clock
+from orchestrator.testing import MockClock
+from orchestrator.testing.mock_clock import Backend
+
+pytestmark = pytest.mark.anyio
+HOUR = 3600.0
+BACKENDS: tuple[Backend, ...] = ("asyncio", "trio")
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock()
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest, clock: MockClock) -> object:
+    return clock.backend(request.param)
+
+
+@pytest.mark.parametrize("one", [SYSTEM_CLOCK, MockClock()])
+def test_a_clock_tells_the_time(one: Clock) -> None:
+    assert one.now() > 1e9 - 1
+    assert one.steady() <= one.steady()
+
+
+async def test_a_pause_takes_its_time_by_the_clock_and_none_in_fact(clock: MockClock) -> None:
+    began, really = clock.now(), time.monotonic()
+    await anyio.sleep(HOUR)
+    assert clock.now() - began == HOUR
+    assert time.monotonic() - really < 60
+
+
+async def test_the_event_loop_has_the_same_time(clock: MockClock) -> None:
+    before = anyio.current_time() - clock.steady()
+    await anyio.sleep(5)
+    assert anyio.current_time() - clock.steady() == pytest.approx(before)
+
+
+async def test_time_stands_still_while_anything_runs(clock: MockClock) -> None:
+    began = clock.now()
+    with anyio.move_on_after(HOUR) as scope:
+        for _ in range(1000):
+            await anyio.lowlevel.checkpoint()
+    assert not scope.cancelled_caught
+    assert clock.now() == began
+
+
+async def test_what_is_due_first_happens_first(clock: MockClock) -> None:
+    happened: list[tuple[str, float]] = []
+    began = clock.now()
+
+    async def after(seconds: float, name: str) -> None:
+        await anyio.sleep(seconds)
+        happened.append((name, clock.now() - began))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(after, 3 * HOUR, "last")
+        tasks.start_soon(after, 0.25, "first")
+        tasks.start_soon(after, HOUR, "second")
+    assert happened == [("first", 0.25), ("second", HOUR), ("last", 3 * HOUR)]
+
+
+async def test_a_time_limit_passes_at_its_moment(clock: MockClock) -> None:
+    began = clock.now()
+    with anyio.move_on_after(HOUR) as scope:
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert clock.now() - began == HOUR
+
+
+async def test_it_can_be_moved_by_hand(clock: MockClock) -> None:
+    began = clock.now()
+    clock.jump(HOUR)
+    assert clock.now() - began == HOUR
+    with pytest.raises(ValueError, match="backwards"):
+        clock.jump(-1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_waits_for_a_thread_that_takes_less_than_idle(backend: Backend) -> None:
+    clock = MockClock(idle=30)
+
+    async def main() -> None:
+        with anyio.fail_after(1):
+            await anyio.to_thread.run_sync(time.sleep, 0.02)
+
+    began = clock.now()
+    clock.run(main, backend=backend)
+    assert clock.now() == began
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_runs_a_function(backend: Backend) -> None:
+    clock = MockClock(now=0)
+
+    async def main(seconds: float) -> str:
+        await anyio.sleep(seconds)
+        return "done"
+
+    assert clock.run(main, HOUR, backend=backend) == "done"
+    assert clock.run(main, HOUR, backend=backend) == "done"
+    assert clock.now() == 2 * HOUR
+    assert repr(clock) == "MockClock(now=7200.0, idle=0.0)"
