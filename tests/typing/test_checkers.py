@@ -69,8 +69,15 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("program")
     for name in ("right.py", "wrong.py"):
         shutil.copy(DATA / name, folder)
+    (folder / "page.py").write_text("\n\n".join(python_in("docs/typing.md")))
+    (folder / "readme.py").write_text(python_in("README.md")[0])
     said: Found = request.param(folder)
     return said
+
+
+def python_in(page: str) -> list[str]:
+    """The blocks of Python in a page."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S)
 
 
 def marked(name: str) -> Mapping[int, str]:
@@ -79,8 +86,9 @@ def marked(name: str) -> Mapping[int, str]:
     return {number: mark[1] for number, line in lines if (mark := re.search(r"# E: (.+)", line))}
 
 
-def test_a_right_program_is_clean(found: Found) -> None:
-    assert found.get("right.py", {}) == {}
+@pytest.mark.parametrize("program", ["right.py", "page.py", "readme.py"])
+def test_a_right_program_is_clean(found: Found, program: str) -> None:
+    assert found.get(program, {}) == {}
 
 
 def test_each_mistake_is_reported_and_nothing_else(found: Found) -> None:
