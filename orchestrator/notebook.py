@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from orchestrator.executor.lease import is_held
+from orchestrator.kernel.plan import Plan
 from orchestrator.render import to_svg
 from orchestrator.render.terminal import tree
-from orchestrator.views.events import record_of
-from orchestrator.views.step_tree import Model
+from orchestrator.views.reader import Reader
+from orchestrator.views.step_tree import StepTree
 from orchestrator.views.trace import Trace
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class LiveView:
 
     def __init__(self, graph: GraphDefinition, show: Show | None = None) -> None:
         self._show = show or _in_notebook()
-        self._graph, self._trace, self._model = graph, Trace(graph), Model(graph)
+        self._graph, self._trace, self._model = graph, Trace(), StepTree()
+        self._reader = Reader(Plan.of(graph), self._trace, self._model)
         self._prefix = f"live{next(_numbers)}-"
         self._shown = self._moved = False
         self._next = 0.0
@@ -100,16 +102,13 @@ class LiveView:
         self._moved = self._moved or event.type == "migrated"
         if self._moved:  # it goes on in another graph, which its end will show
             return
-        record = record_of(event)
-        if record is not None:
-            self._trace.apply(record)
-        self._model.apply(event)
+        self._reader.take(event)
         self._changed = True
 
     def draw(self) -> None:
         """Show where the run stands, unless that was shown a moment ago."""
         began = time.monotonic()
-        if began < self._next or not (self._changed or self._trace.machine.running):
+        if began < self._next or not (self._changed or self._trace.run.running):
             return
         picture = to_svg(self._graph, self._trace.overlay(), prefix=self._prefix)
         lines = tree.going_on(self._model, self._model.standing(), time.time(), _WIDTH, _HEIGHT)

@@ -16,15 +16,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from orchestrator.kernel.plan import Plan
 from orchestrator.render.build import draw
 from orchestrator.render.overlaid import Mark, edge_mark, node_mark, plan_marks, status_mark
 from orchestrator.views.overlay import Overlay
+from orchestrator.views.reader import Reader
 from orchestrator.views.trace import Changed, Trace
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.records import Record
     from orchestrator.render.drawing import Drawing
+    from orchestrator.views.reader import Fold
 
 RUN = "run-status"
 """The id of the part that tells the run's status."""
@@ -68,15 +71,18 @@ class Replay:
         return found
 
 
-def replay(graph: GraphDefinition, records: Iterable[Record]) -> Replay:
+def replay(graph: GraphDefinition, records: Iterable[Record], *folds: Fold) -> Replay:
     """What each record of a run changes in its picture.
 
     Args:
         graph: The run's graph (`run.definition`); its code is not needed.
         records: The run's journal from its first record on (`run.records()`).
+        folds: Further views to be folded from the same records.
     """
-    live = Live(graph)
+    live = Live(graph, *folds)
     moments = [moment for moment in map(live.apply, records) if moment.changes]
+    for fold in folds:
+        fold.finish()
     return Replay(live.drawing, tuple(moments), live.trace.overlay())
 
 
@@ -88,8 +94,9 @@ class Live:
         trace: The run so far; `trace.overlay()` can be drawn.
     """
 
-    def __init__(self, graph: GraphDefinition) -> None:
-        self.drawing, self.trace = draw(graph), Trace(graph)
+    def __init__(self, graph: GraphDefinition, *folds: Fold) -> None:
+        self.drawing, self.trace = draw(graph), Trace()
+        self._reader = Reader(Plan.of(graph), self.trace, *folds)
         self._nodes: dict[tuple[str, str], str] = {}
         self._ends: dict[tuple[str, int], tuple[str, ...]] = {}
         self._edges: dict[tuple[str, int], str] = {}
@@ -112,7 +119,8 @@ class Live:
         Raises:
             StoreCorrupt: the record does not follow the ones before it; nothing was changed.
         """
-        found = self._marks_of(self.trace.apply(record))
+        self._reader.read(record)
+        found = self._marks_of(self.trace.changed)
         changes = {part: mark for part, mark in found.items() if self._marks.get(part, _NOTHING) != mark}
         self._marks.update(changes)
         return Moment(record.seq, record.ts, changes)

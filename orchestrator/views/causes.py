@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from orchestrator.graph.topology import ANY, RESERVED, START
 from orchestrator.kernel import records as r
-from orchestrator.kernel.observer import Observer
-from orchestrator.kernel.run_state import RunState
+from orchestrator.views.reader import Fold
 
 if TYPE_CHECKING:
     from orchestrator.graph.edge import Edge
-    from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.records import Failure
     from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
     from orchestrator.kernel.version import Version
@@ -130,15 +128,10 @@ class _Ending(NamedTuple):
     ways: int
 
 
-class Traced(Observer):
-    """Folds a run and remembers why. It costs memory with the number of steps: for looking at runs, not for running.
+class Traced(Fold):
+    """Remembers why a run went as it did. It takes memory for each step: for looking at runs, not for running them."""
 
-    Attributes:
-        run: The run's state. Fold records into it with `apply_stored`.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self.run = RunState(plan, self)
+    def __init__(self) -> None:
         self.took_by: dict[str, Took] = {}
         """Activation -> where it led."""
         self.came_by: dict[str, Came] = {}

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine, apply_stored
+from orchestrator.views.reader import Fold, read
 
 if TYPE_CHECKING:
     from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.run_state import Delta
     from orchestrator.kernel.state import Activation, FrameState
     from orchestrator.kernel.version import Version
 
@@ -33,12 +34,15 @@ def critical_path(plan: Plan, records: Iterable[r.Record], weight: Callable[[Com
         records: the run's journal.
         weight: of a call that succeeded: 1 for what is to be counted, 0 for other calls.
     """
-    return _Walk(plan, weight).over(records)
+    chains = _Chains(weight)
+    read(plan, records, chains)
+    return chains.heaviest
 
 
-class _Walk:
-    def __init__(self, plan: Plan, weight: Callable[[CompletedCall], float]) -> None:
-        self._machine = Machine(plan)
+class _Chains(Fold):
+    """The heaviest chain of calls behind each step."""
+
+    def __init__(self, weight: Callable[[CompletedCall], float]) -> None:
         self._weight = weight
         self._before: dict[str, float] = {}
         """Activation -> the heaviest chain that ends before it begins."""
@@ -48,33 +52,40 @@ class _Walk:
         """Key of a frame -> the heaviest chain that ends in it."""
         self._intended: dict[str, r.EffectIntended] = {}
         self._calls: dict[str, list[CompletedCall]] = {}
-        self._heaviest = 0.0
+        self._ended: Activation | None = None
+        """The activation that the record being folded ends."""
+        self.heaviest = 0.0
 
-    def over(self, records: Iterable[r.Record]) -> float:
-        for record in records:
-            ended = self._machine.running.get(record.activation) if isinstance(record, r.StepDone) else None
-            if ended is not None:
-                self._end(ended)
-            elif isinstance(record, r.EffectIntended):
-                self._intended[record.key] = record
-            elif isinstance(record, r.EffectSettled) and record.ok and record.key in self._intended:
-                self._calls.setdefault(record.activation, []).append(CompletedCall(self._intended[record.key], record))
-            delta = apply_stored(self._machine, record)
-            for activation in delta.started:
-                # One that comes back, from a question or from the graph inside it, began when it first began.
-                if activation.key not in self._before:
-                    same = ended is not None and activation.version is ended.version
-                    behind = self._made[ended.key] if same and ended is not None else 0.0
-                    self._before[activation.key] = max(behind, self._of(activation.version, activation.frame))
-        for activation in self._machine.running.values():
+    def applying(self, record: r.Record) -> None:
+        """See `Observer.applying`."""
+        self._ended = self.run.running.get(record.activation) if isinstance(record, r.StepDone) else None
+        if self._ended is not None:
+            self._end(self._ended)
+        elif isinstance(record, r.EffectIntended):
+            self._intended[record.key] = record
+        elif isinstance(record, r.EffectSettled) and record.ok and record.key in self._intended:
+            self._calls.setdefault(record.activation, []).append(CompletedCall(self._intended[record.key], record))
+
+    def applied(self, record: r.Record, delta: Delta) -> None:
+        """See `Fold.applied`."""
+        ended = self._ended
+        for activation in delta.started:
+            # One that comes back, from a question or from the graph inside it, began when it first began.
+            if activation.key not in self._before:
+                same = ended is not None and activation.version is ended.version
+                behind = self._made[ended.key] if same and ended is not None else 0.0
+                self._before[activation.key] = max(behind, self._of(activation.version, activation.frame))
+
+    def finish(self) -> None:
+        """See `Fold.finish`. The calls of steps that have not ended count, too."""
+        for activation in self.run.running.values():
             self._end(activation)
-        return self._heaviest
 
     def _end(self, activation: Activation) -> None:
         own = self._before.get(activation.key, 0.0) + _chain(self._calls.pop(activation.key, []), self._weight)
         total = max(own, self._made.get(activation.key, 0.0))
         self._made[activation.key] = total
-        self._heaviest = max(self._heaviest, total)
+        self.heaviest = max(self.heaviest, total)
         frame = activation.frame
         self._most[frame.key] = max(self._most.get(frame.key, 0.0), total)
         parent = frame.parent

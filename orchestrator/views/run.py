@@ -11,17 +11,18 @@ from pydantic_core import to_json
 
 from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
-from orchestrator.kernel.machine import Machine, apply_stored
 from orchestrator.kernel.queries import Branch, branches, state_values
 from orchestrator.kernel.records import Failure
 from orchestrator.redacting import redact
 from orchestrator.typevars import StateT
 from orchestrator.upward import above
 from orchestrator.views.overlay import Overlay
+from orchestrator.views.reader import read
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Usage
+    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import AnyQuestion
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import Store
@@ -196,13 +197,13 @@ class Run(Generic[StateT]):
     @cached_property
     def _overlay(self) -> Overlay:
         from orchestrator.views.machine_overlay import glance
-        from orchestrator.views.trace import Trace
+        from orchestrator.views.trace import overlay_of
 
         try:
             records = self.records()
         except (StoreError, RunUnknown):  # its store is gone, and what was loaded can still be shown
             return glance(self.machine, self.status, self.error)
-        return Trace(self.definition, records).overlay(self.status)
+        return overlay_of(self.definition, records, self.status)
 
     def records(self) -> Sequence[Record]:
         """Its journal up to record `seq`. Reads the store, and blocks meanwhile."""
@@ -210,10 +211,8 @@ class Run(Generic[StateT]):
 
     def at(self, seq: int) -> Run[StateT]:
         """The run as it was after its record `seq`. Reads the store, and blocks meanwhile."""
-        machine = Machine(self.machine.plan)
-        for record in self._store.read_now(self.run_id, upto=seq):
-            apply_stored(machine, record)
-        return Run(machine, self.definition, self._store)
+        records = self._store.read_now(self.run_id, upto=seq)
+        return Run(read(self.machine.plan, records), self.definition, self._store)
 
     def why(self, seq: int | None = None) -> Stand:
         """Why it is where it is, or why the step that record `seq` ended ran and led where it led.

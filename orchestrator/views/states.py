@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply_stored
-from orchestrator.kernel.observer import Observer
-from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.versions import step_version
+from orchestrator.views.reader import Fold, read
 
 if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
     from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.run_state import Delta
     from orchestrator.kernel.state import Activation, FrameState
     from orchestrator.kernel.version import Version
 
@@ -40,37 +39,29 @@ class StepState:
     """What the step changed."""
 
 
-@dataclass(slots=True)
-class States:
-    """All states of a run."""
-
-    whole: list[JsonObject]
-    """States that are told whole: those that the graphs began with."""
-    steps: dict[str, StepState]
-    """Activation -> its state."""
-
-
 def states(plan: Plan, records: Iterable[r.Record]) -> States:
-    """The states of every step that ended, of a run's records from its first one."""
-    reader = _Reader(plan)
-    run = reader.run
-    for record in records:
-        apply_stored(run, record)
-        if isinstance(record, r.Forked) and record.update:
-            reader.put_in()
-    for activation in run.running.values():
-        reader.before(activation)
-    for branch in run.frames():
-        for token in branch.live.values():
-            reader.before(token)
-    return States(reader.whole, reader.found)
+    """The states of all steps of a run.
+
+    Args:
+        plan: of the run's graph; its code is not needed.
+        records: the run's records from its first one.
+    """
+    found = States()
+    read(plan, records, found)
+    return found
 
 
-class _Reader(Observer):
-    def __init__(self, plan: Plan) -> None:
-        self.run = RunState(plan, self)
+class States(Fold):
+    """All states of a run.
+
+    Attributes:
+        whole: States in full: those that the graphs began with.
+        steps: Activation -> its state.
+    """
+
+    def __init__(self) -> None:
         self.whole: list[JsonObject] = []
-        self.found: dict[str, StepState] = {}
+        self.steps: dict[str, StepState] = {}
         self._made: dict[str, str | int] = {}
         """Key of a version -> the activation, or number of a whole state, that has it as its state."""
         self._merges: dict[str, tuple[str | int, Patch]] = {}
@@ -79,14 +70,24 @@ class _Reader(Observer):
         """See `Observer.applying`."""
         ended = self.run.running.get(record.activation) if isinstance(record, r.StepDone | r.StepFailed) else None
         if ended is not None:
-            self._end(ended, record) if isinstance(record, r.StepDone) else self.before(ended)
+            self._end(ended, record) if isinstance(record, r.StepDone) else self._before(ended)
 
-    def put_in(self) -> None:
-        """What is live has values from outside now, in versions that are called like those that it had before."""
+    def applied(self, record: r.Record, delta: Delta) -> None:
+        """See `Fold.applied`. A fork of the run can change values, in versions with the same keys as before."""
+        if not isinstance(record, r.Forked) or not record.update:
+            return
         for frame in self.run.frames():
             for token in frame.live.values():
                 self._merges.pop(token.version.key, None)
                 self._made[token.version.key] = self._whole(frame.plan.schema, token.version)
+
+    def finish(self) -> None:
+        """See `Fold.finish`. Steps that have not ended have a state, too."""
+        for activation in self.run.running.values():
+            self._before(activation)
+        for frame in self.run.frames():
+            for token in frame.live.values():
+                self._before(token)
 
     def added(self, frame: FrameState, token: Activation) -> None:
         """See `Observer.added`. A merge is looked at while its parents are known."""
@@ -103,11 +104,11 @@ class _Reader(Observer):
     def dropped(self, token: Activation) -> None:
         """See `Observer.dropped`. What was at work had a state, too."""
         if token.counted:
-            self.before(token)
+            self._before(token)
 
-    def before(self, activation: Activation) -> StepState:
+    def _before(self, activation: Activation) -> StepState:
         """The state that a step begins with."""
-        known = self.found.get(activation.key)
+        known = self.steps.get(activation.key)
         if known is not None:
             return known
         version = activation.version
@@ -117,11 +118,11 @@ class _Reader(Observer):
             step = StepState(*self._merges[version.key])
         else:  # put in from outside, as a fork of the run does
             step = StepState(self._whole(activation.frame.plan.schema, version))
-        self.found[activation.key] = step
+        self.steps[activation.key] = step
         return step
 
     def _end(self, activation: Activation, record: r.StepDone) -> None:
-        step = self.before(activation)
+        step = self._before(activation)
         frame, version = activation.frame, activation.version
         if record.update or record.reduced:
             after = step_version(activation, record.update, record.ops, record.reduced)

@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from orchestrator.kernel.machine import Machine, apply_stored
-from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.state import Phase
 from orchestrator.views.calls import JournaledCall
-from orchestrator.views.events import record_of
+from orchestrator.views.reader import Fold
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel import records as r
+    from orchestrator.kernel.run_state import Delta
     from orchestrator.kernel.state import Activation
     from orchestrator.views.events import Event
 
@@ -97,12 +95,10 @@ class Standing:
     """Paths of branches in which something is ready, and waits for others by the graph's order or a limit."""
 
 
-class Model:
-    """A run, from its events."""
+class StepTree(Fold):
+    """A run as a tree of steps."""
 
-    def __init__(self, graph: GraphDefinition) -> None:
-        self.machine = Machine(Plan.of(graph))
-        self.graph = graph
+    def __init__(self) -> None:
         self.top = Branch("")
         self.calls = 0
         """Calls that are under way or over."""
@@ -121,7 +117,7 @@ class Model:
         busy: set[str] = set()
         ready: set[str] = set()
         keys: set[str] = set()
-        for frame in self.machine.frames():
+        for frame in self.run.frames():
             for token in frame.live.values():
                 path = token.path
                 keys.add(token.key)
@@ -132,7 +128,7 @@ class Model:
                 _add_with_all_around(live, path)
                 _label(self._branch(path), token)
         for key in self._steps.keys() - keys:  # what was in a graph that ended, or lost a race
-            self._ended(key, "dropped", self.machine.updated)
+            self._ended(key, "dropped", self.run.updated)
         return Standing(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
 
     def is_over(self, step: Step, standing: Standing) -> bool:
@@ -145,25 +141,15 @@ class Model:
 
     # -- the fold ----------------------------------------------------------------------------------------------
 
-    def apply(self, event: Event) -> None:
-        """Take in one event, in order.
-
-        Raises:
-            ValueError: it is an event of another style.
-            StoreCorrupt: it does not follow the ones before it.
-        """
-        record = record_of(event)
-        if record is None:
-            self._live(event)
-            return
-        self._before(record)
-        delta = apply_stored(self.machine, record)
+    def applied(self, record: r.Record, delta: Delta) -> None:
+        """See `Fold.applied`."""
         for activation in delta.started:
             self._begun(activation, record.ts)
         for activation in delta.cancelled:
             self._ended(activation.key, "dropped", record.ts)
 
-    def _live(self, event: Event) -> None:
+    def live_event(self, event: Event) -> None:
+        """See `Fold.live_event`."""
         step = self._steps.get(str(event.data.get("activation", "")))
         if step is None:
             return
@@ -180,8 +166,8 @@ class Model:
         else:
             step.note = event
 
-    def _before(self, record: r.Record) -> None:
-        """What a record says of a step, before the fold lets go of it."""
+    def applying(self, record: r.Record) -> None:
+        """See `Observer.applying`."""
         match record.type:
             case "step_done":
                 self._done(record)

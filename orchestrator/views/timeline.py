@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.state import Phase
 from orchestrator.views.calls import NO_USAGE, JournaledCall
 from orchestrator.views.causes import Traced
+from orchestrator.views.reader import Fold, read
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.question import Answer, Question
+    from orchestrator.kernel.run_state import Delta
     from orchestrator.kernel.state import Activation
 
 RowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
@@ -105,30 +106,6 @@ class Row:
         return max(0.0, spent)
 
 
-@dataclass(slots=True)
-class Timeline:
-    """A run as rows."""
-
-    traced: Traced
-    """The run at its last record, and why it went as it did."""
-    rows: list[Row]
-    gaps: list[Span]
-    """Times in which nobody drove the run."""
-    start: float
-    end: float
-    """When it ended, or its last record."""
-    by_activation: dict[str, Row]
-
-    def row_at(self, seq: int) -> Row | None:
-        """The row that a record ended; else the last one at work then; else the one that had ended last, if any."""
-        exact = next((row for row in self.rows if row.seq == seq and row.status != "dropped"), None)
-        if exact is not None:
-            return exact
-        begun = [row for row in self.rows if row.began <= seq]
-        at_work = [row for row in begun if row.seq is None or row.seq > seq]
-        return at_work[-1] if at_work else max(begun, key=lambda row: row.seq or 0, default=None)
-
-
 def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
     """The rows of a run.
 
@@ -139,37 +116,70 @@ def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
     Raises:
         StoreCorrupt: the records do not follow each other.
     """
-    return _Reader(plan).read(records)
+    causes = Traced()
+    found = Timeline(causes)
+    read(plan, records, causes, found)
+    return found
 
 
-class _Reader:
-    def __init__(self, plan: Plan) -> None:
-        self.traced = Traced(plan)
+class Timeline(Fold):
+    """A run as rows.
+
+    Args:
+        traced: Why the run went as it did: a fold that is read before this one.
+
+    Attributes:
+        rows: In the order in which they began.
+        by_activation: The same by activation.
+        gaps: Times in which nobody drove the run.
+        start: Time of the first record.
+        end: Time of the last record.
+    """
+
+    def __init__(self, traced: Traced) -> None:
+        self.traced = traced
         self.rows: list[Row] = []
         self.by_activation: dict[str, Row] = {}
-        self.by_question: dict[str, tuple[Asking, Span]] = {}
-        self.calls: dict[str, JournaledCall] = {}
         self.gaps: list[Span] = []
-        self.live: dict[str, Row] = {}
+        self.start = self.end = 0.0
+        self._asked: dict[str, tuple[Asking, Span]] = {}
+        self._calls: dict[str, JournaledCall] = {}
+        self._live: dict[str, Row] = {}
 
-    def read(self, records: Iterable[r.Record]) -> Timeline:
-        start = before = 0.0
-        for record in records:
-            start = start or record.ts
-            if isinstance(record, r.Resumed):
-                self._gap(before, record)
-            delta = apply_stored(self.traced.run, record)
-            self._note(record)
-            for activation in delta.started:
-                self._begin(activation, record)
-            for activation in delta.cancelled:
-                self._drop(activation.key, record)
-            if isinstance(record, r.Ended):
-                for key in list(self.live):
-                    self._drop(key, record)
-            before = record.ts
-        self._total()
-        return Timeline(self.traced, self.rows, self.gaps, start, before, self.by_activation)
+    def row_at(self, seq: int) -> Row | None:
+        """The row that a record ended; else the last one at work then; else the one that had ended last, if any."""
+        exact = next((row for row in self.rows if row.seq == seq and row.status != "dropped"), None)
+        if exact is not None:
+            return exact
+        begun = [row for row in self.rows if row.began <= seq]
+        at_work = [row for row in begun if row.seq is None or row.seq > seq]
+        return at_work[-1] if at_work else max(begun, key=lambda row: row.seq or 0, default=None)
+
+    def applied(self, record: r.Record, delta: Delta) -> None:
+        """See `Fold.applied`."""
+        self.start = self.start or record.ts
+        if isinstance(record, r.Resumed):
+            self._gap(record)
+        self.end = record.ts
+        self._note(record)
+        for activation in delta.started:
+            self._begin(activation, record)
+        for activation in delta.cancelled:
+            self._drop(activation.key, record)
+        if isinstance(record, r.Ended):
+            for key in list(self._live):
+                self._drop(key, record)
+
+    def finish(self) -> None:
+        """See `Fold.finish`. Graphs spent what the steps inside them spent, and open questions wait."""
+        for row in reversed(self.rows):
+            if row.parent is not None:
+                self.rows[row.parent].usage += row.usage
+        for frame in self.run.frames():
+            for token in frame.live.values():
+                at = self._live.get(token.key)
+                if at is not None and token.phase is Phase.ASKING:
+                    at.status = "waiting"
 
     def _begin(self, activation: Activation, record: r.Record) -> None:
         known = self.by_activation.get(activation.key)
@@ -190,7 +200,7 @@ class _Reader:
             started=record.ts,
         )
         self.rows.append(row)
-        self.by_activation[row.activation] = self.live[row.activation] = row
+        self.by_activation[row.activation] = self._live[row.activation] = row
 
     def _note(self, record: r.Record) -> None:
         if isinstance(record, r.Answered):
@@ -209,25 +219,25 @@ class _Reader:
             case r.GraphOpened():
                 row.graph = True
             case r.EffectIntended():
-                known = self.calls.get(record.key)
+                known = self._calls.get(record.key)
                 if known is None or record.attempt != known.intended.attempt:
-                    call = self.calls[record.key] = JournaledCall(record, record.ts)
+                    call = self._calls[record.key] = JournaledCall(record, record.ts)
                     row.calls.append(call)
             case r.EffectSettled():
-                if record.key in self.calls:
-                    self.calls[record.key].settle(record)
+                if record.key in self._calls:
+                    self._calls[record.key].settle(record)
                 row.usage += record.usage or NO_USAGE
             case r.Asked():
                 row.status = "waiting"
                 span, asking = Span("person", record.ts, seq=record.seq), Asking(record.question, record.seq)
-                self.by_question[record.question.id] = asking, span
+                self._asked[record.question.id] = asking, span
                 row.waits.append(span)
                 row.asked.append(asking)
             case _:
                 pass
 
     def _answered(self, record: r.Answered) -> None:
-        asking, span = self.by_question.get(record.question, (None, None))
+        asking, span = self._asked.get(record.question, (None, None))
         if asking is None or span is None or asking.answer is not None:
             return
         asking.answer, asking.by, asking.policy = record.answer, record.by, record.policy
@@ -249,31 +259,22 @@ class _Reader:
         self._close(row, row.ended)
 
     def _drop(self, key: str, record: r.Record) -> None:
-        row = self.live.get(key)
+        row = self._live.get(key)
         if row is not None and self.traced.took_by.get(key) is None:
             row.status, row.ended, row.seq = "dropped", record.ts, record.seq
             self._close(row, record.ts)
 
     def _close(self, row: Row, ended: float) -> None:
-        self.live.pop(row.activation, None)
+        self._live.pop(row.activation, None)
         for span in row.waits:
             if span.end is None or span.end > ended:
                 span.end = ended
 
-    def _gap(self, before: float, record: r.Resumed) -> None:
+    def _gap(self, record: r.Resumed) -> None:
+        before = self.end
         if record.ts - before < _MOMENT:
             return
         self.gaps.append(Span("stopped", before, record.ts, record.seq))
-        for row in self.live.values():
+        for row in self._live.values():
             if not any(span.end is None for span in row.waits):
                 row.waits.append(Span("stopped", before, record.ts, record.seq))
-
-    def _total(self) -> None:
-        for row in reversed(self.rows):
-            if row.parent is not None:
-                self.rows[row.parent].usage += row.usage
-        for frame in self.traced.run.frames():
-            for token in frame.live.values():
-                at = self.live.get(token.key)
-                if at is not None and token.phase is Phase.ASKING:
-                    at.status = "waiting"

@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.needs import has_needs
-from orchestrator.kernel.observer import Observer
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase
 from orchestrator.views.map_openings import Opening, around, branch_of, opened_maps
 from orchestrator.views.overlay import Overlay, Place, Planned, Way
 from orchestrator.views.plans import Plans
+from orchestrator.views.reader import Fold, read
 from orchestrator.views.work_time import WorkTime
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.rank import Path
+    from orchestrator.kernel.run_state import Delta
     from orchestrator.kernel.state import Activation, FrameState
 
 _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
@@ -40,24 +39,6 @@ class Changed:
     """Numbers of plans in `Overlay.planned`."""
 
 
-class _Moves(Observer):
-    """Notes which edges a record takes and which tokens it drops."""
-
-    def __init__(self) -> None:
-        self.taken: list[tuple[FrameState, int]] = []
-        self.dropped_tokens: list[Activation] = []
-
-    def applying(self, record: r.Record) -> None:
-        self.taken.clear()
-        self.dropped_tokens.clear()
-
-    def edge_taken(self, frame: FrameState, index: int) -> None:
-        self.taken.append((frame, index))
-
-    def dropped(self, token: Activation) -> None:
-        self.dropped_tokens.append(token)
-
-
 class _Doing(NamedTuple):
     """What a token does: `running` or `waiting`, at its node and so at the subgraph nodes around it."""
 
@@ -66,20 +47,28 @@ class _Doing(NamedTuple):
     token: Activation
 
 
-class Trace:
-    """Folds a run's records and keeps its overlay.
+def overlay_of(graph: GraphDefinition, records: Iterable[r.Record], status: str | None = None) -> Overlay:
+    """The overlay of a run.
 
     Args:
-        graph: The run's graph; its code is not needed.
-        records: Folded in at once.
+        graph: the run's graph; its code is not needed.
+        records: the run's records from its first one.
+        status: the run's status; None: the one that the journal says.
+    """
+    trace = Trace()
+    read(Plan.of(graph), records, trace)
+    return trace.overlay(status)
+
+
+class Trace(Fold):
+    """Keeps a run's overlay, record by record.
 
     Attributes:
-        machine: The run as folded; only to be read.
+        changed: What the last record may have changed.
     """
 
-    def __init__(self, graph: GraphDefinition, records: Iterable[r.Record] = ()) -> None:
-        self._moved = _Moves()
-        self.machine = RunState(Plan.of(graph), self._moved)
+    def __init__(self) -> None:
+        self.changed = Changed()
         self._visits: Counter[Place] = Counter()
         self._faulty: Counter[Place] = Counter()
         self._taken: Counter[Way] = Counter()
@@ -97,26 +86,37 @@ class Trace:
         self._asked: dict[str, tuple[Activation, Place, float]] = {}
         self._questions: dict[Place, dict[str, Question]] = {}
         self._failures: dict[Place, str] = {}
-        self._awake = True
-        for record in records:
-            self.apply(record)
+        self._now: Activation | None = None
+        """The activation that the record being folded is about."""
+        self._opened: list[Opening] = []
+        self._took: list[tuple[FrameState, int]] = []
+        self._gone: list[Activation] = []
 
-    def apply(self, record: r.Record) -> Changed:
-        """Fold one record in.
+    def applying(self, record: r.Record) -> None:
+        """See `Observer.applying`."""
+        run = self.run
+        self._took.clear()
+        self._gone.clear()
+        self._now = run.running.get(getattr(record, "activation", None) or "")
+        self._opened = opened_maps(run, record, self._now)
+        if run.updated and (not run.was_running or record.type == "resumed") and record.ts > run.updated:
+            self._time.gap(run.updated, record.ts)
 
-        Raises:
-            StoreCorrupt: the record does not follow the ones before it; nothing was changed.
-        """
-        machine, changed = self.machine, Changed()
-        activation = machine.running.get(getattr(record, "activation", None) or "")
-        opened = opened_maps(self.machine, record, activation)
-        before = machine.updated
-        delta = apply_stored(machine, record)
-        if before and (not self._awake or record.type == "resumed") and record.ts > before:
-            self._time.gap(before, record.ts)
+    def edge_taken(self, frame: FrameState, index: int) -> None:
+        """See `Observer.edge_taken`."""
+        self._took.append((frame, index))
+
+    def dropped(self, token: Activation) -> None:
+        """See `Observer.dropped`."""
+        self._gone.append(token)
+
+    def applied(self, record: r.Record, delta: Delta) -> None:
+        """See `Fold.applied`."""
+        run, activation = self.run, self._now
+        changed = self.changed = Changed()
         self._edges(changed)
         self._asks(record, activation, changed)
-        for gone in (*self._moved.dropped_tokens, *delta.cancelled):
+        for gone in (*self._gone, *delta.cancelled):
             doing = self._doing.get(gone.key)
             if doing is not None and doing.state == "waiting":
                 for question in [key for key, (asker, _, _) in self._asked.items() if asker is gone]:
@@ -124,21 +124,19 @@ class Trace:
             self._moves(gone, None, changed)
             self._time.forget(gone.key)
         if activation is not None:
-            now = activation.key in machine.running
+            now = activation.key in run.running
             self._moves(activation, ("running" if now else self._asking(activation)), changed)
             self._lands(record, activation, changed)
         for begun in delta.started:
-            if begun.key in machine.running:
+            if begun.key in run.running:
                 self._moves(begun, "running", changed)
-        for opening in opened:
+        for opening in self._opened:
             self._maps(opening, changed)
-        for token in (*((activation,) if activation is not None else ()), *self._moved.dropped_tokens):
+        for token in (*((activation,) if activation is not None else ()), *self._gone):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
             self._ends(record, changed)
-        self._awake = bool(machine.running)
         self._stills(changed)
-        return changed
 
     def overlay(self, status: str | None = None) -> Overlay:
         """The overlay as it stands, which later records do not change."""
@@ -149,7 +147,7 @@ class Trace:
             waiting=frozenset(live.waiting),
             running=frozenset(live.running),
             failed=frozenset(live.failed),
-            status=self.machine.status if status is None else status,
+            status=self.run.status if status is None else status,
             seconds=dict(live.seconds),
             items=dict(live.items),
             queued=frozenset(live.queued),
@@ -168,7 +166,7 @@ class Trace:
             waiting=self._busy["waiting"].keys(),
             running=self._busy["running"].keys(),
             failed=self._failed.keys(),
-            status=self.machine.status,
+            status=self.run.status,
             seconds=self._seconds,
             items=self._items,
             queued=self._queued.keys(),
@@ -189,7 +187,7 @@ class Trace:
     # -- what a record did --------------------------------------------------------------------------------------
 
     def _edges(self, changed: Changed) -> None:
-        for frame, index in self._moved.taken:
+        for frame, index in self._took:
             if frame.plan.edges[index].each is None:
                 self._taken[frame.place, index] += 1
             changed.edges.add((frame.place, index))
@@ -223,7 +221,7 @@ class Trace:
             asker, _, since = self._asked[record.question]
             self._time.waited(asker.key, since, record.ts)
             self._withdraws(record.question, changed)
-            if asker.key not in self.machine.running:
+            if asker.key not in self.run.running:
                 self._moves(asker, None, changed)
 
     def _withdraws(self, question: str, changed: Changed) -> None:
@@ -300,15 +298,15 @@ class Trace:
         changed.edges.add((path, edge))
         if has_needs(items):
             doing = [(one.state, one.token) for one in self._doing.values()]
-            number = self._plans.open(self.machine, path, edge, target[1], items, doing)
+            number = self._plans.open(self.run, path, edge, target[1], items, doing)
             changed.plans.update(() if number is None else (number,))
 
     # -- when nothing works -----------------------------------------------------------------------------------------
 
     def _stills(self, changed: Changed) -> None:
         found: dict[Place, None] = {}
-        if not self._awake and self.machine.ended is None:
-            for frame in self.machine.frames():
+        if not self.run.running and self.run.ended is None:
+            for frame in self.run.frames():
                 for token in frame.live.values():
                     if token.phase in _STILL:
                         found.update(dict.fromkeys(around(frame.place, token.node)))

@@ -16,13 +16,15 @@ from rich.cells import cell_len
 from orchestrator import Approve, Context, Executor, Graph, Limits, Retry, Update, append, node, tool
 from orchestrator.executor import Event
 from orchestrator.graph.limits import Usage
+from orchestrator.kernel.plan import Plan
 from orchestrator.models import Message, ModelEvent, Reply
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.render.terminal import excerpts, tree
 from orchestrator.render.terminal.line import Line
 from orchestrator.render.terminal.screen import Screen, can_draw
 from orchestrator.views.events import record_of
-from orchestrator.views.step_tree import Model
+from orchestrator.views.reader import Reader
+from orchestrator.views.step_tree import StepTree
 from tests.support.trial import NASTY, SECRET
 
 pytestmark = pytest.mark.anyio
@@ -87,18 +89,23 @@ async def seen(graph: Graph, **options: object) -> list[Event]:
         return [event async for event in stream]
 
 
-def of(graph: Graph, events: Iterable[Event]) -> Model:
-    model = Model(graph)
+def read_by(graph: Graph) -> tuple[StepTree, Reader]:
+    model = StepTree()
+    return model, Reader(Plan.of(graph), model)
+
+
+def of(graph: Graph, events: Iterable[Event]) -> StepTree:
+    model, reader = read_by(graph)
     for event in events:
-        model.apply(event)
+        reader.take(event)
     return model
 
 
-def now_in(model: Model, width: int = 100, height: int = 40) -> list[str]:
+def now_in(model: StepTree, width: int = 100, height: int = 40) -> list[str]:
     return [line.text for line in tree.going_on(model, model.standing(), 1e12, width, height)]
 
 
-def after_all(model: Model) -> list[str]:
+def after_all(model: StepTree) -> list[str]:
     """Everything that a run leaves behind, without how long it took."""
     standing = model.standing()
     lines = [line.text for step in model.top.steps for line in tree.left_behind(model, step, standing, 0.0)]
@@ -122,9 +129,10 @@ async def test_a_run_is_a_tree_of_steps_branches_and_calls() -> None:
 
 async def test_what_goes_on_is_told_while_it_does() -> None:
     events = await seen(travel)
-    model, told = Model(travel), list[str]()
+    told = list[str]()
+    model, reader = read_by(travel)
     for event in events:
-        model.apply(event)
+        reader.take(event)
         told.append("\n".join(now_in(model)))
         if model.top.steps and "✓ plan" in told[-1]:
             landed_all = "3/3" in told[-1] and "write" in told[-1]
@@ -289,10 +297,11 @@ async def test_it_is_told_who_answered_and_how_far_a_call_is() -> None:
         model = of(graph, [event async for event in executor.events(run.run_id)])
         assert after_all(model)[0] == "✓ ok → approved by ann\\u202ered  0.00 s"
         alone = graph.replace(ok=plan)
-        model, told = Model(alone), list[str]()
+        told = list[str]()
+        model, reader = read_by(alone)
         async with executor.stream(alone, "x") as stream:
             async for event in stream:
-                model.apply(event)
+                reader.take(event)
                 told.append("\n".join(now_in(model)))
     assert any(re.search(r"fetch\(pages=8\).*  25% \\u202eredpage 2$", shown, re.M) for shown in told)
 

@@ -12,11 +12,13 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Run, node, tool
 from orchestrator.cli.progress import Plain
 from orchestrator.errors import ToolError
+from orchestrator.kernel.plan import Plan
 from orchestrator.render import to_dot, to_html, to_mermaid, to_svg, to_text
 from orchestrator.render.terminal.run_report import step_line
 from orchestrator.render.terminal.tree import left_behind
 from orchestrator.views.overlay import Overlay
-from orchestrator.views.step_tree import Model
+from orchestrator.views.reader import Reader
+from orchestrator.views.step_tree import StepTree
 
 pytestmark = pytest.mark.anyio
 
@@ -87,10 +89,11 @@ async def test_the_terminals_tree_its_lines_and_show_say_it() -> None:
             found = await executor.start(of, {})
             events = [event async for event in executor.events(found.run_id)]
             (point,) = await executor.history(found.run_id)
-        model, lines = Model(of), list[str]()
+        model, lines = StepTree(), list[str]()
+        reader = Reader(Plan.of(of), model)
         writer = Plain(lines.append)
         for event in events:
-            model.apply(event)
+            reader.take(event)
             writer.show(event)
         tree = "\n".join(line.text for line in left_behind(model, model.top.steps[0], model.standing(), 0.0))
         told[kind] = (tree, "\n".join(lines), step_line(point))

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Retry, Run, Update, append, node
 from orchestrator.graph.node import ITEM
+from orchestrator.kernel.plan import Plan
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.render import Replay, replay, to_mermaid, to_svg, to_text
@@ -20,7 +21,8 @@ from orchestrator.render.plans import MOST_PLANS
 from orchestrator.strategies.rewoo import graph as rewoo
 from orchestrator.tools import tools_from_ref
 from orchestrator.views.overlay import Overlay, Planned, PlannedStep
-from orchestrator.views.trace import Trace
+from orchestrator.views.reader import Reader
+from orchestrator.views.trace import Trace, overlay_of
 
 pytestmark = pytest.mark.anyio
 
@@ -107,9 +109,10 @@ async def test_every_moment_of_a_run_is_the_picture_of_then(tmp_path: Any) -> No
 
 async def test_steps_that_a_run_planned_begin_when_what_they_need_is_done(tmp_path: Any) -> None:
     run = await solved(f"sqlite:///{tmp_path}/runs.db")
-    trace, seen = Trace(run.definition), []
+    trace, seen = Trace(), []
+    reader = Reader(Plan.of(run.definition), trace)
     for record in run.records():
-        trace.apply(record)
+        reader.read(record)
         if trace.plans:
             seen.append({step.id: step.state for step in trace.planned(0).steps})
     assert seen[0] == {"E1": "running", "E2": "running", "E3": "planned"}
@@ -146,7 +149,7 @@ async def test_questions_inside_a_map_of_graphs_wait_at_every_level(tmp_path: An
         else record
         for record in run.records()
     ]
-    assert max(Trace(run.definition, later).overlay().seconds.values()) < 500  # a thousand seconds passed in between
+    assert max(overlay_of(run.definition, later).seconds.values()) < 500  # a thousand seconds passed in between
 
 
 def _times(record: Any) -> list[str]:

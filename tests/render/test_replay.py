@@ -19,7 +19,7 @@ from orchestrator.render.moments import RUN, Live, replay
 from orchestrator.render.overlaid import Mark, plan_marks
 from orchestrator.views.map_openings import around
 from orchestrator.views.overlay import Overlay, Place
-from orchestrator.views.trace import Trace
+from orchestrator.views.trace import overlay_of
 from tests.kernel.harness import TooLongError
 from tests.kernel.orders import Order
 from tests.kernel.test_laws import KINDS, Trial
@@ -62,7 +62,7 @@ def check(graph: Graph, records: list[r.Record]) -> None:
         moment = live.apply(record)
         assert moment.seq == number
         shown.update(moment.changes)
-        overlay = Trace(graph, records[:number]).overlay()
+        overlay = overlay_of(graph, records[:number])
         assert (set(overlay.running), set(overlay.waiting)) == busy(machine)
         assert overlay.visits == visits
         assert all(overlay.taken.get(way, 0) == n for way, n in edges_taken(machine).items() if not _maps(machine, way))

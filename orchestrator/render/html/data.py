@@ -8,22 +8,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import failed_result
 from orchestrator.redacting import redact, redacted
 from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
 from orchestrator.render.overlaid import Mark, node_mark, status_mark
 from orchestrator.views.activity import idle_spans, nested, working_seconds
+from orchestrator.views.causes import Traced
 from orchestrator.views.explanation import Telling
 from orchestrator.views.safe_text import BEHIND, told
-from orchestrator.views.states import StepState, states
-from orchestrator.views.timeline import Asking, Row, Timeline, timeline
+from orchestrator.views.states import States
+from orchestrator.views.timeline import Timeline
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.records import Record
     from orchestrator.views.calls import JournaledCall
     from orchestrator.views.run import Run
+    from orchestrator.views.states import StepState
+    from orchestrator.views.timeline import Asking, Row
 
 LONGEST = 50_000
 """Characters of one text that a page keeps."""
@@ -34,12 +36,12 @@ _EXACT = 2**53
 def run_data(run: Run) -> tuple[dict[str, Any], Replay]:
     """What a page shows of a run, and its pictures. Reads the run's records, and blocks meanwhile."""
     records = run.records()
-    plan = Plan.of(run.definition)
-    rows = timeline(plan, records)
-    replayed = replay(run.definition, records)
+    causes, kept = Traced(), States()
+    rows = Timeline(causes)
+    replayed = replay(run.definition, records, causes, rows, kept)
     if run.status == "interrupted":
         replayed = _abandoned(replayed, run)
-    return _Writer(run, records, rows, replayed).data(plan), replayed
+    return _Writer(run, records, rows, replayed).data(kept), replayed
 
 
 def _abandoned(replayed: Replay, run: Run) -> Replay:
@@ -67,9 +69,8 @@ class _Writer:
         self.kinds: dict[str, str] = {}
         """Key of a call's record -> its name, for calls inside calls."""
 
-    def data(self, plan: Plan) -> dict[str, Any]:
+    def data(self, kept: States) -> dict[str, Any]:
         run, rows = self.run, self.rows
-        kept = states(plan, self.records)
         ordered = nested(rows.rows)
         numbers = {row.activation: number for number, row in enumerate(ordered)}
         parts = {(mark.path, mark.name): mark.id for mark in self.replayed.drawing.by_key.values()}

@@ -8,9 +8,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from orchestrator.kernel.plan import Plan
 from orchestrator.render.terminal import tree
 from orchestrator.render.terminal.line import Line
-from orchestrator.views.step_tree import Model
+from orchestrator.views.reader import Reader
+from orchestrator.views.step_tree import StepTree
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +44,8 @@ class Screen:
         self._stream = stream
         self._console: Console = Console(file=stream, markup=False, highlight=False, emoji=False)
         self._encoding = getattr(stream, "encoding", "") or "ascii"
-        self._model = Model(graph)
+        self._model = StepTree()
+        self._reader = Reader(Plan.of(graph), self._model)
         self._live: Live | None = None
         self._lock = threading.RLock()
         self._looked = 0.0
@@ -54,7 +57,7 @@ class Screen:
 
     def past(self, event: Event) -> None:
         """Take in an earlier event; steps that ended by then are not shown."""
-        self._model.apply(event)
+        self._reader.take(event)
 
     def begin(self) -> None:
         """End the earlier events: print how many ended steps are left out."""
@@ -67,7 +70,7 @@ class Screen:
         """Take in a new event, in order."""
         self._held, self._heard = False, max(self._heard, event.ts)
         with self._lock:
-            self._model.apply(event)
+            self._reader.take(event)
         if event.seq is not None and time.monotonic() - self._looked > max(_SETTLE, self._cost / _SHARE):
             self._settle()
         if self._live is None:
@@ -83,8 +86,8 @@ class Screen:
         self._held = True
         self._settle()
         model = self._model
-        if model.machine.root is not None:
-            now = self._heard if model.machine.status == "running" else time.time()
+        if model.run.root is not None:
+            now = self._heard if model.run.status == "running" else time.time()
             self._print(tree.where_it_stands(model, model.standing(), now, self._console.width, self._height))
 
     # -- drawing -------------------------------------------------------------------------------------------------

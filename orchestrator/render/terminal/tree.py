@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.render.terminal import excerpts
 from orchestrator.render.terminal.line import SPINNER, Line, Part
-from orchestrator.views.step_tree import Branch, Model, Standing, Step
+from orchestrator.views.step_tree import Branch, Standing, Step, StepTree
 
 if TYPE_CHECKING:
     from orchestrator.views.calls import JournaledCall
@@ -26,7 +26,7 @@ _MOST = 200
 """Lines that one ended step leaves behind, and steps of one branch that these lines show."""
 
 
-def left_behind(model: Model, step: Step, standing: Standing, now: float) -> list[Line]:
+def left_behind(model: StepTree, step: Step, standing: Standing, now: float) -> list[Line]:
     """The lines that an ended step of the top level leaves above the screen."""
     lines = list(_step(model, step, standing, now, whole=True))
     if len(lines) > _MOST:
@@ -35,7 +35,7 @@ def left_behind(model: Model, step: Step, standing: Standing, now: float) -> lis
 
 
 def going_on(
-    model: Model, standing: Standing, now: float, width: int, height: int, doing: str = "running"
+    model: StepTree, standing: Standing, now: float, width: int, height: int, doing: str = "running"
 ) -> list[Line]:
     """The live part of a run and its spending: at most `height` lines."""
     end = summary(model, now, width, doing)
@@ -53,14 +53,14 @@ def _fitted(lines: list[Line], most: int) -> list[Line]:
     return [*(lines[number] for number in kept), _note(f"… {len(lines) - len(kept)} lines more")]
 
 
-def where_it_stands(model: Model, standing: Standing, now: float, width: int, height: int) -> list[Line]:
+def where_it_stands(model: StepTree, standing: Standing, now: float, width: int, height: int) -> list[Line]:
     """The same, to be printed for good: nothing in it spins."""
     return [line.still() for line in going_on(model, standing, now, width, height, doing="so far")]
 
 
-def summary(model: Model, now: float, width: int, doing: str = "running") -> list[Line]:
+def summary(model: StepTree, now: float, width: int, doing: str = "running") -> list[Line]:
     """Status, spending and what the limits leave: one line, or two on a narrow terminal."""
-    machine, usage = model.machine, model.machine.usage
+    machine, usage = model.run, model.run.usage
     status = machine.status
     seconds = usage.seconds + (max(0.0, now - machine.updated) if machine.running and status == "running" else 0.0)
     mark, style = (_spinner(now), "cyan") if status == "running" else _OF_STATUS.get(status, ("–", "yellow"))
@@ -84,8 +84,8 @@ def summary(model: Model, now: float, width: int, doing: str = "running") -> lis
 _OF_STATUS = {"completed": ("✓", "green"), "failed": ("✗", "bold red"), "paused": ("?", "bold yellow")}
 
 
-def _left(model: Model, seconds: float) -> str:
-    root = model.machine.root
+def _left(model: StepTree, seconds: float) -> str:
+    root = model.run.root
     if root is None:
         return ""
     limits, found = root.limits, []
@@ -102,7 +102,9 @@ def _left(model: Model, seconds: float) -> str:
 # -- one step ----------------------------------------------------------------------------------------------------
 
 
-def _step(model: Model, step: Step, standing: Standing, now: float, *, whole: bool, label: str = "") -> Iterator[Line]:
+def _step(
+    model: StepTree, step: Step, standing: Standing, now: float, *, whole: bool, label: str = ""
+) -> Iterator[Line]:
     """A step with its calls and branches; unless `whole`, only as much as a screen has room for."""
     over = model.is_over(step, standing)
     yield _head(step, standing, now, over, label)
@@ -228,7 +230,7 @@ def _call(one: JournaledCall, note: Event | None, now: float, over: bool) -> Lin
     return Line(tuple(parts), going_on=going)
 
 
-def _branch(model: Model, branch: Branch, standing: Standing, now: float, *, whole: bool) -> Iterator[Line]:
+def _branch(model: StepTree, branch: Branch, standing: Standing, now: float, *, whole: bool) -> Iterator[Line]:
     """A branch's label with its steps below; a branch of one step is one line, a subgraph has no label."""
     segment = branch.path.rpartition("/")[2]
     label = ""

@@ -1,0 +1,156 @@
+"""The one reader of journals: it folds a run's records once, for any number of views.
+
+    causes, rows = Causes(), Rows()
+    read(plan, records, causes, rows)
+
+A view is a `Fold`. It learns of a record before the fold (`applying`), of what the fold does (the other methods of
+`Observer`), and of the result (`applied`). Live events, which are not journaled, reach it through `live_event`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.run_state import Delta, RunState
+from orchestrator.views.events import record_of
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.plan import Plan
+    from orchestrator.kernel.records import Failure, Record
+    from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
+    from orchestrator.kernel.version import Version
+    from orchestrator.views.events import Event
+
+
+class Fold(Observer):
+    """A view that is folded from a run's records.
+
+    Attributes:
+        run: The run's state, which the reader sets and changes. Only to be read.
+    """
+
+    run: RunState
+
+    def applied(self, record: Record, delta: Delta) -> None:
+        """A record was folded in."""
+
+    def live_event(self, event: Event) -> None:
+        """A live event: it is about a step that runs, and no part of the journal."""
+
+    def finish(self) -> None:
+        """The records were read to the last one."""
+
+
+class Reader:
+    """Reads the records of one run, from its first one.
+
+    Args:
+        plan: The plan of the run's graph; its code is not needed.
+        folds: Views, each of which may rely on the ones before it.
+
+    Attributes:
+        run: The run's state after the last record.
+    """
+
+    def __init__(self, plan: Plan, *folds: Fold) -> None:
+        self._folds = folds
+        self.run = RunState(plan, folds[0] if len(folds) == 1 else _Observers(folds) if folds else None)
+        for fold in folds:
+            fold.run = self.run
+
+    def read(self, record: Record) -> None:
+        """Fold one record in.
+
+        Raises:
+            StoreCorrupt: the record does not follow the ones before it; nothing was changed.
+        """
+        delta = apply_stored(self.run, record)
+        for fold in self._folds:
+            fold.applied(record, delta)
+
+    def take(self, event: Event) -> None:
+        """Fold in the record of an event, or hand on a live event.
+
+        Raises:
+            ValueError: it is an event of another style.
+            StoreCorrupt: its record does not follow the ones before it; nothing was changed.
+        """
+        record = record_of(event)
+        if record is not None:
+            self.read(record)
+            return
+        for fold in self._folds:
+            fold.live_event(event)
+
+
+def read(plan: Plan, records: Iterable[Record], *folds: Fold) -> RunState:
+    """Read all records of a run, from its first one, and finish the views.
+
+    Returns:
+        The run's state after the last record.
+
+    Raises:
+        StoreCorrupt: the records do not follow each other.
+    """
+    reader = Reader(plan, *folds)
+    for record in records:
+        reader.read(record)
+    for fold in folds:
+        fold.finish()
+    return reader.run
+
+
+class _Observers(Observer):
+    """Several observers as one."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def applying(self, record: Record) -> None:
+        for one in self._observers:
+            one.applying(record)
+
+    def sending(
+        self, frame: FrameState, source: Activation, version: Version, outcome: str, error: Failure | None
+    ) -> None:
+        for one in self._observers:
+            one.sending(frame, source, version, outcome, error)
+
+    def joining(self, frame: FrameState, join: str, arrivals: list[Activation]) -> None:
+        for one in self._observers:
+            one.joining(frame, join, arrivals)
+
+    def collapsing(self, frame: FrameState) -> None:
+        for one in self._observers:
+            one.collapsing(frame)
+
+    def ending(self, frame: FrameState) -> None:
+        for one in self._observers:
+            one.ending(frame)
+
+    def done(self) -> None:
+        for one in self._observers:
+            one.done()
+
+    def edge_taken(self, frame: FrameState, index: int) -> None:
+        for one in self._observers:
+            one.edge_taken(frame, index)
+
+    def added(self, frame: FrameState, token: Activation) -> None:
+        for one in self._observers:
+            one.added(frame, token)
+
+    def item_ready(self, item: MapItem) -> None:
+        for one in self._observers:
+            one.item_ready(item)
+
+    def dropped(self, token: Activation) -> None:
+        for one in self._observers:
+            one.dropped(token)
+
+    def finished(self, frame: FrameState, result: FrameResult) -> None:
+        for one in self._observers:
+            one.finished(frame, result)
