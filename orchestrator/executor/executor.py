@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import anyio
 
-from orchestrator.errors import GraphError, RunExists
+from orchestrator.errors import RunExists
 from orchestrator.executor.answers import as_answer
-from orchestrator.executor.host import deletion, delivery, reading
+from orchestrator.executor.host import deletion, delivery, recovery
 from orchestrator.executor.host.beginning import begin, join
 from orchestrator.executor.host.child_runs import ChildRuns
-from orchestrator.executor.host.following import Events
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.os_signals import guard
+from orchestrator.executor.host.reader import RunReader
 from orchestrator.executor.host.streaming import Stream, streamed
 from orchestrator.executor.resources import Resources
 from orchestrator.stores import open_store
@@ -27,16 +26,12 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import Limits
     from orchestrator.models.base import Model
     from orchestrator.sealing import Seal
-    from orchestrator.stores.base import Page, Store
+    from orchestrator.stores.base import Store
     from orchestrator.tools.collect import ToolsLike
-    from orchestrator.views.events import Event
-    from orchestrator.views.history import Point
     from orchestrator.views.run import Run
 
-_THREADS = 40
 
-
-class Executor:
+class Executor(RunReader):
     """Runs graphs: starts, resumes, answers, pauses and cancels runs, and looks at them.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
@@ -77,29 +72,12 @@ class Executor:
     ) -> None:
         if on_change not in ("continue", "strict"):
             raise ValueError(f"on_change={on_change!r}: say 'continue' or 'strict'")
-        if concurrency is not None and concurrency < 1:
-            raise ValueError(f"concurrency={concurrency}: say how many steps may run at the same time, 1 or more")
         self._owned = isinstance(store, str)
         self.store: Store = open_store(store) if isinstance(store, str) else store
-        box = toolbox_of(tools)
         children = ChildRuns()
-        resources = Resources(
-            graphs={},
-            model=model,
-            models=dict(models or {}),
-            tools=box,
-            deps=deps,
-            children=children,
-            threads=anyio.CapacityLimiter(_THREADS),
-            gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
+        resources = Resources.of(
+            graphs, model, models or {}, toolbox_of(tools), deps, children=children, concurrency=concurrency
         )
-        for graph in graphs:
-            if resources.graphs.setdefault(graph.name, graph) is not graph:
-                raise GraphError(f"two graphs are named {graph.name!r}: runs name their graph, so rename one")
-        for tool in box if box.ready else ():
-            inner = getattr(tool, "graph", None)
-            if inner is not None:
-                resources.graphs.setdefault(inner.name, inner)
         self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
         children.host = self._host
 
@@ -119,25 +97,15 @@ class Executor:
             with anyio.CancelScope(shield=True):
                 await self.close()
             raise
-        tasks = await anyio.create_task_group().__aenter__()
-        self._host.begin(tasks)
-        tasks.start_soon(guard, self._host.stop)
+        await self._host.begin()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        tasks, self._host.tasks = self._host.tasks, None
         try:
-            if tasks is not None:
-                tasks.cancel_scope.cancel()
-                await tasks.__aexit__(None, None, None)
+            await self._host.end(kind, error)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._host.holdings.close()
-            try:
-                await self._host.resources.tools.__aexit__(kind, error, None)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self.close()
+                await self.close()
         if self._host.fatal is not None:
             raise self._host.fatal
 
@@ -206,7 +174,7 @@ class Executor:
             RunUnknown: there is no such run.
             TimeoutError: `timeout` seconds were not enough; the run goes on.
         """
-        return await delivery.wait_for(self._host, run_id, timeout)
+        return await recovery.wait_for(self._host, run_id, timeout)
 
     @asynccontextmanager
     async def stream(
@@ -285,7 +253,7 @@ class Executor:
             ToolsChanged: tools that it may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
-        return await delivery.resume(
+        return await recovery.resume(
             self._host, run_id, approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers
         )
 
@@ -297,11 +265,11 @@ class Executor:
 
         Returns those that it drove, when all have ended or paused. One that cannot go on is logged and left.
         """
-        return await delivery.recover(self._host, only)
+        return await recovery.recover(self._host, only)
 
     async def recoverable(self) -> list[str]:
         """The ids of the runs, of any graph, that `recover` would go on with if it had their code."""
-        return await delivery.lost(self._host, None)
+        return await recovery.lost(self._host, None)
 
     async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Pause a run, whoever drives it: what runs lands, nothing new starts. `resume` lifts it.
@@ -337,45 +305,3 @@ class Executor:
             StoreError: the store cannot be written. What is left of the runs that it began is deleted with it later.
         """
         return await deletion.delete(self._host, run_id, children=children)
-
-    # -- looking ---------------------------------------------------------------------------------------------------
-
-    async def load(self, run_id: str, at: int | None = None) -> Run:
-        """A run as it stands, or stood after record `at`. Runs nothing and needs no code.
-
-        Raises:
-            RunUnknown: there is no such run.
-            StoreCorrupt: a record is damaged; those before it can be loaded with `at`.
-        """
-        return await reading.load(self._host, run_id, at)
-
-    async def history(self, run_id: str, at: int | None = None) -> list[Point]:
-        """The steps of a run until record `at`, in the order in which they ended.
-
-        Raises:
-            RunUnknown, StoreCorrupt: see `load`.
-        """
-        return await reading.history(self._host, run_id, at)
-
-    def events(
-        self, run_id: str, *, after: int = 0, follow: bool = False, style: Literal["embedia"] | None = None
-    ) -> AsyncIterator[Event]:
-        """The events of a run behind record `after`.
-
-        Args:
-            follow: go on until the run ends, with live events if this executor drives it.
-            style: `embedia` tells them by that framework's names and order.
-        """
-        return Events(self._host, run_id, after=after, follow=follow, style=style)
-
-    async def runs(
-        self,
-        *,
-        status: Collection[str] | str | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        """A page of the runs that fit every filter, the newest first; `after` is the `cursor` of the page before."""
-        return await reading.runs(self._host, status=status, graph=graph, labels=labels, after=after, limit=limit)

@@ -29,7 +29,7 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_consumed", "_done", "_told", "_writing", "buffer", "chain", "due_of", "fault", "head", "lease", "on_stored",
+        "_consumed", "_done", "_row", "_writing", "buffer", "chain", "due_of", "fault", "head", "lease", "on_stored",
         "released", "run_id", "store", "stored",
     )  # fmt: skip
 
@@ -51,7 +51,7 @@ class Journal:
         self._writing = False
         self._done: anyio.Event | None = None
         """Set when the write that is under way has ended; made by the first who waits for that."""
-        self._told: tuple[str, float | None, int] | None = None
+        self._row: tuple[str, float | None, int] | None = None
 
     def put(self, record: Record, message: int | None = None) -> None:
         """Buffer a record, and delete the inbox message that brought it when it is stored."""
@@ -62,9 +62,9 @@ class Journal:
         if message is not None:
             self._consumed.append(message)
 
-    def told(self, info: RunInfo) -> None:
+    def note_row(self, info: RunInfo) -> None:
         """Note what the run's row says already."""
-        self._told = info.status, info.due, info.waiting
+        self._row = info.status, info.due, info.waiting
 
     async def durable(self, machine: Machine) -> None:
         """Return when every record that was put before this call is in the store.
@@ -90,7 +90,7 @@ class Journal:
         self.buffer, self._consumed = [], []
         row = (machine.status, self.due_of(machine), len(machine.questions))
         ends = bool(records) and records[-1].type == "ended"
-        changed = ends or row != self._told
+        changed = ends or row != self._row
         try:
             self.stored = await self.store.append(
                 self.run_id,
@@ -112,7 +112,7 @@ class Journal:
             done, self._done = self._done, None
             if done is not None:
                 done.set()
-        self._told, self.released = row, ends
+        self._row, self.released = row, ends
         if self.on_stored is not None:
             self.on_stored(records)
 

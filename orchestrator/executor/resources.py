@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from orchestrator.errors import GraphUnknown
+from orchestrator.errors import GraphError, GraphUnknown
 from orchestrator.graph.node import UnresolvedNode
 from orchestrator.models.prices import unpriced
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from orchestrator.models.base import Model
     from orchestrator.tools.tool import Tool
     from orchestrator.tools.toolbox import Toolbox
+
+
+_THREADS = 40
+"""Threads for nodes that are sync functions."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,45 @@ class Resources:
     """How many steps of all runs may run at the same time."""
     begun: dict[str, GraphDefinition] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
+
+    @classmethod
+    def of(
+        cls,
+        graphs: Sequence[GraphDefinition],
+        model: Model | None,
+        models: Mapping[str, Model],
+        tools: Toolbox,
+        deps: object,
+        *,
+        children: Children,
+        concurrency: int | None,
+    ) -> Resources:
+        """What `Executor(...)` was given, with the graphs inside its tools.
+
+        Raises:
+            ValueError: `concurrency` is below 1.
+            GraphError: two graphs have one name.
+        """
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"concurrency={concurrency}: say how many steps may run at the same time, 1 or more")
+        found = cls(
+            graphs={},
+            model=model,
+            models=dict(models),
+            tools=tools,
+            deps=deps,
+            children=children,
+            threads=anyio.CapacityLimiter(_THREADS),
+            gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
+        )
+        for graph in graphs:
+            if found.graphs.setdefault(graph.name, graph) is not graph:
+                raise GraphError(f"two graphs are named {graph.name!r}: runs name their graph, so rename one")
+        for tool in tools if tools.ready else ():
+            inner = getattr(tool, "graph", None)
+            if inner is not None:
+                found.graphs.setdefault(inner.name, inner)
+        return found
 
     @property
     def tool_map(self) -> Mapping[str, Tool]:

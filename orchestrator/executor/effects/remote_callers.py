@@ -75,7 +75,7 @@ async def ask_away(host: Host, caller: Caller, inner: Totals, call: str) -> Gran
 
 async def _told(host: Host, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
     from orchestrator.executor.host.delivery import post
-    from orchestrator.executor.host.reading import load
+    from orchestrator.executor.host.reader import load
 
     taken, record = await post(host, caller.run_id, Spend(caller.key, call, inner))
     if not taken:

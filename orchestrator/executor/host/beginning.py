@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
-from orchestrator.executor.host.delivery import check_risk, resume, wait_for
+from orchestrator.executor.host.recovery import check_risk, resume, wait_for
+from orchestrator.executor.host.versions import offered
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Caller, RunStarted
+from orchestrator.kernel.rules import RULES
 from orchestrator.values import check_labels
 
 if TYPE_CHECKING:
@@ -41,17 +44,25 @@ async def begin(
     limits = None if limits is None else graph.limits.changed(limits)
     host.resources.check(graph, limits)
     values = graph.initial(given)
+    started = RunStarted(
+        seq=1,
+        ts=time.time(),
+        run_id=name,
+        graph=graph.name,
+        structure=graph.structure,
+        content=graph.content,
+        values=dict(values),
+        limits=limits,
+        labels=dict(check_labels(labels or {})),
+        approve=approve,
+        refs=as_json(_refs(host.resources, graph) if refs is None else dict(refs), "refs", inside=1),
+        tools=offered(graph, host.resources.tools),
+        holder=str(host.owner),
+        rules=RULES,
+        caller=caller,
+    )
     try:
-        return await host.create(
-            graph,
-            values,
-            name,
-            labels=check_labels(labels or {}),
-            approve=approve,
-            limits=limits,
-            refs=as_json(_refs(host.resources, graph) if refs is None else dict(refs), "refs", inside=1),
-            caller=caller,
-        )
+        return await host.create(graph, started)
     except RunExists:
         (first,) = await host.store.read(name, limit=1)
         if not isinstance(first, RunStarted) or first.graph != graph.name:

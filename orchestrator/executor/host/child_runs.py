@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.effects.children import child_id, old_child_id
-from orchestrator.executor.host import delivery
+from orchestrator.executor.host import delivery, recovery
 from orchestrator.executor.host.beginning import begin, join
-from orchestrator.executor.host.reading import load
+from orchestrator.executor.host.reader import load
 
 if TYPE_CHECKING:
     from orchestrator.executor.host.host import Host
@@ -63,11 +63,11 @@ class ChildRuns:
         """Let a run take in what was answered and what is overdue; whoever drives it does."""
         while True:
             try:
-                return await delivery.resume(self.host, run_id, approve=None, accept=False, wait=0.0)
+                return await recovery.resume(self.host, run_id, approve=None, accept=False, wait=0.0)
             except RunEnded:
                 return await load(self.host, run_id)
             except RunConflict:
-                run = await delivery.wait_for(self.host, run_id, None)
+                run = await recovery.wait_for(self.host, run_id, None)
                 if run.status != "interrupted":
                     return run
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from orchestrator.errors import GraphUnknown, RunEnded
 from orchestrator.executor import lease as leases
-from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.clock import DriveClock, Standstill
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.drive import LAST_FLUSH, Drive
 from orchestrator.executor.host.heartbeat import Heartbeat
-from orchestrator.executor.host.inbox import drop_unsealed, take_messages
+from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.loader import RunLoader
+from orchestrator.executor.host.os_signals import guard
+from orchestrator.executor.host.trust import audited, drop_unsealed, withdraw_unsealed
 from orchestrator.executor.host.versions import compare_offered, offered
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.run_log import RunLog
@@ -25,9 +24,7 @@ from orchestrator.executor.snapshots import Snapshots
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import Machine, apply
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import FINAL, Caller, Resumed, RunStarted
-from orchestrator.kernel.rules import RULES
-from orchestrator.sealing import audit
+from orchestrator.kernel.records import FINAL, Resumed, RunStarted
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.owner import Owner
 from orchestrator.tools.pool_leases import PoolLeases
@@ -36,10 +33,9 @@ from orchestrator.views.run import Run
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from orchestrator.executor.host.following import RecordFollower
+    from orchestrator.executor.host.streaming import RecordFollower
     from orchestrator.executor.resources import Resources
-    from orchestrator.graph.limits import Limits
-    from orchestrator.sealing import Audit, Seal
+    from orchestrator.sealing import Seal
     from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")
@@ -73,13 +69,27 @@ class Host:
 
     # -- beside all runs -----------------------------------------------------------------------------------------
 
-    def begin(self, tasks: TaskGroup) -> None:
+    async def begin(self) -> None:
         """Begin what goes on beside all runs. An executor may be opened again, and in another event loop."""
+        tasks = await anyio.create_task_group().__aenter__()
         self.tasks = tasks
         self.heartbeat.reset()
         self.flusher.reset()
         for work in (self.heartbeat.renew_leases, self.heartbeat.poll_inboxes, self.flusher.run):
             tasks.start_soon(work)
+        tasks.start_soon(guard, self.stop)
+
+    async def end(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        """Interrupt what runs, and close what runs hold of the pools of tools, and the tools."""
+        tasks, self.tasks = self.tasks, None
+        try:
+            if tasks is not None:
+                tasks.cancel_scope.cancel()
+                await tasks.__aexit__(None, None, None)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.holdings.close()
+            await self.resources.tools.__aexit__(kind, error, None)
 
     async def stop(self) -> None:
         """Interrupt every run, and wait until all are given back. Who awaits one is not woken any more."""
@@ -102,56 +112,28 @@ class Host:
 
     # -- taking runs up ------------------------------------------------------------------------------------------
 
-    async def create(
-        self,
-        graph: GraphDefinition,
-        values: Mapping[str, object],
-        run_id: str,
-        *,
-        labels: Mapping[str, str],
-        approve: str | None,
-        limits: Limits | None,
-        refs: Mapping[str, object],
-        caller: Caller | None = None,
-    ) -> Drive:
+    async def create(self, graph: GraphDefinition, started: RunStarted) -> Drive:
         """Add a run to the store and take it up.
 
         Raises:
             RunExists: the id is taken.
         """
         self.background()
-        now = time.time()
-        started = RunStarted(
-            seq=1,
-            ts=now,
-            run_id=run_id,
-            graph=graph.name,
-            structure=graph.structure,
-            content=graph.content,
-            values=dict(values),
-            limits=limits,
-            labels=dict(labels),
-            approve=approve,
-            refs=dict(refs),
-            tools=offered(graph, self.resources.tools),
-            holder=str(self.owner),
-            rules=RULES,
-            caller=caller,
-        )
+        run_id = started.run_id
         chain = None if self.seal is None else self.seal.chain(run_id)
         if chain is not None:
             started = cast("RunStarted", chain.sealed(started))
         machine = Machine(Plan.of(graph))
         apply(machine, started)
         info = RunInfo(
-            run_id, graph.name, machine.status, dict(labels), created=now, updated=now, head=1,
+            run_id, graph.name, machine.status, started.labels, created=started.ts, updated=started.ts, head=1,
             structure=graph.structure, content=graph.content,
         )  # fmt: skip
         hold = await leases.create(
             self.store, info, [started], self.owner, graph=graph.data(), ttl=self.ttl, stopping=lambda: self.stopping
         )
         live = self._live(machine, hold)
-        live.log.journal.told(info)
+        live.log.journal.note_row(info)
         live.log.journal.chain = chain
         if self.seal is not None:
             await drop_unsealed(self.store, self.seal, run_id, None)
@@ -187,14 +169,14 @@ class Host:
             lines = compare_offered(
                 machine, machine.plan.graph or graph, self.resources.tools, strict=self.strict, accept=accept
             )
-            checked = await self._audited(machine, trust_answers=trust_answers)
+            checked = await audited(self.store, self.seal, machine, trust_answers=trust_answers)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
         live = self._add(self._live(machine, hold, near.kept))
         live.log.clock = DriveClock(machine.updated, self.standstill.seconds(run_id, machine.head))
         if checked is not None:
-            _doubt(live, checked)
+            withdraw_unsealed(live.log, checked)
         live.changes = changes
         if lines:
             live.changes = (*(changes or ()), *lines)
@@ -214,21 +196,13 @@ class Host:
             if info.status in FINAL:
                 raise RunEnded(run_id, info.status)
             machine = await self.loader.machine_of(info, await self.loader.stored_graph(info))
-            checked = await self._audited(machine)
+            checked = await audited(self.store, self.seal, machine)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
         live = self._live(machine, hold)
         live.log.journal.chain = None if checked is None else checked.chain
         return live
-
-    async def _audited(self, machine: Machine, *, trust_answers: bool = True) -> Audit | None:
-        """Which records of a run are believed; None: all of them."""
-        if self.seal is None and trust_answers:
-            return None
-        if self.seal is not None:
-            await drop_unsealed(self.store, self.seal, machine.run_id, machine)
-        return audit(self.seal, machine.run_id, await self.store.read(machine.run_id, upto=machine.head))
 
     async def _take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
         return await leases.take(
@@ -322,13 +296,3 @@ class Host:
         graph = live.machine.plan.graph
         assert graph is not None
         return Run(live.machine, graph, self.store, interrupted=True)
-
-
-def _doubt(live: Drive, checked: Audit) -> None:
-    """Withdraw approvals without a valid seal when a run is taken up."""
-    live.log.journal.chain = checked.chain
-    if not checked.whole:
-        live.log.guard = CallGuard(live.machine.plan.graph, checked)
-        withdrawal = checked.withdrawal(live.machine, time.time())
-        if withdrawal is not None:
-            live.log.push(withdrawal)

@@ -14,8 +14,6 @@ from orchestrator.executor.effects.remote_callers import Spend
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive
-    from orchestrator.kernel.machine import Machine
-    from orchestrator.sealing import Seal
     from orchestrator.stores.base import Message, Store
 
 POLL = 0.25
@@ -28,26 +26,6 @@ async def take_messages(drive: Drive) -> None:
     """Handle what lies in the inbox of one run."""
     store = drive.log.journal.store
     await handle(store, {drive.run_id: drive}, await store.inbox([drive.run_id]))
-
-
-async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: Machine | None) -> None:
-    """Drop the approvals that lay in a run's inbox before it was taken up, if this seal's key did not seal them.
-
-    Who can write a store's file can lay them there; what comes while a run is driven comes from a process that works
-    on the same store.
-
-    Args:
-        machine: the run; None for one that begins now, and cannot have been answered.
-    """
-    dropped = []
-    for message in await store.inbox([run_id]):
-        question = None if machine is None else machine.questions.get(str(message.body.get("question")))
-        harmless = message.body.get("type") != "answer" or (question is not None and question.kind == "input")
-        if machine is None or not (harmless or seal.sealed_message(run_id, message.body)):
-            dropped.append(message.id)
-    if dropped:
-        log.warning("run %s: %d answers without a valid seal are dropped", run_id, len(dropped))
-        await store.discard(dropped)
 
 
 async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Message]) -> None:

@@ -1,21 +1,228 @@
-"""A run and its events, side by side."""
+"""The events of a run in the store, and of the drive that makes more of them.
+
+Iterators, and not async generators: who leaves one of those early has to close it by hand, or trio complains and
+asyncio cleans up late. These hold nothing that needs closing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING, Generic, Literal, Self
 
 import anyio
 
-from orchestrator.executor.host.following import Watcher, watch
+from orchestrator.errors import StoreCorrupt
+from orchestrator.kernel.records import FINAL
 from orchestrator.typevars import StateT
 from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
+    from orchestrator.embedia import Embedia
     from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
+    from orchestrator.kernel.records import Record
     from orchestrator.views.run import Run
+
+_FOLLOW = 0.2
+"""Seconds between two looks at a run that another process drives."""
+_CHUNK = 500
+
+
+class Watcher:
+    """One watcher of a live run: what is durable already, in order, with the live events between.
+
+    Nothing that a watcher does, or leaves undone, holds up the run: it keeps a bounded number of records and
+    reads what it missed from the store.
+    """
+
+    def __init__(self, run_id: str, after: int, read: Callable[[int], Awaitable[Sequence[Record]]]) -> None:
+        self.run_id, self.seen = run_id, after
+        self._read = read
+        self._records: deque[Record] = deque(maxlen=2000)
+        self._read_ahead: deque[Record] = deque()
+        self._live: deque[tuple[int, Event]] = deque(maxlen=10_000)
+        self._wake = anyio.Event()
+        self._stored = after
+        self._closed = False
+
+    def catch_up(self, stored: int) -> None:
+        """Records up to this one are in the store already."""
+        self._stored = max(self._stored, stored)
+        self._wake.set()
+
+    def stored(self, records: Sequence[Record]) -> None:
+        """These records are durable now."""
+        self._records.extend(records)
+        if records:
+            self._stored = max(self._stored, records[-1].seq)
+            self._wake.set()
+
+    def live(self, after: int, kind: str, data: dict[str, object]) -> None:
+        """A live event, to be shown when record `after` is durable."""
+        event = Event(type=kind, seq=None, ts=time.time(), run_id=self.run_id, data=data)
+        self._live.append((after, event))
+        if after <= self._stored:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._closed = True
+        self._wake.set()
+
+    def __aiter__(self) -> Watcher:
+        return self
+
+    async def __anext__(self) -> Record | Event:
+        while True:
+            following = self._read_ahead[0].seq if self._read_ahead else self.seen + 1
+            if self._live and self._live[0][0] < following:
+                return self._live.popleft()[1]
+            if self._read_ahead:
+                record = self._read_ahead.popleft()
+                self.seen = record.seq
+                return record
+            if self.seen < self._stored:
+                self._read_ahead.extend(await self._next())
+            elif self._closed:
+                raise StopAsyncIteration
+            else:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+
+    async def _next(self) -> Sequence[Record]:
+        while self._records and self._records[0].seq <= self.seen:
+            self._records.popleft()
+        if self._records and self._records[0].seq == self.seen + 1:
+            return [self._records.popleft()]
+        return await self._read(self.seen)
+
+
+def watch(host: Host, run_id: str, after: int) -> Watcher:
+    """A watcher of a run, which reads what it missed from the store."""
+
+    async def read(seen: int) -> Sequence[Record]:
+        return await host.store.read(run_id, after=seen, limit=_CHUNK)
+
+    return Watcher(run_id, after, read)
+
+
+class RecordFollower:
+    """Records behind `after`; following a run that is driven here, live events between them."""
+
+    def __init__(self, host: Host, run_id: str, after: int, *, follow: bool) -> None:
+        self._host, self._run_id, self._after, self._follow = host, run_id, after, follow
+        self._ahead: deque[Record] = deque()
+        self._watched: tuple[Drive, Watcher] | None = None
+        self._over = False
+        self._woken = anyio.Event()
+
+    def __aiter__(self) -> RecordFollower:
+        return self
+
+    def __del__(self) -> None:
+        self._leave()
+
+    async def __anext__(self) -> Record | Event:
+        while not self._ahead:
+            if self._over:
+                raise StopAsyncIteration
+            self._join()
+            if self._watched is not None:
+                found = await anext(self._watched[1], None)
+                if found is not None:
+                    return found
+                self._over = self._watched[0].machine.ended is not None
+                self._leave()
+            else:
+                await self._read()
+        record = self._ahead.popleft()
+        self._after = record.seq
+        return record
+
+    def _join(self) -> None:
+        """Watch the run, if it is driven here."""
+        live = self._host.live.get(self._run_id) if self._follow and self._watched is None else None
+        if live is None or live.done.is_set():
+            return
+        watcher = watch(self._host, self._run_id, self._after)
+        live.log.watchers.add(watcher)
+        watcher.catch_up(live.log.journal.stored)
+        self._watched = (live, watcher)
+
+    def _leave(self) -> None:
+        if self._watched is not None:
+            live, watcher = self._watched
+            live.log.watchers.discard(watcher)
+            self._after, self._watched = watcher.seen, None
+
+    async def _read(self) -> None:
+        try:
+            records = await self._host.store.read(self._run_id, after=self._after, limit=_CHUNK)
+        except StoreCorrupt as error:
+            before: Sequence[Record] = vars(error).get("records", ())
+            if not before:
+                raise
+            self._ahead.extend(before)  # what can be read is told first; the next look meets the damage again
+            return
+        self._ahead.extend(records)
+        if not self._follow:
+            self._over = len(records) < _CHUNK
+        elif not records:
+            info = await self._host.store.info(self._run_id)
+            self._over = info.status in FINAL and info.head <= self._after
+            if not self._over and self._host.live.get(self._run_id) is None:
+                await self._idle()
+
+    async def _idle(self) -> None:
+        """Wait a little; whoever takes the run up here ends it, so that nothing that he tells is missed."""
+        followers = self._host.idle_followers.setdefault(self._run_id, set())
+        followers.add(self)
+        self._woken = anyio.Event()
+        try:
+            with anyio.move_on_after(_FOLLOW):
+                await self._woken.wait()
+        finally:
+            followers.discard(self)
+            if not followers and self._host.idle_followers.get(self._run_id) is followers:
+                del self._host.idle_followers[self._run_id]
+
+    def notify(self) -> None:
+        """The run was taken up here, and nothing is done in it yet."""
+        self._join()
+        self._woken.set()
+
+
+class Events(AsyncIterator[Event]):
+    """See `Executor.events`."""
+
+    def __init__(self, host: Host, run_id: str, *, after: int, follow: bool, style: Literal["embedia"] | None) -> None:
+        if style not in (None, "embedia"):
+            raise ValueError(f"style {style!r} is not known: say None, or 'embedia'")
+        self._host, self._run_id, self._after, self._style = host, run_id, after, style
+        # What the other style says of a record depends on all before it.
+        self._seen = RecordFollower(host, run_id, after if style is None else 0, follow=follow)
+        self._told: deque[Event] = deque()
+        self._teller: Embedia | None = None
+
+    async def __anext__(self) -> Event:
+        while not self._told:
+            seen = await anext(self._seen)
+            if self._style is None:
+                return seen if isinstance(seen, Event) else event_of(self._run_id, seen)
+            if not isinstance(seen, Event):
+                told = (await self._embedia()).tell(seen)
+                self._told.extend(told if seen.seq > self._after else ())
+        return self._told.popleft()
+
+    async def _embedia(self) -> Embedia:
+        if self._teller is None:
+            from orchestrator.embedia import Embedia
+
+            self._teller = Embedia(await self._host.loader.stored_graph(await self._host.store.info(self._run_id)))
+        return self._teller
 
 
 class Stream(Generic[StateT]):

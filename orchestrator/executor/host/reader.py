@@ -1,0 +1,101 @@
+"""Looking at runs. Nothing here needs code, takes a lease or changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.executor.host.streaming import Events
+from orchestrator.executor.lease import is_held
+from orchestrator.kernel.plan import Plan
+from orchestrator.stores.base import Page, RunInfo
+from orchestrator.values import check_labels, check_text
+from orchestrator.views.history import Point, points
+from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host.host import Host
+    from orchestrator.views.events import Event
+
+
+class RunReader:
+    """The runs of a store, as they are and as they were."""
+
+    _host: Host
+
+    async def load(self, run_id: str, at: int | None = None) -> Run:
+        """A run as it stands, or stood after record `at`. Runs nothing and needs no code.
+
+        Raises:
+            RunUnknown: there is no such run.
+            StoreCorrupt: a record is damaged; those before it can be loaded with `at`.
+        """
+        return await load(self._host, run_id, at)
+
+    async def history(self, run_id: str, at: int | None = None) -> list[Point]:
+        """The steps of a run until record `at`, in the order in which they ended.
+
+        Raises:
+            RunUnknown, StoreCorrupt: see `load`.
+        """
+        info = await self._host.store.info(run_id)
+        plan = Plan.of(await self._host.loader.stored_graph(info))
+        return points(plan, await self._host.store.read(run_id, upto=at))
+
+    def events(
+        self, run_id: str, *, after: int = 0, follow: bool = False, style: Literal["embedia"] | None = None
+    ) -> AsyncIterator[Event]:
+        """The events of a run behind record `after`.
+
+        Args:
+            follow: go on until the run ends, with live events if this executor drives it.
+            style: `embedia` tells them by that framework's names and order.
+        """
+        return Events(self._host, run_id, after=after, follow=follow, style=style)
+
+    async def runs(
+        self,
+        *,
+        status: Collection[str] | str | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """A page of the runs that fit every filter, the newest first; `after` is the `cursor` of the page before."""
+        labels = check_labels(labels or {})
+        for what in (graph, after, *((status,) if isinstance(status, str) else status or ())):
+            if what is not None:
+                check_text(what, "a filter of the list of runs")
+        wanted = {status} if isinstance(status, str) else None if status is None else set(status)
+        asked = wanted
+        if wanted is not None and "interrupted" in wanted:
+            asked = wanted - {"interrupted"} | {"running"}
+        found: list[RunInfo] = []
+        store = self._host.store
+        while True:
+            page = await store.runs(status=asked, graph=graph, labels=labels, after=after, limit=limit - len(found))
+            for info in page.runs:
+                seen = await _seen_from_here(self._host, info)
+                if wanted is None or seen.status in wanted:
+                    found.append(seen)
+            if page.cursor is None or len(found) >= limit:
+                return Page(tuple(found), page.cursor)
+            after = page.cursor
+
+
+async def load(host: Host, run_id: str, at: int | None = None) -> Run:
+    """See `RunReader.load`."""
+    info = await host.store.info(run_id)
+    graph = await host.loader.stored_graph(info)
+    machine = await host.loader.machine_of(info, graph, at)
+    lost = at is None and machine.status == "running" and not is_held(await host.store.lease(run_id))
+    return Run(machine, graph, host.store, interrupted=lost)
+
+
+async def _seen_from_here(host: Host, info: RunInfo) -> RunInfo:
+    """The row of a run, which says `interrupted` where no process drives it."""
+    if info.status != "running" or is_held(await host.store.lease(info.run_id)):
+        return info
+    return replace(info, status="interrupted")

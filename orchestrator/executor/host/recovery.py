@@ -1,0 +1,127 @@
+"""Going on with runs, and waiting for them: resume, recover, wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
+from orchestrator.executor.answers import RISKS
+from orchestrator.executor.host.reader import load
+from orchestrator.executor.lease import is_held
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host.host import Host
+    from orchestrator.views.run import Run
+
+log = logging.getLogger("orchestrator")
+
+LOOK = 0.05
+"""Seconds between two looks at what the holder of a run did."""
+
+
+def check_risk(approve: str | None) -> None:
+    """Refuse a policy that is no risk.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if approve is not None and approve not in RISKS:
+        raise ValueError(f"approve={approve!r} is no risk: say one of {', '.join(RISKS)}")
+
+
+async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
+    """Wait until a run ends, pauses, or is driven by nobody any more.
+
+    Raises:
+        TimeoutError: it took longer.
+        and the error that this executor gave it up for.
+    """
+    with anyio.move_on_after(limit) as scope:
+        missing = 0
+        while True:
+            live = host.live.get(run_id)
+            if live is not None:
+                await live.done.wait()
+                fault = live.fault
+                if fault is not None:
+                    raise fault
+                return host.run_of(live)
+            if run_id in host.faults:
+                raise host.faults.pop(run_id)
+            info = await host.store.info(run_id)
+            if info.status != "running":
+                return await load(host, run_id)
+            # Between two holders there may be a moment without one.
+            missing = 0 if is_held(await host.store.lease(run_id)) else missing + 1
+            if missing > 3:
+                return await load(host, run_id)
+            await anyio.sleep(LOOK)
+    assert scope.cancelled_caught
+    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it goes on")
+
+
+async def resume(
+    host: Host, run_id: str, *, approve: str | None, accept: bool, wait: float, trust_answers: bool = True
+) -> Run:
+    """See `Executor.resume`."""
+    check_risk(approve)
+    live = host.live.get(run_id)
+    if live is not None and not live.log.closing:
+        host.resumed(live, approve)
+        live.answer_by_policy()
+        return await wait_for(host, run_id, None)
+    if live is not None:
+        await live.done.wait()
+    live = await host.open(run_id, wait=wait, accept=accept, trust_answers=trust_answers)
+    host.resumed(live, approve)
+    return await host.drive(live)
+
+
+async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
+    """See `Executor.recover`."""
+    found: dict[str, Run] = {}
+
+    async def go_on(run_id: str) -> None:
+        try:
+            live = await host.open(run_id)
+            host.resumed(live, unpause=False)
+            found[run_id] = await host.drive(live)
+        except (RunConflict, RunEnded):
+            return  # somebody else was quicker
+        except OrchestratorError as error:
+            log.warning("run %s cannot be recovered: %s", run_id, error)
+
+    async def all_of(runs: Collection[str]) -> None:
+        async with anyio.create_task_group() as tasks:
+            for run_id in runs:
+                tasks.start_soon(go_on, run_id)
+
+    wanted = [one for one in await lost(host, host.resources.graphs) if only is None or one in only]
+    # Runs that others called go on when those make their calls again; what is left then goes on by itself.
+    inner = [one for one in wanted if (await host.store.info(one)).labels.get("parent") in wanted]
+    await all_of([one for one in wanted if one not in inner])
+    if inner:
+        left = await lost(host, host.resources.graphs)
+        await all_of([one for one in inner if one in left])
+    return list(found.values())
+
+
+async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
+    """Runs (of graphs of these names) that could go on and that nobody drives, the oldest first."""
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await host.store.runs(status=("running", "paused"), after=cursor, limit=200)
+        known = [one for one in page.runs if (graphs is None or one.graph in graphs) and one.run_id not in host.live]
+        told = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
+        for info in known:
+            goes_on = host.standstill.overdue(info) or info.status == "running" or info.run_id in told
+            if goes_on and not is_held(await host.store.lease(info.run_id)):
+                found.append(info.run_id)
+        cursor = page.cursor
+        if cursor is None:
+            return found[::-1]

@@ -1,0 +1,57 @@
+"""Which approvals in a run's journal and inbox are believed, where others may have written them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from orchestrator.executor.call_guard import CallGuard
+from orchestrator.sealing import audit
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run_log import RunLog
+    from orchestrator.kernel.machine import Machine
+    from orchestrator.sealing import Audit, Seal
+    from orchestrator.stores.base import Store
+
+log = logging.getLogger("orchestrator")
+
+
+async def audited(store: Store, seal: Seal | None, machine: Machine, *, trust_answers: bool = True) -> Audit | None:
+    """Which records of a run are believed; None: all of them."""
+    if seal is None and trust_answers:
+        return None
+    if seal is not None:
+        await drop_unsealed(store, seal, machine.run_id, machine)
+    return audit(seal, machine.run_id, await store.read(machine.run_id, upto=machine.head))
+
+
+def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
+    """Withdraw approvals without a valid seal when a run is taken up."""
+    log.journal.chain = checked.chain
+    if not checked.whole:
+        log.guard = CallGuard(log.machine.plan.graph, checked)
+        withdrawal = checked.withdrawal(log.machine, time.time())
+        if withdrawal is not None:
+            log.push(withdrawal)
+
+
+async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: Machine | None) -> None:
+    """Drop the approvals that lay in a run's inbox before it was taken up, if this seal's key did not seal them.
+
+    Who can write a store's file can lay them there; what comes while a run is driven comes from a process that works
+    on the same store.
+
+    Args:
+        machine: the run; None for one that begins now, and cannot have been answered.
+    """
+    dropped = []
+    for message in await store.inbox([run_id]):
+        question = None if machine is None else machine.questions.get(str(message.body.get("question")))
+        harmless = message.body.get("type") != "answer" or (question is not None and question.kind == "input")
+        if machine is None or not (harmless or seal.sealed_message(run_id, message.body)):
+            dropped.append(message.id)
+    if dropped:
+        log.warning("run %s: %d answers without a valid seal are dropped", run_id, len(dropped))
+        await store.discard(dropped)
