@@ -1,7 +1,7 @@
 """The map in docs/architecture.md: the packages of the library, by their imports.
 
 An arrow leads from a part to a part that it imports. An arrow that others imply is left out, and so are imports for
-type checkers only and the files of `DOORS`. `python -m tests.architecture` draws it anew.
+type checkers only. `python -m tests.architecture` draws it anew.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from orchestrator.render.svg import drawing_to_svg
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "orchestrator"
 PICTURES = ROOT / "docs" / "pictures"
-DOORS = {"graph/verbs.py", "views/run.py"}
-"""Files whose methods load a package above when they are called: `graph.run()`, `run.to_svg()`."""
 PURPOSES: dict[str, tuple[Look, str]] = {
     "basics": ("code", "errors, values, text"),
     "graph": ("graph", "graphs as data"),
@@ -36,6 +34,7 @@ PURPOSES: dict[str, tuple[Look, str]] = {
     "embedia": ("code", "foreign event names"),
     "executor": ("code", "input and output"),
     "render": ("code", "drawings, pages"),
+    "verbs": ("graph", "graphs that run"),
     "comparing": ("code", "several graphs"),
     "testing": ("code", "crash kit, clocks"),
     "strategies": ("graph", "folder graphs/"),
@@ -91,9 +90,7 @@ def by_imports(part_of: Callable[[str], str | None]) -> nx.DiGraph[str]:
         if part is None:
             continue
         graph.add_node(part)
-        if str(file.relative_to(LIBRARY)) not in DOORS:
-            others = map(part_of, imports(file))
-            graph.add_edges_from((part, other) for other in others if other not in (part, None))
+        graph.add_edges_from((part, other) for other in map(part_of, imports(file)) if other not in (part, None))
     return graph
 
 
