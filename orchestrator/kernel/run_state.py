@@ -125,25 +125,17 @@ class RunState:
     def usage(self) -> Usage:
         """What the run has spent, with the runs of graphs that it called as tools; steps and seconds are its own."""
         return Usage(
-            steps=self.steps,
-            calls=self.calls,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            cost=self.cost,
-            seconds=self.seconds,
-            estimated=self.estimated,
-        )
+            steps=self.steps, calls=self.calls, input_tokens=self.input_tokens, output_tokens=self.output_tokens,
+            cost=self.cost, seconds=self.seconds, estimated=self.estimated,
+        )  # fmt: skip
 
     @property
     def shared_usage(self) -> Usage:
         """The part of its usage that the runs around it share: all but steps and seconds."""
         return Usage(
-            calls=self.calls,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            cost=self.cost,
+            calls=self.calls, input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost=self.cost,
             estimated=self.estimated,
-        )
+        )  # fmt: skip
 
     def frames(self) -> Iterator[FrameState]:
         """The graphs that run, the outermost first."""

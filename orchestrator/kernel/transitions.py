@@ -10,16 +10,7 @@ from orchestrator.kernel.needs import has_needs, needed_indexes
 from orchestrator.kernel.rank import Rank
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import (
-    Activation,
-    FrameResult,
-    FrameState,
-    ItemBinding,
-    MapItem,
-    OpenFork,
-    OrderedMap,
-    Phase,
-)
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork, OrderedMap, Phase
 from orchestrator.kernel.version import Version
 
 
@@ -50,7 +41,10 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
         else:
             target = route.target
             key = hash_id(source.key, target, str(number))
-            _arrive(run, frame, target, key, version, rank, forks, source.stack, source.map_items, error)
+            token = Activation(frame, key, target, version, rank, forks, source.stack, source.map_items)
+            if error is not None:
+                token.error = error
+            _arrive(run, frame, token)
     if observer is not None:
         observer.done()
 
@@ -88,7 +82,7 @@ def _open_map(
     if not items:
         target = _empty_target(frame, vertex, route.target, outer) or END
         key = hash_id(origin, route.target, "empty")
-        _arrive(run, frame, target, key, version, rank, forks, source.stack, source.map_items, None)
+        _arrive(run, frame, Activation(frame, key, target, version, rank, forks, source.stack, source.map_items))
         return
     stack = tuple(binding for binding in source.stack if binding[0] != vertex)
     ordered_map: OrderedMap | None = None
@@ -100,7 +94,7 @@ def _open_map(
         branch = rank.branch(source.node, index)
         full = (*stack, (vertex, item, route.each))
         if ordered_map is None:
-            _arrive(run, frame, route.target, key, version, branch, forks, full, source.map_items, None)
+            _arrive(run, frame, Activation(frame, key, route.target, version, branch, forks, full, source.map_items))
             continue
         member = MapItem(ordered_map, index, needs[index], entry)
         token = Activation(frame, key, route.target, version, branch, forks, full, (*source.map_items, member))
@@ -125,33 +119,19 @@ def _empty_target(frame: FrameState, fork: str, mapped: str, outer: frozenset[st
     return frame.plan.topology.empty_target(fork, mapped, outer, declared=frame.rules.declared_order)
 
 
-def _arrive(
-    run: RunState,
-    frame: FrameState,
-    target: str,
-    key: str,
-    version: Version,
-    rank: Rank,
-    forks: tuple[OpenFork, ...],
-    stack: tuple[ItemBinding, ...],
-    items: tuple[MapItem, ...],
-    error: Failure | None,
-) -> None:
+def _arrive(run: RunState, frame: FrameState, token: Activation) -> None:
+    """Have a token reach its node, END or STOP."""
     if frame.result is not None:
         return
-    if target == END:
-        frame.ended_versions.append(version)
-        for entry in forks:
+    if token.node == END:
+        frame.ended_versions.append(token.version)
+        for entry in token.forks:
             entry.left = True
-        for item in items:
-            item.ended.append(version)
+        for item in token.map_items:
+            item.ended.append(token.version)
             frame.touched_items[id(item)] = item
-        return
-    if target == STOP:
+    elif token.node == STOP:
         status = "exhausted" if frame.after_limit else "completed"
-        endings.finish(run, frame, FrameResult(status, version.values, frame.spent_limit))
-        return
-    token = Activation(frame, key, target, version, rank, forks, stack, items)
-    if error is not None:
-        token.error = error
-    tokens.place(frame, token)
+        endings.finish(run, frame, FrameResult(status, token.values, frame.spent_limit))
+    else:
+        tokens.place(frame, token)

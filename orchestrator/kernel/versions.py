@@ -34,14 +34,9 @@ def step_version(
     if alone:
         return Version(values, key=activation.key)
     return Version(
-        values,
-        parents=(activation.version,),
-        key=activation.key,
-        node=activation.node,
-        rank=activation.rank,
-        update=update,
-        ops=ops,
-    )
+        values, parents=(activation.version,), key=activation.key, node=activation.node, rank=activation.rank,
+        update=update, ops=ops,
+    )  # fmt: skip
 
 
 def merged(frame: FrameState, versions: Sequence[Version], key: str, fork: Version | None = None) -> Version:

@@ -8,53 +8,20 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from orchestrator.kernel.records import effects, questions, run, steps
 from orchestrator.kernel.records.base import RECORD_VERSION, JsonDict
-from orchestrator.kernel.records.effects import EffectIntended, EffectSettled, Spent
-from orchestrator.kernel.records.questions import Answered, AnswersWithdrawn, Asked, EventReceived
-from orchestrator.kernel.records.run import (
-    Cancelled,
-    Ended,
-    Forked,
-    LimitsChanged,
-    Migrated,
-    Paused,
-    Resumed,
-    RunStarted,
-)
-from orchestrator.kernel.records.steps import (
-    GraphOpened,
-    LimitSpent,
-    StepDone,
-    StepFailed,
-    StepRetried,
-    TimerFired,
-    TimerSet,
-)
 
 Record: TypeAlias = (
-    RunStarted
-    | StepDone
-    | StepFailed
-    | StepRetried
-    | GraphOpened
-    | EffectIntended
-    | EffectSettled
-    | Asked
-    | Answered
-    | AnswersWithdrawn
-    | EventReceived
-    | TimerSet
-    | TimerFired
-    | Paused
-    | Resumed
-    | Cancelled
-    | LimitSpent
-    | Spent
-    | LimitsChanged
-    | Forked
-    | Migrated
-    | Ended
-)
+    run.RunStarted
+    | steps.StepDone | steps.StepFailed | steps.StepRetried | steps.GraphOpened
+    | effects.EffectIntended | effects.EffectSettled
+    | questions.Asked | questions.Answered | questions.AnswersWithdrawn | questions.EventReceived
+    | steps.TimerSet | steps.TimerFired
+    | run.Paused | run.Resumed | run.Cancelled
+    | steps.LimitSpent | effects.Spent | run.LimitsChanged
+    | run.Forked | run.Migrated | run.Ended
+)  # fmt: skip
+
 RECORD_TYPES: tuple[str, ...] = tuple(member.model_fields["type"].default for member in Record.__args__)
 _WITH_RUN_ID = frozenset(
     member.model_fields["type"].default for member in Record.__args__ if "run_id" in member.model_fields

@@ -9,16 +9,11 @@ Data: TypeAlias = dict[str, Any]
 
 FORMAT = 7
 
+_RUN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools")
+_FRAME = ("steps", "calls", "tokens", "active", "cost", "began", "exhausting")
+
 RUN_FIELDS: Mapping[str, str] = {
-    "head": "head",
-    "approve": "approve",
-    "paused": "paused",
-    "cancelled": "cancelled",
-    "steps": "steps",
-    "seconds": "seconds",
-    "updated": "updated",
-    "content": "content",
-    "tools": "tools",
+    **{name: name for name in _RUN},
     "_calls": "calls",
     "_input_tokens": "input_tokens",
     "_output_tokens": "output_tokens",
@@ -31,13 +26,7 @@ RUN_FIELDS: Mapping[str, str] = {
 """Name in a snapshot -> field of `RunState`."""
 
 FRAME_FIELDS: Mapping[str, str] = {
-    "steps": "steps",
-    "calls": "calls",
-    "tokens": "tokens",
-    "active": "active",
-    "cost": "cost",
-    "began": "began",
-    "exhausting": "exhausting",
+    **{name: name for name in _FRAME},
     "after": "after_limit",
     "squashable": "may_drop_history",
     "parent_gone": "parent_dropped",

@@ -132,14 +132,9 @@ class _Reader:
         if entry["reduced"]:
             values = {**values, **(entry["reduced"] if schema.cls is None else schema.decode(entry["reduced"]))}
         return Version(
-            values,
-            parents=parents,
-            key=entry["key"],
-            node=entry["node"],
-            rank=rank,
-            update=entry["update"],
+            values, parents=parents, key=entry["key"], node=entry["node"], rank=rank, update=entry["update"],
             ops=entry["ops"],
-        )
+        )  # fmt: skip
 
     def _fork(self, entry: Data) -> OpenFork:
         scope = self.plan.topology.scope(entry["fork"], frozenset(entry["below"]))
