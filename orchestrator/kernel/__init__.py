@@ -1,1 +1,27 @@
-"""The execution rules as pure functions: no input or output, no clock, no randomness."""
+"""The execution rules, as pure functions over the state of a run.
+
+**The law.** A run's state is the fold of its records: `apply(run, record)`, one handler for each record type. The same
+records always give the same state, in every process and later version. So nothing here does input or output, reads a
+clock or draws a random number: times and ids come in through the records, and other ids are hashes of their causes.
+
+**Facts are data.** `RunState` holds what is known of a run, `FrameState` of each running graph in it, `Activation` of
+each token; versions, ranks and records are immutable. Functions change the facts, and each calls only modules below
+its own:
+
+| module | what it does |
+|---|---|
+| `machine` | the fold: dispatches a record to its handler, then admits what may start |
+| `handlers` | what each record type changes |
+| `admission` | which queued activations may start under the limits (R13, R14) |
+| `frame` | a graph from its first token to its result (R9, R14, R15) |
+| `transitions` | the edges of an outcome, forks, maps (R1, R3, R9 to R12) |
+| `joins`, `map_items` | what waits for other tokens: joins (R4, R5, R8), items with needs (R12) |
+| `endings` | dropped tokens and graphs that end (R13) |
+| `tokens` | the live tokens, and which joins they can still reach (R4) |
+| `versions`, `version`, `replacements`, `rank` | states as versions: commits, merges, conflicts, order (R6, R7) |
+| `reservations`, `ledger` | calls under way, and the effects of running steps |
+| `run_state`, `state`, `plan`, `records`, `question`, `rules` | the facts |
+
+Beside the fold, `queries` answers questions about a run, `snapshot` writes a state as JSON and reads it back, and an
+`observer` learns what a fold does. `docs/kernel.md` has the rules R1 to R15.
+"""

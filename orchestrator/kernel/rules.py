@@ -1,7 +1,7 @@
 """Versions of the execution rules.
 
-A run keeps the rules that it began under: `RunStarted.rules` names them, and journals written before that field existed
-follow rules 1. So a journal always folds to the same states, whatever later versions decide for new runs.
+A run keeps the rules it began under: `RunStarted.rules` names them, and journals older than that field follow rules 1.
+So a journal always folds to the same states, whatever later versions decide for new runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RULES = 2
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one version of the rules decides. Under rules 1 all of this is false."""
+    """The choices of one version of the rules. Under rules 1 all are false."""
 
     ranked: bool = True
     """R6: branches with equal paths are ordered by the branches that their closing joins merged, not by an id."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.kernel.records import RECORD_TYPES, revived
+from orchestrator.kernel.records import RECORD_TYPES, record_from_fields
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -61,4 +61,4 @@ def record_of(event: Event) -> Record | None:
     """
     if event.seq is None:
         return None
-    return revived({**event.data, "type": event.type, "seq": event.seq, "ts": event.ts}, event.run_id)
+    return record_from_fields({**event.data, "type": event.type, "seq": event.seq, "ts": event.ts}, event.run_id)

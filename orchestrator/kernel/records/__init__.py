@@ -1,8 +1,8 @@
-"""The journal's records: everything that ever happened to a run, as frozen data.
+"""The journal's records: everything that happened to a run, as frozen data.
 
-`seq` counts from 1 without gaps. `ts` is Unix time in seconds: the kernel reads no clock, so time comes in
-here. Fields at their default are not written. A record's JSON form is `{"type": ..., "seq": ..., "ts": ...}`
-and is read back by `decode`, which refuses what it does not know.
+`seq` counts from 1 without gaps. `ts` is Unix time in seconds; the kernel reads no clock, so records bring the time.
+A record's JSON form is `{"type": ..., "seq": ..., "ts": ...}` without fields at their default. `decode` reads it back
+and refuses unknown types and fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.kernel.records.base import (
     Moment,
     RunStatus,
 )
-from orchestrator.kernel.records.codec import RECORD_TYPES, Record, decode, encode, encode_unsealed, revived
+from orchestrator.kernel.records.codec import RECORD_TYPES, Record, decode, encode, encode_unsealed, record_from_fields
 from orchestrator.kernel.records.effects import EffectIntended, EffectSettled, Spent, failed_result
 from orchestrator.kernel.records.questions import Answered, AnswersWithdrawn, Asked, EventReceived
 from orchestrator.kernel.records.run import (
@@ -48,5 +48,5 @@ __all__ = [
     "Cancelled", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended", "EventReceived",
     "Failure", "Forked", "GraphOpened", "JsonDict", "LimitSpent", "LimitsChanged", "Migrated", "Moment", "Paused",
     "Record", "Resumed", "RunStarted", "RunStatus", "Spent", "StepDone", "StepFailed", "StepRetried",
-    "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result", "revived", "step_done",
+    "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result", "record_from_fields", "step_done",
 ]  # fmt: skip

@@ -19,11 +19,11 @@ def _is_empty(text: str) -> bool:
 
 
 Moment: TypeAlias = Annotated[float, Field(ge=-253402300799, le=253402300799, allow_inf_nan=False)]
-"""Unix seconds, as far as a calendar goes."""
+"""Unix seconds, within the range of a calendar."""
 
 
 class Failure(BaseModel):
-    """What went wrong, as data: it outlives the process in which it happened."""
+    """An error as data, which outlives the process in which it was raised."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,9 +33,9 @@ class Failure(BaseModel):
     node: str = ""
     path: str = ""
     retry_after: float | None = None
-    """Seconds that a server asked to wait."""
+    """Seconds that a server asked the client to wait."""
     traceback: str = Field(default="", exclude_if=_is_empty)
-    """Where it was raised, as text: the user's own code first, without values; empty where no exception was."""
+    """Where it was raised, as text: the user's own code first, without values. Empty if no exception was raised."""
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -48,4 +48,4 @@ class RecordBase(BaseModel):
     ts: Moment
     v: int = RECORD_VERSION
     seal: str = ""
-    """Proof that the holder of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""
+    """Proof that the owner of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""

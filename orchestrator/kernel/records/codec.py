@@ -31,23 +31,23 @@ _ENDINGS = {name: f',"type":"{name}"}}'.encode() for name in RECORD_TYPES}
 
 
 def encode(record: Record) -> bytes:
-    """A record as compact JSON; fields at their default are left out, `type` never is."""
+    """A record as compact JSON: without fields at their default, except `type`."""
     return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + _ENDINGS[record.type]
 
 
 def encode_unsealed(record: Record) -> bytes:
-    """The same without the seal: what a seal is about."""
+    """The part of `encode` that a seal signs: all but the seal."""
     return (
         record.__pydantic_serializer__.to_json(record, exclude_defaults=True, exclude={"seal"})[:-1]
         + _ENDINGS[record.type]
     )
 
 
-def revived(fields: JsonDict, run_id: str) -> Record:
-    """A record of its fields; `run_id` stands in where the record has that field and `fields` do not.
+def record_from_fields(fields: JsonDict, run_id: str) -> Record:
+    """A record from its fields; `run_id` fills that field if the record has one and `fields` leave it out.
 
     Raises:
-        ValueError: it is not a record that this version knows (pydantic's `ValidationError` is one).
+        ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
     """
     if fields.get("type") in _WITH_RUN_ID:
         fields = {"run_id": run_id, **fields}
@@ -55,10 +55,10 @@ def revived(fields: JsonDict, run_id: str) -> Record:
 
 
 def decode(data: bytes | str) -> Record:
-    """Read a record back.
+    """Read a record from its JSON form.
 
     Raises:
-        ValueError: it is not a record that this version knows (pydantic's `ValidationError` is one).
+        ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
     """
     if (b"NaN" in data or b"Infinity" in data) if isinstance(data, bytes) else ("NaN" in data or "Infinity" in data):
         _refuse_constants(data)
@@ -67,7 +67,7 @@ def decode(data: bytes | str) -> Record:
     except ValidationError as error:
         if not _is_too_deep(error):
             raise
-        # Earlier versions wrote values that are nested deeper than pydantic reads; Python's own reader takes them.
+        # Earlier versions wrote values nested deeper than pydantic reads; the standard library reads them.
         try:
             fields = json.loads(data)
         except (ValueError, RecursionError):
@@ -79,7 +79,7 @@ def decode(data: bytes | str) -> Record:
 
 
 def _refuse_constants(data: bytes | str) -> None:
-    """Refuse numbers that JSON does not have: nothing here writes them, and what folds over them breaks."""
+    """Refuse NaN and Infinity, which JSON does not have: `encode` never writes them, and they break folds."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON")

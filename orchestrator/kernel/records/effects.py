@@ -10,33 +10,33 @@ from orchestrator.kernel.records.base import EffectClass, EffectKind, Failure, J
 
 
 class EffectIntended(RecordBase):
-    """Something outside is about to be touched. Durable before it is."""
+    """An effect is about to happen. Durable before it does."""
 
     type: Literal["effect_intended"] = "effect_intended"
     activation: str
     path: str = ""
     node: str
     key: str
-    """activation / attempt / name / digest of the request / occurrence, as one hash: the idempotency key."""
+    """The idempotency key: a hash of activation, attempt, name, digest of the request and occurrence."""
     kind: EffectKind
     name: str
     effect: EffectClass
     digest: str
-    """Of the request."""
+    """Digest of the request."""
     occurrence: int = 0
     attempt: int = 1
     request: JsonDict = {}
-    """What was asked. Messages that the journal holds already are `{"ref": digest}`."""
+    """The arguments or messages. Messages that the journal already holds are `{"ref": digest}`."""
     again: bool = False
-    """An effect intended before, whose end is unknown, is made again under the same key."""
+    """Whether it repeats, under the same key, an earlier effect whose end is unknown."""
     inside: str = ""
-    """Key of the effect that makes it: of a tool that calls another one. Empty: the node does."""
+    """Key of the tool call that makes it; empty if the node itself does."""
     reserve: Reserve | None = None
-    """What it reserves until it is settled, where tokens or cost are limited."""
+    """What it reserves until it is settled, if tokens or cost are limited."""
 
 
 class EffectSettled(RecordBase):
-    """The end of an effect is known."""
+    """An effect ended."""
 
     type: Literal["effect_settled"] = "effect_settled"
     activation: str
@@ -50,24 +50,24 @@ class EffectSettled(RecordBase):
     started: Moment = 0.0
     ended: Moment = 0.0
     unknown: bool = False
-    """It may or may not have happened (a cancelled or timed-out irreversible call)."""
+    """Whether it may or may not have happened, as a cancelled or timed-out irreversible call."""
     tries: int = 1
-    """How many times it was tried."""
+    """Number of tries."""
     next_at: Moment | None = None
-    """Unix seconds: it failed, and is tried again then. None: this is its end."""
+    """Unix seconds of the next try, if it failed and is tried again."""
 
 
 def failed_result(result: object) -> str | None:
-    """What went wrong with a call of a tool that has this result in its `effect_settled`; None if nothing did."""
+    """The error in a tool call's result, as `EffectSettled.result` holds it; None if there is none."""
     if not isinstance(result, Mapping) or not (result.get("error") or result.get("exit_code")):
         return None
     return str(result.get("error") or f"exit code {result['exit_code']}")
 
 
 class Spent(RecordBase):
-    """What the run that a call of this run began has spent and reserved, as totals: the same record twice adds nothing.
+    """Usage and reserve of the run that a call of this run began, as totals: repeating the record adds nothing.
 
-    Written before every call that the inner run makes, and after it. Steps and seconds are each run's own.
+    Written before and after every call of the inner run. Each run counts its own steps and seconds.
     """
 
     type: Literal["spent"] = "spent"
@@ -79,7 +79,7 @@ class Spent(RecordBase):
     run: str
     """The inner run."""
     call: str = ""
-    """Key of the inner run's call that this is about; empty for the total at its end."""
+    """Key of the inner run's call that it precedes or follows; empty for the total at its end."""
     usage: Usage = Usage()
     reserve: Reserve = Reserve()
     message: int | None = None

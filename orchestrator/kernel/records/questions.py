@@ -21,7 +21,7 @@ class Asked(RecordBase):
 
 
 class Answered(RecordBase):
-    """A question was answered, once. `policy` marks answers that a rule gave."""
+    """A question was answered. `policy` marks answers that a rule gave."""
 
     type: Literal["answered"] = "answered"
     question: str
@@ -31,21 +31,21 @@ class Answered(RecordBase):
     message: int | None = None
     """The inbox message that brought it."""
     about: str = ""
-    """Digest of the tool call that the question showed: the answer counts for this call only."""
+    """Digest of the tool call that the question showed; the answer is valid for this call only."""
 
 
 class AnswersWithdrawn(RecordBase):
-    """Approvals that are not believed do not count any more: their steps ask again."""
+    """Untrusted approvals are withdrawn: their steps ask again."""
 
     type: Literal["answers_withdrawn"] = "answers_withdrawn"
     questions: tuple[str, ...] = ()
     policy: bool = False
-    """Whether the run's policy (`approve`) does not count any more either."""
+    """Whether the run's policy (`approve`) is withdrawn too."""
     reason: str = ""
 
 
 class EventReceived(RecordBase):
-    """Something from outside was handed to the run."""
+    """The run received an event from outside."""
 
     type: Literal["event_received"] = "event_received"
     name: str

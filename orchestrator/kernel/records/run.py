@@ -12,20 +12,20 @@ from orchestrator.kernel.rules import rules_of
 
 
 class Caller(BaseModel):
-    """The call that a run was begun by: a run's call of a graph as a tool."""
+    """The call of a graph as a tool, from another run, that began a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: str
     """The calling run."""
     key: str
-    """The call, by its idempotency key."""
+    """The call's idempotency key."""
     depth: int = 1
-    """How many runs are around this one."""
+    """Number of runs around this one."""
 
 
 class RunStarted(RecordBase):
-    """A run began. `values` is the whole start state, validated; `refs` says in text what it was started with."""
+    """A run began. `values` is the whole start state, validated; `refs` describes its input as text."""
 
     type: Literal["run_started"] = "run_started"
     run_id: str
@@ -36,15 +36,15 @@ class RunStarted(RecordBase):
     limits: Limits | None = None
     labels: dict[str, str] = {}
     approve: str | None = None
-    """Questions about tools of at most this risk are approved by policy."""
+    """Calls of tools of at most this risk are approved by policy."""
     refs: JsonDict = {}
     tools: dict[str, str] = {}
     """Every tool that the run's nodes may call, with the digest of its schema; `node/name` for a node's own."""
     holder: str = ""
     rules: int = 1
-    """The version of the execution rules that the run follows, see `orchestrator.kernel.rules`."""
+    """The version of the execution rules that the run follows; see `orchestrator.kernel.rules`."""
     caller: Caller | None = None
-    """The call that began it, of a graph that was called as a tool."""
+    """The call that began it, if its graph was called as a tool."""
 
     @field_validator("rules")
     @classmethod
@@ -54,7 +54,7 @@ class RunStarted(RecordBase):
 
 
 class Paused(RecordBase):
-    """Somebody asked the run to pause: what runs lands, nothing new starts."""
+    """A user asked the run to pause: running steps finish, no new ones start."""
 
     type: Literal["paused"] = "paused"
     by: str = ""
@@ -63,20 +63,20 @@ class Paused(RecordBase):
 
 
 class Resumed(RecordBase):
-    """An executor took the run up again. `changes` is the content diff, if the graph's content changed."""
+    """An executor took over the run. `changes` is the content diff, if the graph's content changed."""
 
     type: Literal["resumed"] = "resumed"
     holder: str = ""
     content: str | None = None
     changes: tuple[str, ...] = ()
     tools: dict[str, str] | None = None
-    """As of `RunStarted`, if they are not what they were."""
+    """As in `RunStarted`, if they have changed."""
     approve: str | None = None
     unpause: bool = False
 
 
 class Cancelled(RecordBase):
-    """Somebody cancelled the run."""
+    """A user cancelled the run."""
 
     type: Literal["cancelled"] = "cancelled"
     by: str = ""
@@ -93,7 +93,7 @@ class LimitsChanged(RecordBase):
 
 
 class Forked(RecordBase):
-    """This run began as a copy of another one's first `at` records, with `update` on its trunk."""
+    """The run began as a copy of the first `at` records of `parent`, with `update` applied to its trunk."""
 
     type: Literal["forked"] = "forked"
     run_id: str
@@ -105,7 +105,7 @@ class Forked(RecordBase):
 
 
 class Migrated(RecordBase):
-    """The run goes on in a changed graph: `nodes` maps old names to new ones."""
+    """The run continues in a changed graph: `nodes` maps old names to new ones."""
 
     type: Literal["migrated"] = "migrated"
     structure: str
@@ -115,7 +115,7 @@ class Migrated(RecordBase):
 
 
 class Ended(RecordBase):
-    """The run is over."""
+    """The run ended."""
 
     type: Literal["ended"] = "ended"
     status: Literal["completed", "failed", "cancelled", "exhausted"]

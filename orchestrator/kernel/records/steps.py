@@ -17,15 +17,15 @@ class StepDone(RecordBase):
     outcome: str = "done"
     update: JsonDict = {}
     ops: dict[str, str] = {}
-    """How a field's update differs from what its reducer does: `replace` or `extend`."""
+    """Field -> `replace` or `extend`, where its update does not go through the reducer as it is."""
     reduced: JsonDict | None = None
-    """Values after the step of fields whose reducer is code, so that folding needs none."""
+    """Values after the step of fields whose reducer is user code, so that folding needs no code."""
     attempt: int = 1
     started: Moment = 0.0
     ended: Moment = 0.0
     error: Failure | None = None
     failed: int = 0
-    """Calls of tools that failed, or could not be made, in the attempt that ended so."""
+    """Number of tool calls in this attempt that failed or could not be made."""
 
 
 def step_done(
@@ -44,9 +44,9 @@ def step_done(
     error: Failure | None = None,
     failed: int = 0,
 ) -> StepDone:
-    """The record of a step that ended at `ts`, from parts that are checked already.
+    """The record of a step that ended at `ts`, from parts that are already validated.
 
-    Checking them once more would be about a tenth of what a step in memory costs.
+    Validating them again would be about a tenth of the cost of a step in memory.
     """
     record = StepDone.__new__(StepDone)
     fields = {
@@ -66,7 +66,7 @@ _STEP_DONE_FIELDS = set(StepDone.model_fields)
 
 
 class StepFailed(RecordBase):
-    """An activation failed for good: its graph fails."""
+    """An activation failed after all retries: its graph fails."""
 
     type: Literal["step_failed"] = "step_failed"
     activation: str
@@ -79,7 +79,7 @@ class StepFailed(RecordBase):
 
 
 class StepRetried(RecordBase):
-    """An attempt failed and another one follows at `next_at`."""
+    """An attempt failed, and the next one begins at `next_at`."""
 
     type: Literal["step_retried"] = "step_retried"
     activation: str
@@ -114,7 +114,7 @@ class TimerSet(RecordBase):
 
 
 class TimerFired(RecordBase):
-    """A timer fired. The one of the name `TIMEOUT` ends the graph inside a subgraph's activation with `error`."""
+    """A timer fired. The timer named `TIMEOUT` ends the graph inside a subgraph's activation with `error`."""
 
     type: Literal["timer_fired"] = "timer_fired"
     activation: str
@@ -125,14 +125,14 @@ class TimerFired(RecordBase):
 
 
 TIMEOUT = "timeout"
-"""The timer of an activation's time-out."""
+"""Name of the timer of an activation's time-out."""
 
 
 class LimitSpent(RecordBase):
-    """A limit of the graph at `frame` was found spent. `activation` is the one that was refused, if any was."""
+    """A limit of the graph at `frame` is spent. `activation` is the one that was refused, if any."""
 
     type: Literal["limit_spent"] = "limit_spent"
     frame: str
-    """Path of the graph whose limit it is; empty for the run's own graph."""
+    """Path of the graph that has the limit; empty for the run's own graph."""
     limit: str
     activation: str | None = None
