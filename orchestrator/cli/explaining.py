@@ -12,7 +12,7 @@ from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.views.explanation import Stand
+    from orchestrator.views.explanation import RunExplanation
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,7 +46,7 @@ def why(
     from orchestrator.cli.storage import store_url
     from orchestrator.views.explanation import why as reasons
 
-    async def look(executor: Executor) -> Stand:
+    async def look(executor: Executor) -> RunExplanation:
         found = await loaded(executor, run)
         try:
             return reasons(found, seq)

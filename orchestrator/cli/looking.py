@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.progress import Sink
     from orchestrator.executor import Executor, Point, Run
     from orchestrator.stores import RunInfo
-    from orchestrator.views.explanation import Reasons
+    from orchestrator.views.explanation import RunReasons
 
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
 
@@ -100,7 +100,7 @@ def show(
     from orchestrator.render.terminal.run_report import run_text
     from orchestrator.views.explanation import reasons
 
-    async def look(executor: Executor) -> tuple[Run, list[Point], Reasons, list[str]]:
+    async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str]]:
         found = await loaded(executor, run, at)
         points = await executor.history(run, at=found.seq)
         return found, points, reasons(found), await approvals(executor, found)

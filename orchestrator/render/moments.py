@@ -21,7 +21,7 @@ from orchestrator.render.build import draw
 from orchestrator.render.overlaid import Mark, edge_mark, node_mark, plan_marks, status_mark
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.reader import Reader
-from orchestrator.views.trace import Changed, Trace
+from orchestrator.views.trace import OverlayChange, Trace
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
@@ -125,7 +125,7 @@ class Live:
         self._marks.update(changes)
         return Moment(record.seq, record.ts, changes)
 
-    def _marks_of(self, changed: Changed) -> dict[str, Mark]:
+    def _marks_of(self, changed: OverlayChange) -> dict[str, Mark]:
         trace, run = self.trace, self.trace.live
         found: dict[str, Mark] = {RUN: status_mark(run)}
         for place in changed.places:

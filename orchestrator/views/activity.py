@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.views.timeline import Row, Timeline
+    from orchestrator.views.timeline import Timeline, TimelineRow
 
 _SHORTEST = 0.001
 """Seconds. A shorter idle span is left out."""
@@ -49,12 +49,12 @@ def idle_spans(timeline: Timeline) -> list[tuple[float, float]]:
     return found
 
 
-def nested(rows: Sequence[Row]) -> list[Row]:
+def nested(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
     """Rows in the order in which they began; rows of a graph inside follow the row that it runs in."""
-    inside: dict[int | None, list[Row]] = {}
+    inside: dict[int | None, list[TimelineRow]] = {}
     for row in rows:
         inside.setdefault(row.parent, []).append(row)
-    found: list[Row] = []
+    found: list[TimelineRow] = []
     left = inside.get(None, [])[::-1]
     while left:
         row = left.pop()

@@ -1,6 +1,6 @@
 """Why a run is where it is: what sent each step, which edges were taken and which were not, and what decided it.
 
-All of it follows from the journal, by the fold itself: `Traced` observes it and notes what the graphs do.
+All of it follows from the journal, by the fold itself: `Causes` observes it and notes what the graphs do.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
     from orchestrator.kernel.version import Version
 
-__all__ = ["Came", "Cause", "End", "Gone", "Took", "Traced", "Way"]
+__all__ = ["Cause", "Causes", "Drop", "GraphEnd", "Origin", "Transition", "TransitionEdge"]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TransitionEdge:
     """An edge, as one transition had it."""
 
     index: int
@@ -49,7 +49,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class Transition:
     """A transition: where an outcome led."""
 
     seq: int
@@ -60,15 +60,15 @@ class Took:
     node: str
     """A node, START, or `*` where a spent limit leads on."""
     outcome: str
-    taken: tuple[Way, ...]
-    left: tuple[Way, ...]
+    taken: tuple[TransitionEdge, ...]
+    not_taken: tuple[TransitionEdge, ...]
     """Edges that begin here, too, and were not taken."""
     cause: Cause | None = None
     error: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class Origin:
     """What brought a step about."""
 
     by: Literal["edge", "join", "limit"]
@@ -76,14 +76,14 @@ class Came:
     """The record behind which it could begin."""
     after: tuple[str, ...]
     """Activations (for START the graph's key) that it comes from. Of a join all that it merged, as they came."""
-    way: Way | None = None
+    edge: TransitionEdge | None = None
     """The edge; None for a join."""
     branch: int | None = None
     """Number of the branch or item, from 0, if there are several."""
     branches: int = 1
     last: str = ""
     """Of a join: the activation whose token came last, which made it fire."""
-    lost: tuple[tuple[str, str], ...] = ()
+    losers: tuple[tuple[str, str], ...] = ()
     """Of a race: (path, node) of what was dropped because it came too late."""
     needs: tuple[int, ...] = ()
     """Of an item of a map: the items that had to be done before."""
@@ -91,7 +91,7 @@ class Came:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Drop:
     """A step, or what waited to become one, that was dropped."""
 
     seq: int
@@ -101,7 +101,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class GraphEnd:
     """Why a graph ended."""
 
     seq: int
@@ -128,21 +128,21 @@ class _Ending(NamedTuple):
     ways: int
 
 
-class Traced(Fold):
+class Causes(Fold):
     """Remembers why a run went as it did. It takes memory for each step: for looking at runs, not for running them."""
 
     def __init__(self) -> None:
-        self.took_by: dict[str, Took] = {}
+        self.transitions: dict[str, Transition] = {}
         """Activation -> where it led."""
-        self.came_by: dict[str, Came] = {}
+        self.origins: dict[str, Origin] = {}
         """Activation -> what brought it about."""
-        self.gone: dict[str, Gone] = {}
-        self.ends: dict[str, End] = {}
+        self.drops: dict[str, Drop] = {}
+        self.ends: dict[str, GraphEnd] = {}
         """Key of a graph -> why it ended."""
         self._causes: dict[str, Cause] = {}
-        self._doing: list[Took | _Joining | _Collapsing | _Ending] = []
+        self._doing: list[Transition | _Joining | _Collapsing | _Ending] = []
         """What is being done, innermost last: what happens happens for this reason."""
-        self._edge: Way | None = None
+        self._edge: TransitionEdge | None = None
         self._lost: list[tuple[str, str]] = []
         self._failing: r.StepFailed | None = None
 
@@ -166,8 +166,8 @@ class Traced(Fold):
         edges = frame.plan.edges
         routes = frame.plan.topology.routes(source.node, outcome)
         numbers = {route.index for route in routes}
-        taken = tuple(Way(one.index, edges[one.index], _items(version, one.each)) for one in routes)
-        took = self.took_by[source.key] = Took(
+        taken = tuple(TransitionEdge(one.index, edges[one.index], _items(version, one.each)) for one in routes)
+        took = self.transitions[source.key] = Transition(
             self.run.head,
             source.key,
             frame.place,
@@ -175,7 +175,7 @@ class Traced(Fold):
             source.node,
             outcome if source.node != START else "",
             taken,
-            tuple(Way(i, edge) for i, edge in _beginning(edges, source.node, outcome) if i not in numbers),
+            tuple(TransitionEdge(i, edge) for i, edge in _beginning(edges, source.node, outcome) if i not in numbers),
             self._cause(source),
             error,
         )
@@ -204,72 +204,74 @@ class Traced(Fold):
     def edge_taken(self, frame: FrameState, index: int) -> None:
         """See `Observer.edge_taken`."""
         doing = self._doing[-1]
-        if isinstance(doing, Took):
-            self._edge = next(way for way in doing.taken if way.index == index)
+        if isinstance(doing, Transition):
+            self._edge = next(one for one in doing.taken if one.index == index)
             return
-        self._edge = Way(index, frame.plan.edges[index])
-        others = (Way(i, edge) for i, edge in enumerate(frame.plan.edges) if edge.source == ANY and i != index)
-        self.took_by[f"{frame.key}*"] = Took(
+        self._edge = TransitionEdge(index, frame.plan.edges[index])
+        others = (
+            TransitionEdge(i, edge) for i, edge in enumerate(frame.plan.edges) if edge.source == ANY and i != index
+        )
+        self.transitions[f"{frame.key}*"] = Transition(
             self.run.head, "", frame.place, frame.path, ANY, "exhausted", (self._edge,), tuple(others)
         )
 
     def added(self, frame: FrameState, token: Activation) -> None:
         """See `Observer.added`."""
-        if token.key in self.came_by or not self._doing:
+        if token.key in self.origins or not self._doing:
             return
         doing, head = self._doing[-1], self.run.head
-        if isinstance(doing, Took):
-            way = self._edge
-            many = way.items if way is not None and way.items is not None else len(doing.taken)
-            branch = token.rank.path.index if many > 1 or (way is not None and way.items) else None
-            self.came_by[token.key] = Came("edge", head, (doing.activation,), way, branch, many)
+        if isinstance(doing, Transition):
+            edge = self._edge
+            many = edge.items if edge is not None and edge.items is not None else len(doing.taken)
+            branch = token.rank.path.index if many > 1 or (edge is not None and edge.items) else None
+            self.origins[token.key] = Origin("edge", head, (doing.activation,), edge, branch, many)
         elif isinstance(doing, _Joining):
             arrived, lost = doing.arrived, tuple(self._lost)
-            came = Came("join", head, arrived, branches=len(arrived), last=arrived[-1], lost=lost)
-            self.came_by[token.key] = came
+            came = Origin("join", head, arrived, branches=len(arrived), last=arrived[-1], losers=lost)
+            self.origins[token.key] = came
             self._lost.clear()
         elif isinstance(doing, _Collapsing):
-            self.came_by[token.key] = Came("limit", head, doing.live, self._edge, limit=doing.limit)
+            self.origins[token.key] = Origin("limit", head, doing.live, self._edge, limit=doing.limit)
 
     def item_ready(self, item: MapItem) -> None:
         """See `Observer.item_ready`."""
         token = item.ordered_map.pending.get(item.index)
         if token is not None and item.needs:
-            self.came_by[token.key] = replace(self.came_by[token.key], seq=self.run.head, needs=item.needs)
+            self.origins[token.key] = replace(self.origins[token.key], seq=self.run.head, needs=item.needs)
 
     def dropped(self, token: Activation) -> None:
         """See `Observer.dropped`."""
         doing, head = (self._doing[-1] if self._doing else None), self.run.head
         if isinstance(doing, _Joining):
             self._lost.append((token.path, token.node))
-            why = Gone(head, "race", doing.join)
+            why = Drop(head, "race", doing.join)
         elif isinstance(doing, _Collapsing):
-            why = Gone(head, "limit", doing.limit)
-        elif isinstance(doing, Took):
-            why = Gone(head, "stop", doing.node)
+            why = Drop(head, "limit", doing.limit)
+        elif isinstance(doing, Transition):
+            why = Drop(head, "stop", doing.node)
         elif self._failing is not None:
-            why = Gone(head, "failed", self._failing.node)
+            why = Drop(head, "failed", self._failing.node)
         else:
-            why = Gone(head, "cancelled" if self.run.cancelled else "ended")
-        self.gone[token.key] = why
+            why = Drop(head, "cancelled" if self.run.cancelled else "ended")
+        self.drops[token.key] = why
 
     def finished(self, frame: FrameState, result: FrameResult) -> None:
         """See `Observer.finished`."""
         doing, head = (self._doing[-1] if self._doing else None), self.run.head
-        end = End(head, result.status, "cancelled")
+        end = GraphEnd(head, result.status, "cancelled")
         if result.status == "failed":
             node = self._failing.node if self._failing is not None else result.error.node if result.error else ""
-            end = End(head, result.status, "failed", node, error=result.error)
+            end = GraphEnd(head, result.status, "failed", node, error=result.error)
         elif result.status != "cancelled" and isinstance(doing, _Collapsing):
-            end = End(head, result.status, "limit", doing.limit, error=result.error)
+            end = GraphEnd(head, result.status, "limit", doing.limit, error=result.error)
         elif result.status != "cancelled" and isinstance(doing, _Ending):
-            end = End(head, result.status, "end", ways=doing.ways)
-        elif result.status != "cancelled" and isinstance(doing, Took):
-            end = End(head, result.status, "stop", doing.node)
+            end = GraphEnd(head, result.status, "end", ways=doing.ways)
+        elif result.status != "cancelled" and isinstance(doing, Transition):
+            end = GraphEnd(head, result.status, "stop", doing.node)
         self.ends[frame.key] = end
 
     @property
-    def end(self) -> End | None:
+    def end(self) -> GraphEnd | None:
         """Why the run itself ended; None while it has not."""
         return None if self.run.root is None else self.ends.get(self.run.root.key)
 

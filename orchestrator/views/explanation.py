@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from orchestrator.graph.topology import ANY, END, START
 from orchestrator.kernel.plan import Plan
 from orchestrator.views.safe_text import plain, told
-from orchestrator.views.timeline import Row, Timeline, timeline
+from orchestrator.views.timeline import Timeline, TimelineRow, timeline
 
 if TYPE_CHECKING:
-    from orchestrator.views.causes import Came, Cause, Gone, Took, Way
+    from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
     from orchestrator.views.run import Run
 
 _MOST = 6
@@ -24,7 +24,7 @@ _ANSWERS = {"approve": "approved", "deny": "denied", "value": "answered"}
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class StepExplanation:
     """Why one step ran, and why it led where it led. Every text is one line."""
 
     seq: int | None
@@ -67,14 +67,14 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class RunExplanation:
     """Why a run is where it is: one line, and the steps that say more."""
 
     run_id: str
     seq: int
     status: str
     why: str
-    steps: tuple[Why, ...] = field(default=())
+    steps: tuple[StepExplanation, ...] = field(default=())
     """What is live; of an ended run the step that ended it."""
 
     def to_json(self) -> dict[str, object]:
@@ -93,7 +93,7 @@ class Stand:
         return "\n".join([head, f"why   {self.why}", *(step.to_text() for step in self.steps)])
 
 
-def why(run: Run, seq: int | None = None) -> Stand:
+def why(run: Run, seq: int | None = None) -> RunExplanation:
     """Why a run is where it is, or why a step of it ran and led where it led.
 
     Args:
@@ -105,37 +105,37 @@ def why(run: Run, seq: int | None = None) -> Stand:
     """
     records = run.records()
     found = timeline(Plan.of(run.definition), records)
-    telling = Telling(found, run.status)
+    explainer = Explainer(found, run.status)
     if seq is None or (seq == run.seq and records[-1].type == "ended"):
-        rows = telling.standing()
-        return Stand(run.run_id, run.seq, run.status, telling.stands(), tuple(map(telling.why, rows)))
+        rows = explainer.standing()
+        return RunExplanation(run.run_id, run.seq, run.status, explainer.stands(), tuple(map(explainer.why, rows)))
     if not 1 <= seq <= run.seq:
         raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.seq}")
     row = found.row_at(seq)
     if row is None:  # before the first step
-        return Stand(run.run_id, run.seq, run.status, "nothing had begun yet")
-    one = telling.why(row)
-    return Stand(run.run_id, run.seq, run.status, one.line, (one,))
+        return RunExplanation(run.run_id, run.seq, run.status, "nothing had begun yet")
+    one = explainer.why(row)
+    return RunExplanation(run.run_id, run.seq, run.status, one.line, (one,))
 
 
 @dataclass(frozen=True, slots=True)
-class Reasons:
+class RunReasons:
     """All of a run's reasons."""
 
     run: str
     """Why it is where it is."""
-    steps: dict[int, Why]
+    steps: dict[int, StepExplanation]
     """The record that ended a step -> why it ran and led where it led."""
 
 
-def reasons(run: Run) -> Reasons:
+def reasons(run: Run) -> RunReasons:
     """The reasons of all steps that ended, and the run's own. Reads its records, and blocks meanwhile."""
-    telling = Telling(timeline(Plan.of(run.definition), run.records()), run.status)
-    ended = [row for row in telling.rows.rows if row.seq is not None and row.status != "dropped"]
-    return Reasons(telling.stands(), {row.seq or 0: telling.why(row) for row in ended})
+    explainer = Explainer(timeline(Plan.of(run.definition), run.records()), run.status)
+    ended = [row for row in explainer.rows.rows if row.seq is not None and row.status != "dropped"]
+    return RunReasons(explainer.stands(), {row.seq or 0: explainer.why(row) for row in ended})
 
 
-class Telling:
+class Explainer:
     """The reasons of one run, in words.
 
     Args:
@@ -145,44 +145,44 @@ class Telling:
 
     def __init__(self, rows: Timeline, status: str) -> None:
         self.rows, self.status = rows, status
-        self.traced = rows.traced
+        self.causes = rows.causes
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
-    def why(self, row: Row) -> Why:
+    def why(self, row: TimelineRow) -> StepExplanation:
         """Both sides of a step."""
-        took = self.traced.took_by.get(row.activation)
+        took = self.causes.transitions.get(row.activation)
         came, went, tried = self.came(row), self.went(row), _tried(row)
         came, went = (came, f"{went}{tried}") if went else (f"{came}{tried}", went)
-        return Why(row.seq, step_name(row), self.state(row), came, went, self.not_taken(took))
+        return StepExplanation(row.seq, step_name(row), self.state(row), came, went, self.not_taken(took))
 
-    def state(self, row: Row) -> str:
+    def state(self, row: TimelineRow) -> str:
         """A row's status; `interrupted` if nobody drives the run while it should work."""
         return "interrupted" if row.status == "running" and self.status == "interrupted" else row.status
 
-    def came(self, row: Row) -> str:
+    def came(self, row: TimelineRow) -> str:
         """What brought a step about."""
-        came = self.traced.came_by.get(row.activation)
+        came = self.causes.origins.get(row.activation)
         if came is None:
             return "the journal does not say"
         if came.by == "limit":
             return (
-                f"the limit of {came.limit} was spent (record {came.seq}): {_way(came.way)}; "
+                f"the limit of {came.limit} was spent (record {came.seq}): {_way(came.edge)}; "
                 "all that was live was merged here"
             )
         return self._joined(came) if came.by == "join" else self._sent(came)
 
-    def _sent(self, came: Came) -> str:
-        took = self.traced.took_by.get(came.after[0])
-        way = _way(came.way)
+    def _sent(self, came: Origin) -> str:
+        took = self.causes.transitions.get(came.after[0])
+        way = _way(came.edge)
         if took is None or took.node == START:
             said = f"its graph began: {way}"
         else:
             said = f"{_outcome(took)} (record {took.seq}): {way}"
-        if came.way is not None and came.way.items == 0:
-            return f"{said}; {plain(came.way.edge.each or '')} was empty, so it led straight here"
+        if came.edge is not None and came.edge.items == 0:
+            return f"{said}; {plain(came.edge.edge.each or '')} was empty, so it led straight here"
         if came.branch is not None:
-            each = came.way.edge.each if came.way is not None else None
+            each = came.edge.edge.each if came.edge is not None else None
             kind = (
                 f"item {came.branch + 1} of {came.branches} in {plain(each)}"
                 if each
@@ -194,10 +194,10 @@ class Telling:
             said += f"; begun when what it needs was done: item {needed} (record {came.seq})"
         return said
 
-    def _joined(self, came: Came) -> str:
+    def _joined(self, came: Origin) -> str:
         names = [self._token(key) for key in came.after]
-        if came.lost:
-            late = _some([f"{node} ({path})" if path else node for path, node in came.lost])
+        if came.losers:
+            late = _some([f"{node} ({path})" if path else node for path, node in came.losers])
             return f"the first {len(names)} to come were joined: {_some(names)} (record {came.seq}); too late: {late}"
         count = len(names)
         if count == 1:
@@ -206,17 +206,17 @@ class Telling:
 
     def _token(self, key: str) -> str:
         """The step that a token came from."""
-        came = self.traced.came_by.get(key)
+        came = self.causes.origins.get(key)
         before = self.rows.by_activation.get(came.after[0]) if came is not None and came.after else None
         if before is not None:
             return step_name(before)
-        took = self.traced.took_by.get(came.after[0]) if came is not None and came.after else None
+        took = self.causes.transitions.get(came.after[0]) if came is not None and came.after else None
         return took.node if took is not None else "a branch"
 
-    def went(self, row: Row) -> str:
+    def went(self, row: TimelineRow) -> str:
         """Where a step led, and what decided it."""
-        took = self.traced.took_by.get(row.activation)
-        gone = self.traced.gone.get(row.activation)
+        took = self.causes.transitions.get(row.activation)
+        gone = self.causes.drops.get(row.activation)
         if took is None:
             if row.status == "failed":
                 return f"{told(str(row.error), 200)}; no edge takes it, so its graph failed"
@@ -228,7 +228,7 @@ class Telling:
         led = f"{plain(took.outcome)} -> {_some(targets)}" if targets else f"{plain(took.outcome)}, which no edge takes"
         return f"{led}; decided by {decided}" if took.error is None else f"{led}; {decided}"
 
-    def _dropped(self, gone: Gone) -> str:
+    def _dropped(self, gone: Drop) -> str:
         what = plain(gone.what)
         return {
             "race": f"dropped (record {gone.seq}): {what} had all that it waits for",
@@ -239,13 +239,13 @@ class Telling:
             "ended": f"dropped (record {gone.seq}): its graph ended",
         }[gone.why]
 
-    def not_taken(self, took: Took | None) -> tuple[str, ...]:
+    def not_taken(self, took: Transition | None) -> tuple[str, ...]:
         """The edges that begin where a transition does and were not taken, each with what it is for."""
-        return () if took is None else tuple(map(_untaken, took.left))
+        return () if took is None else tuple(map(_untaken, took.not_taken))
 
     # -- the run --------------------------------------------------------------------------------------------------
 
-    def standing(self) -> list[Row]:
+    def standing(self) -> list[TimelineRow]:
         """The steps that say where the run stands."""
         live = [row for row in self.rows.rows if row.live and not (row.graph and self._open_inside(row))]
         if live:
@@ -254,17 +254,17 @@ class Telling:
         ended = [row for row in self.rows.rows if row.status == "done" and row.seq is not None]
         return (failed or sorted(ended, key=lambda row: row.seq or 0))[-1:]
 
-    def _open_inside(self, row: Row) -> bool:
+    def _open_inside(self, row: TimelineRow) -> bool:
         return any(other.parent == row.number and other.live for other in self.rows.rows)
 
     def stands(self) -> str:
         """Why the run is where it is, in one line."""
         status = self.status
-        end = self.traced.end
+        end = self.causes.end
         if end is not None:
             last = "; ".join(self._ends())
             return last or f"it is {status}"
-        waiting = list(self.traced.run.questions.values())
+        waiting = list(self.causes.run.questions.values())
         if waiting:
             asked = _some(
                 [
@@ -280,13 +280,13 @@ class Telling:
         return f"at work: {_some(live)}" if live else f"it is {status}"
 
     def _ends(self) -> Iterator[str]:
-        end = self.traced.end
+        end = self.causes.end
         assert end is not None
         if end.why == "end":
             ways = f"{end.ways} ways, merged" if end.ways > 1 else "one way"
             yield f"all of it came to END ({ways})" + (": a limit had been spent" if end.status == "exhausted" else "")
         elif end.why == "stop":
-            gone = self.traced.gone
+            gone = self.causes.drops
             lost = [step_name(row) for row in self.rows.rows if (one := gone.get(row.activation)) and one.why == "stop"]
             dropped = f"; dropped: {_some(lost)}" if lost else ""
             yield f"{plain(end.what)} led to STOP (record {end.seq}){dropped}"
@@ -300,19 +300,19 @@ class Telling:
             yield f"it was cancelled (record {end.seq})"
 
 
-def step_name(row: Row) -> str:
+def step_name(row: TimelineRow) -> str:
     """A row's path and node, one line."""
     return plain(f"{row.path}/{row.node}" if row.path else row.node, 120)
 
 
-def _tried(row: Row) -> str:
+def _tried(row: TimelineRow) -> str:
     if not row.failures:
         return ""
     last = row.failures[-1]
     return f"; attempt {last.attempt + 1}, after {told(str(last.error), 160)} (record {last.seq})"
 
 
-def _outcome(took: Took) -> str:
+def _outcome(took: Transition) -> str:
     where = plain(f"{took.path}/{took.node}" if took.path else took.node, 120)
     if took.node == ANY:
         return "a limit was spent"
@@ -332,15 +332,15 @@ def _decided(cause: Cause | None) -> str:
     return f"{kind} {name} (record {cause.seq})"
 
 
-def _way(way: Way | None) -> str:
+def _way(way: TransitionEdge | None) -> str:
     return plain(str(way.edge), 160) if way is not None else ""
 
 
-def _untaken(way: Way) -> str:
+def _untaken(way: TransitionEdge) -> str:
     return _way(way) if way.edge.outcome else f"{_way(way)} (for any outcome without an edge of its own)"
 
 
-def _target(way: Way) -> str:
+def _target(way: TransitionEdge) -> str:
     target = plain(way.edge.target)
     if way.items is None:
         return target

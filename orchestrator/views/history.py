@@ -38,7 +38,7 @@ class Point:
     error: Failure | None
     failed: int
     """Calls of tools in it that failed, or could not be made, though the step ended with an outcome."""
-    _replay: Replay
+    _cursor: StateCursor
 
     @property
     def values(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Point:
 
         It is folded from the records when it is read. Reading the points one after the other folds each record once.
         """
-        return self._replay.values(self.seq)
+        return self._cursor.values(self.seq)
 
     def to_json(self) -> dict[str, Any]:
         """The step as plain JSON, without the state."""
@@ -61,7 +61,7 @@ class Point:
         }
 
 
-class Replay:
+class StateCursor:
     """The records of a run from its first one, and a machine that folds them up to where a state is asked for."""
 
     def __init__(self, plan: Plan, records: Sequence[Record]) -> None:
@@ -97,11 +97,11 @@ class Replay:
 
 def points(plan: Plan, records: Sequence[Record]) -> list[Point]:
     """The steps among all records of a run from its first one."""
-    replay = Replay(plan, records)
-    return [_point(record, replay) for record in records if isinstance(record, StepDone | StepFailed)]
+    cursor = StateCursor(plan, records)
+    return [_point(record, cursor) for record in records if isinstance(record, StepDone | StepFailed)]
 
 
-def _point(record: StepDone | StepFailed, replay: Replay) -> Point:
+def _point(record: StepDone | StepFailed, cursor: StateCursor) -> Point:
     done = record if isinstance(record, StepDone) else None
     return Point(
         seq=record.seq,
@@ -115,5 +115,5 @@ def _point(record: StepDone | StepFailed, replay: Replay) -> Point:
         ended=record.ended,
         error=record.error,
         failed=0 if done is None else done.failed,
-        _replay=replay,
+        _cursor=cursor,
     )

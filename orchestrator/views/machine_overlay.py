@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from orchestrator.kernel.queries import busy_seconds, edges_taken, node_visits
 from orchestrator.kernel.state import Phase
-from orchestrator.views.overlay import Overlay, Place
+from orchestrator.views.overlay import NodeKey, Overlay
 
 if TYPE_CHECKING:
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Failure
 
 
-def glance(machine: Machine, status: str, error: Failure | None) -> Overlay:
+def machine_overlay(machine: Machine, status: str, error: Failure | None) -> Overlay:
     """Where a machine has been and where it is."""
     visits = node_visits(machine)
-    waiting: set[Place] = set()
+    waiting: set[NodeKey] = set()
     for frame in machine.frames():
         for token in frame.live.values():
             place = (frame.place, token.node)

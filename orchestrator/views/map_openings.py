@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.rank import Path
     from orchestrator.kernel.state import Activation
-    from orchestrator.views.overlay import Place
+    from orchestrator.views.overlay import NodeKey
 
 
-class Opening(NamedTuple):
+class OpenedMap(NamedTuple):
     """A map that is opened."""
 
     path: str
@@ -28,7 +28,7 @@ class Opening(NamedTuple):
     items: Sequence[object]
 
 
-def opened_maps(machine: Machine, record: r.Record, activation: Activation | None) -> list[Opening]:
+def opened_maps(machine: Machine, record: r.Record, activation: Activation | None) -> list[OpenedMap]:
     """The maps that a record will open, asked before it is folded. `activation` is the one that it tells of."""
     values: Mapping[str, object]
     if isinstance(record, r.RunStarted):
@@ -50,14 +50,14 @@ def opened_maps(machine: Machine, record: r.Record, activation: Activation | Non
         assert activation is not None
         version = step_version(activation, record.update, record.ops, record.reduced)
         values = plan.schema.dump({name: version.values[name] for _, name in routes if name in version.values})
-    found: list[Opening] = []
+    found: list[OpenedMap] = []
     for index, name in routes:
         items = values.get(name)
-        found.append(Opening(path, plan, index, items if isinstance(items, list | tuple) else ()))
+        found.append(OpenedMap(path, plan, index, items if isinstance(items, list | tuple) else ()))
     return found
 
 
-def around(path: str, node: str) -> list[Place]:
+def enclosing_nodes(path: str, node: str) -> list[NodeKey]:
     """A node and the subgraph nodes around it; `path` holds their names."""
     found = [(path, node)]
     while path:

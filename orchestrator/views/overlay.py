@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-Place: TypeAlias = tuple[str, str]
+NodeKey: TypeAlias = tuple[str, str]
 """Path of a graph and name of a node in it.
 
 The path of the top graph is empty. In other paths, segments that are names are the enclosing subgraph nodes; the others
 (`fork.0`) are the branches that they ran in."""
-Way: TypeAlias = tuple[str, int]
+EdgeKey: TypeAlias = tuple[str, int]
 """Path of a graph and number of an edge in its `edges`."""
-StepState: TypeAlias = Literal["planned", "running", "waiting", "visited", "failed", "skipped"]
+PlannedState: TypeAlias = Literal["planned", "running", "waiting", "visited", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class PlannedStep:
     """Ids of the steps that it waits for."""
     item: object = None
     """The item itself, plain JSON."""
-    state: StepState = "planned"
+    state: PlannedState = "planned"
     """`skipped`: it never began, because a step that it needs left the map."""
 
 
@@ -52,29 +52,29 @@ class Overlay:
     Activations of one subgraph node share their counts.
     """
 
-    visits: Mapping[Place, int] = field(default_factory=lambda: MappingProxyType({}))
+    visits: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> number of its activations that ended with an outcome."""
-    taken: Mapping[Way, int] = field(default_factory=lambda: MappingProxyType({}))
+    taken: Mapping[EdgeKey, int] = field(default_factory=lambda: MappingProxyType({}))
     """Edge -> number of tokens that took it; of a map the number of branches that it opened."""
-    waiting: AbstractSet[Place] = frozenset()
+    waiting: AbstractSet[NodeKey] = frozenset()
     """Nodes with an open question, and the subgraph nodes around them."""
-    running: AbstractSet[Place] = frozenset()
+    running: AbstractSet[NodeKey] = frozenset()
     """Nodes that run, and the subgraph nodes around them."""
-    failed: AbstractSet[Place] = frozenset()
+    failed: AbstractSet[NodeKey] = frozenset()
     """Nodes whose last activation failed without an edge for the failure."""
     status: str = ""
     """The run's status."""
-    seconds: Mapping[Place, float] = field(default_factory=lambda: MappingProxyType({}))
+    seconds: Mapping[NodeKey, float] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> seconds that its ended activations worked. Waiting for answers does not count."""
-    items: Mapping[Place, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    items: Mapping[NodeKey, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Target of a map -> (items done, items)."""
-    queued: AbstractSet[Place] = frozenset()
+    queued: AbstractSet[NodeKey] = frozenset()
     """Nodes where the run continues; empty while a step runs."""
-    entered: AbstractSet[Place] = frozenset()
+    entered: AbstractSet[NodeKey] = frozenset()
     """Subgraph nodes whose graph has started."""
-    told: Mapping[Place, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
+    told: Mapping[NodeKey, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> its open questions, or why it failed."""
-    faulty: Mapping[Place, int] = field(default_factory=lambda: MappingProxyType({}))
+    faulty: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> number of failed tool calls in activations that ended with an outcome nevertheless."""
     planned: Sequence[Planned] = ()
     """Plans that the run made itself, in their order."""

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.views.overlay import Planned, PlannedStep, StepState
+from orchestrator.views.overlay import Planned, PlannedState, PlannedStep
 
 if TYPE_CHECKING:
     from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.state import Activation, MapItem, OrderedMap
 
 
-class _Plan:
+class _PlannedMap:
     """The steps of one such map."""
 
     __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
@@ -24,14 +24,14 @@ class _Plan:
         self.steps = [_step(number, item) for number, item in enumerate(items)]
         self.busy: Counter[tuple[int, str]] = Counter()
         """(number of a step, `running` or `waiting`) -> tokens."""
-        self.ended: dict[int, StepState] = {}
+        self.ended: dict[int, PlannedState] = {}
 
     def move(self, number: int, state: str, by: int) -> None:
         """So many tokens of a step more, or less, are in a state."""
         self.busy[number, state] += by
         self.look(number)
 
-    def end(self, number: int, state: StepState) -> None:
+    def end(self, number: int, state: PlannedState) -> None:
         """A step is over."""
         self.ended[number] = state
         self.look(number)
@@ -39,7 +39,7 @@ class _Plan:
     def look(self, number: int) -> None:
         """Bring a step up to date."""
         step = self.steps[number]
-        state: StepState = self.ended.get(number, "planned")
+        state: PlannedState = self.ended.get(number, "planned")
         if self.busy[number, "waiting"]:
             state = "waiting"
         elif self.busy[number, "running"]:
@@ -57,18 +57,18 @@ class _Plan:
                 pending += [self.group.items[index] for index in self.group.dependents.get(item.index, ())]
 
 
-class Plans:
+class PlannedMaps:
     """All plans of a run, in the order in which they were made."""
 
     def __init__(self) -> None:
-        self._plans: list[_Plan] = []
+        self._plans: list[_PlannedMap] = []
         self._numbers: dict[int, int] = {}
         """Identity of a map's group -> number of its plan, which keeps the group alive."""
 
     def __len__(self) -> int:
         return len(self._plans)
 
-    def told(self, number: int) -> Planned:
+    def planned(self, number: int) -> Planned:
         """A plan as it stands."""
         plan = self._plans[number]
         return Planned(plan.path, plan.edge, tuple(plan.steps))
@@ -87,7 +87,7 @@ class Plans:
         if group is None:
             return None
         number = self._numbers[id(group)] = len(self._plans)
-        plan = _Plan(path, edge, items, group)
+        plan = _PlannedMap(path, edge, items, group)
         self._plans.append(plan)
         for state, token in doing:
             for item in token.map_items:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.question import AnyQuestion
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import Store
-    from orchestrator.views.explanation import Stand
+    from orchestrator.views.explanation import RunExplanation
 
 T = TypeVar("T")
 
@@ -196,13 +196,13 @@ class Run(Generic[StateT]):
 
     @cached_property
     def _overlay(self) -> Overlay:
-        from orchestrator.views.machine_overlay import glance
+        from orchestrator.views.machine_overlay import machine_overlay
         from orchestrator.views.trace import overlay_of
 
         try:
             records = self.records()
         except (StoreError, RunUnknown):  # its store is gone, and what was loaded can still be shown
-            return glance(self.machine, self.status, self.error)
+            return machine_overlay(self.machine, self.status, self.error)
         return overlay_of(self.definition, records, self.status)
 
     def records(self) -> Sequence[Record]:
@@ -214,7 +214,7 @@ class Run(Generic[StateT]):
         records = self._store.read_now(self.run_id, upto=seq)
         return Run(read(self.machine.plan, records), self.definition, self._store)
 
-    def why(self, seq: int | None = None) -> Stand:
+    def why(self, seq: int | None = None) -> RunExplanation:
         """Why it is where it is, or why the step that record `seq` ended ran and led where it led.
 
         Reads the store, and blocks meanwhile.

@@ -28,7 +28,7 @@ Patch: TypeAlias = dict[str, list[object]]
 
 
 @dataclass(slots=True)
-class StepState:
+class StateDelta:
     """How the state before and after a step follows from others."""
 
     base: str | int
@@ -61,7 +61,7 @@ class States(Fold):
 
     def __init__(self) -> None:
         self.whole: list[JsonObject] = []
-        self.steps: dict[str, StepState] = {}
+        self.steps: dict[str, StateDelta] = {}
         self._made: dict[str, str | int] = {}
         """Key of a version -> the activation, or number of a whole state, that has it as its state."""
         self._merges: dict[str, tuple[str | int, Patch]] = {}
@@ -106,18 +106,18 @@ class States(Fold):
         if token.counted:
             self._before(token)
 
-    def _before(self, activation: Activation) -> StepState:
+    def _before(self, activation: Activation) -> StateDelta:
         """The state that a step begins with."""
         known = self.steps.get(activation.key)
         if known is not None:
             return known
         version = activation.version
         if version.key in self._made:
-            step = StepState(self._made[version.key])
+            step = StateDelta(self._made[version.key])
         elif version.key in self._merges:
-            step = StepState(*self._merges[version.key])
+            step = StateDelta(*self._merges[version.key])
         else:  # put in from outside, as a fork of the run does
-            step = StepState(self._whole(activation.frame.plan.schema, version))
+            step = StateDelta(self._whole(activation.frame.plan.schema, version))
         self.steps[activation.key] = step
         return step
 

@@ -29,7 +29,7 @@ _TAIL = 4000
 
 
 @dataclass(slots=True)
-class Branch:
+class TreeBranch:
     """A branch of a fork, or the inside of a subgraph: steps one after the other."""
 
     path: str
@@ -37,13 +37,13 @@ class Branch:
     """How many maps are open around the fork that it belongs to."""
     item: tuple[object, ...] = ()
     """Of a map: the item, as the only element."""
-    steps: list[Step] = field(default_factory=list)
-    open: dict[str, Step] = field(default_factory=dict)
+    steps: list[TreeStep] = field(default_factory=list)
+    open: dict[str, TreeStep] = field(default_factory=dict)
     """Steps that are not over, by activation."""
 
 
 @dataclass(slots=True)
-class Step:
+class TreeStep:
     """An activation of a node."""
 
     key: str
@@ -72,9 +72,9 @@ class Step:
     """Key of a call -> its last `progress` event."""
     text: str = ""
     """The end of the reply that is coming."""
-    branches: dict[str, Branch] = field(default_factory=dict)
+    branches: dict[str, TreeBranch] = field(default_factory=dict)
     """By their last segment: the branches that it opened, and what runs inside of it."""
-    home: Branch | None = None
+    home: TreeBranch | None = None
     """The branch that it stands in."""
 
     @property
@@ -84,7 +84,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LiveBranches:
     """Where the branches of a run stand at a moment: what the fold says, by path."""
 
     live: frozenset[str]
@@ -99,19 +99,19 @@ class StepTree(Fold):
     """A run as a tree of steps."""
 
     def __init__(self) -> None:
-        self.top = Branch("")
+        self.top = TreeBranch("")
         self.calls = 0
         """Calls that are under way or over."""
-        self._steps: dict[str, Step] = {}
-        self._askers: dict[str, Step] = {}
+        self._steps: dict[str, TreeStep] = {}
+        self._askers: dict[str, TreeStep] = {}
 
     # -- what others ask ---------------------------------------------------------------------------------------
 
-    def running(self) -> Iterator[Step]:
+    def running(self) -> Iterator[TreeStep]:
         """Steps that are not over, in the order in which they began."""
         return iter(list(self._steps.values()))
 
-    def standing(self) -> Standing:
+    def standing(self) -> LiveBranches:
         """Where its branches stand; those that cannot run yet are in the tree after this. Costs what is live."""
         live: set[str] = set()
         busy: set[str] = set()
@@ -129,9 +129,9 @@ class StepTree(Fold):
                 _label(self._branch(path), token)
         for key in self._steps.keys() - keys:  # what was in a graph that ended, or lost a race
             self._ended(key, "dropped", self.run.updated)
-        return Standing(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
+        return LiveBranches(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
 
-    def is_over(self, step: Step, standing: Standing) -> bool:
+    def is_over(self, step: TreeStep, standing: LiveBranches) -> bool:
         """Whether the step and all that came of it are over."""
         return step.over and not any(branch.path in standing.live for branch in step.branches.values())
 
@@ -238,45 +238,45 @@ class StepTree(Fold):
     def _begun(self, activation: Activation, ts: float) -> None:
         step = self._steps.get(activation.key)
         if step is None:
-            step = self._add(Step(activation.key, activation.path, activation.node, ts))
+            step = self._add(TreeStep(activation.key, activation.path, activation.node, ts))
             step.depth, step.attempt = len(activation.stack), activation.attempt
             if step.home is not None:
                 _label(step.home, activation)
         step.state, step.asks = "running", ""
 
-    def _step_of(self, record: Told) -> Step:
+    def _step_of(self, record: Told) -> TreeStep:
         """The step that a record is about; of one that was dropped already, a new one that is over."""
         step = self._steps.get(record.activation)
-        return step or Step(record.activation, record.path, record.node, record.ts, state="dropped")
+        return step or TreeStep(record.activation, record.path, record.node, record.ts, state="dropped")
 
-    def _add(self, step: Step) -> Step:
+    def _add(self, step: TreeStep) -> TreeStep:
         branch = step.home = self._branch(step.path)
         branch.steps.append(step)
         branch.open[step.key] = self._steps[step.key] = step
         return step
 
-    def _branch(self, path: str) -> Branch:
+    def _branch(self, path: str) -> TreeBranch:
         if not path:
             return self.top
         around, _, segment = path.rpartition("/")
         host = self._host(self._branch(around), segment)
         found = host.branches.get(segment)
         if found is None:
-            found = host.branches[segment] = Branch(path, host.depth)
+            found = host.branches[segment] = TreeBranch(path, host.depth)
         return found
 
-    def _host(self, branch: Branch, segment: str) -> Step:
+    def _host(self, branch: TreeBranch, segment: str) -> TreeStep:
         """The step that a branch came from: the last one at that node, or one that stands for it."""
         node = segment.partition(".")[0]
         for step in reversed(branch.steps):
             if step.node == node:
                 return step
-        step = Step("", branch.path, node, 0.0, state="done")
+        step = TreeStep("", branch.path, node, 0.0, state="done")
         branch.steps.append(step)
         return step
 
 
-def _label(branch: Branch, token: Activation) -> None:
+def _label(branch: TreeBranch, token: Activation) -> None:
     if not branch.item and len(token.stack) > branch.depth:
         branch.item = token.stack[-1][1:2]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from orchestrator.kernel import records as r
 from orchestrator.kernel.state import Phase
 from orchestrator.views.calls import NO_USAGE, JournaledCall
-from orchestrator.views.causes import Traced
+from orchestrator.views.causes import Causes
 from orchestrator.views.reader import Fold, read
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from orchestrator.kernel.run_state import Delta
     from orchestrator.kernel.state import Activation
 
-RowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
+TimelineRowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05
 """Seconds. A shorter time in which nobody drove a run is how long it takes to go on, and not told."""
 
 
 @dataclass(slots=True)
-class Span:
+class Wait:
     """A time in which something waited."""
 
     why: Literal["person", "retry", "stopped"]
@@ -41,7 +41,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Asking:
+class AskedQuestion:
     """A question of a row, and its answer when there is one."""
 
     question: Question
@@ -53,7 +53,7 @@ class Asking:
 
 
 @dataclass(slots=True)
-class Row:
+class TimelineRow:
     """One activation: a step, from its first attempt to its end."""
 
     number: int
@@ -69,7 +69,7 @@ class Row:
     began: int
     """The record behind which it began."""
     started: float
-    status: RowStatus = "running"
+    status: TimelineRowStatus = "running"
     attempt: int = 1
     ended: float | None = None
     seq: int | None = None
@@ -83,9 +83,9 @@ class Row:
     """Calls of tools in it that failed, though it ended with an outcome."""
     graph: bool = False
     """Whether a graph runs, or ran, inside it."""
-    waits: list[Span] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
     calls: list[JournaledCall] = field(default_factory=list)
-    asked: list[Asking] = field(default_factory=list)
+    asked: list[AskedQuestion] = field(default_factory=list)
     failures: list[r.StepRetried] = field(default_factory=list)
     usage: Usage = NO_USAGE
     """Of its calls; of a graph's row also of those inside."""
@@ -116,7 +116,7 @@ def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
     Raises:
         StoreCorrupt: the records do not follow each other.
     """
-    causes = Traced()
+    causes = Causes()
     found = Timeline(causes)
     read(plan, records, causes, found)
     return found
@@ -126,7 +126,7 @@ class Timeline(Fold):
     """A run as rows.
 
     Args:
-        traced: Why the run went as it did: a fold that is read before this one.
+        causes: Why the run went as it did: a fold that is read before this one.
 
     Attributes:
         rows: In the order in which they began.
@@ -136,17 +136,17 @@ class Timeline(Fold):
         end: Time of the last record.
     """
 
-    def __init__(self, traced: Traced) -> None:
-        self.traced = traced
-        self.rows: list[Row] = []
-        self.by_activation: dict[str, Row] = {}
-        self.gaps: list[Span] = []
+    def __init__(self, causes: Causes) -> None:
+        self.causes = causes
+        self.rows: list[TimelineRow] = []
+        self.by_activation: dict[str, TimelineRow] = {}
+        self.gaps: list[Wait] = []
         self.start = self.end = 0.0
-        self._asked: dict[str, tuple[Asking, Span]] = {}
+        self._asked: dict[str, tuple[AskedQuestion, Wait]] = {}
         self._calls: dict[str, JournaledCall] = {}
-        self._live: dict[str, Row] = {}
+        self._live: dict[str, TimelineRow] = {}
 
-    def row_at(self, seq: int) -> Row | None:
+    def row_at(self, seq: int) -> TimelineRow | None:
         """The row that a record ended; else the last one at work then; else the one that had ended last, if any."""
         exact = next((row for row in self.rows if row.seq == seq and row.status != "dropped"), None)
         if exact is not None:
@@ -188,7 +188,7 @@ class Timeline(Fold):
             return
         frame = activation.frame
         parent = self.by_activation.get(frame.parent.key) if frame.parent is not None else None
-        row = Row(
+        row = TimelineRow(
             number=len(self.rows),
             activation=activation.key,
             parent=None if parent is None else parent.number,
@@ -215,7 +215,7 @@ class Timeline(Fold):
             case r.StepRetried():
                 row.attempt = record.attempt + 1
                 row.failures.append(record)
-                row.waits.append(Span("retry", record.ended or record.ts, record.next_at, record.seq))
+                row.waits.append(Wait("retry", record.ended or record.ts, record.next_at, record.seq))
             case r.GraphOpened():
                 row.graph = True
             case r.EffectIntended():
@@ -229,7 +229,7 @@ class Timeline(Fold):
                 row.usage += record.usage or NO_USAGE
             case r.Asked():
                 row.status = "waiting"
-                span, asking = Span("person", record.ts, seq=record.seq), Asking(record.question, record.seq)
+                span, asking = Wait("person", record.ts, seq=record.seq), AskedQuestion(record.question, record.seq)
                 self._asked[record.question.id] = asking, span
                 row.waits.append(span)
                 row.asked.append(asking)
@@ -243,7 +243,7 @@ class Timeline(Fold):
         asking.answer, asking.by, asking.policy = record.answer, record.by, record.policy
         asking.answered, span.end = record.seq, record.ts
 
-    def _ended(self, row: Row, record: r.StepDone | r.StepFailed) -> None:
+    def _ended(self, row: TimelineRow, record: r.StepDone | r.StepFailed) -> None:
         row.seq, row.ended, row.attempt = record.seq, record.ended or record.ts, record.attempt
         row.error = record.error
         row.failed = record.failed if isinstance(record, r.StepDone) else 0
@@ -260,11 +260,11 @@ class Timeline(Fold):
 
     def _drop(self, key: str, record: r.Record) -> None:
         row = self._live.get(key)
-        if row is not None and self.traced.took_by.get(key) is None:
+        if row is not None and self.causes.transitions.get(key) is None:
             row.status, row.ended, row.seq = "dropped", record.ts, record.seq
             self._close(row, record.ts)
 
-    def _close(self, row: Row, ended: float) -> None:
+    def _close(self, row: TimelineRow, ended: float) -> None:
         self._live.pop(row.activation, None)
         for span in row.waits:
             if span.end is None or span.end > ended:
@@ -274,7 +274,7 @@ class Timeline(Fold):
         before = self.end
         if record.ts - before < _MOMENT:
             return
-        self.gaps.append(Span("stopped", before, record.ts, record.seq))
+        self.gaps.append(Wait("stopped", before, record.ts, record.seq))
         for row in self._live.values():
             if not any(span.end is None for span in row.waits):
-                row.waits.append(Span("stopped", before, record.ts, record.seq))
+                row.waits.append(Wait("stopped", before, record.ts, record.seq))

@@ -13,9 +13,9 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.state import Phase
-from orchestrator.views.map_openings import Opening, around, branch_of, opened_maps
-from orchestrator.views.overlay import Overlay, Place, Planned, Way
-from orchestrator.views.plans import Plans
+from orchestrator.views.map_openings import OpenedMap, branch_of, enclosing_nodes, opened_maps
+from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned
+from orchestrator.views.plans import PlannedMaps
 from orchestrator.views.reader import Fold, read
 from orchestrator.views.work_time import WorkTime
 
@@ -30,11 +30,11 @@ _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
 
 
 @dataclass(slots=True)
-class Changed:
+class OverlayChange:
     """What a record may have changed of an overlay; all else is as it was."""
 
-    places: set[Place] = field(default_factory=set)
-    edges: set[Way] = field(default_factory=set)
+    places: set[NodeKey] = field(default_factory=set)
+    edges: set[EdgeKey] = field(default_factory=set)
     plans: set[int] = field(default_factory=set)
     """Numbers of plans in `Overlay.planned`."""
 
@@ -43,7 +43,7 @@ class _Doing(NamedTuple):
     """What a token does: `running` or `waiting`, at its node and so at the subgraph nodes around it."""
 
     state: str
-    places: list[Place]
+    places: list[NodeKey]
     token: Activation
 
 
@@ -68,27 +68,27 @@ class Trace(Fold):
     """
 
     def __init__(self) -> None:
-        self.changed = Changed()
-        self._visits: Counter[Place] = Counter()
-        self._faulty: Counter[Place] = Counter()
-        self._taken: Counter[Way] = Counter()
-        self._busy: dict[str, Counter[Place]] = {"running": Counter(), "waiting": Counter()}
-        self._failed: dict[Place, None] = {}
-        self._seconds: dict[Place, float] = {}
-        self._items: dict[Place, tuple[int, int]] = {}
-        self._done: dict[Place, set[Path]] = {}
-        self._queued: dict[Place, None] = {}
-        self._entered: dict[Place, None] = {}
-        self._told: dict[Place, Sequence[str]] = {}
-        self._plans = Plans()
+        self.changed = OverlayChange()
+        self._visits: Counter[NodeKey] = Counter()
+        self._faulty: Counter[NodeKey] = Counter()
+        self._taken: Counter[EdgeKey] = Counter()
+        self._busy: dict[str, Counter[NodeKey]] = {"running": Counter(), "waiting": Counter()}
+        self._failed: dict[NodeKey, None] = {}
+        self._seconds: dict[NodeKey, float] = {}
+        self._items: dict[NodeKey, tuple[int, int]] = {}
+        self._done: dict[NodeKey, set[Path]] = {}
+        self._queued: dict[NodeKey, None] = {}
+        self._entered: dict[NodeKey, None] = {}
+        self._told: dict[NodeKey, Sequence[str]] = {}
+        self._plans = PlannedMaps()
         self._time = WorkTime()
         self._doing: dict[str, _Doing] = {}
-        self._asked: dict[str, tuple[Activation, Place, float]] = {}
-        self._questions: dict[Place, dict[str, Question]] = {}
-        self._failures: dict[Place, str] = {}
+        self._asked: dict[str, tuple[Activation, NodeKey, float]] = {}
+        self._questions: dict[NodeKey, dict[str, Question]] = {}
+        self._failures: dict[NodeKey, str] = {}
         self._now: Activation | None = None
         """The activation that the record being folded is about."""
-        self._opened: list[Opening] = []
+        self._opened: list[OpenedMap] = []
         self._took: list[tuple[FrameState, int]] = []
         self._gone: list[Activation] = []
 
@@ -113,7 +113,7 @@ class Trace(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         run, activation = self.run, self._now
-        changed = self.changed = Changed()
+        changed = self.changed = OverlayChange()
         self._edges(changed)
         self._asks(record, activation, changed)
         for gone in (*self._gone, *delta.cancelled):
@@ -182,20 +182,20 @@ class Trace(Fold):
 
     def planned(self, number: int) -> Planned:
         """A plan as it stands."""
-        return self._plans.told(number)
+        return self._plans.planned(number)
 
     # -- what a record did --------------------------------------------------------------------------------------
 
-    def _edges(self, changed: Changed) -> None:
+    def _edges(self, changed: OverlayChange) -> None:
         for frame, index in self._took:
             if frame.plan.edges[index].each is None:
                 self._taken[frame.place, index] += 1
             changed.edges.add((frame.place, index))
 
-    def _moves(self, token: Activation, to: str | None, changed: Changed) -> None:
+    def _moves(self, token: Activation, to: str | None, changed: OverlayChange) -> None:
         """A token begins to run, or to wait for an answer, or does neither any more."""
         was = self._doing.pop(token.key, None)
-        places = was.places if was is not None else around(token.frame.place, token.node)
+        places = was.places if was is not None else enclosing_nodes(token.frame.place, token.node)
         if to is not None:
             self._doing[token.key] = _Doing(to, places, token)
         for step, state in ((-1, was.state if was else None), (1, to)):
@@ -211,7 +211,7 @@ class Trace(Fold):
     def _asking(self, activation: Activation) -> str | None:
         return "waiting" if activation.phase is Phase.ASKING else None
 
-    def _asks(self, record: r.Record, activation: Activation | None, changed: Changed) -> None:
+    def _asks(self, record: r.Record, activation: Activation | None, changed: OverlayChange) -> None:
         if isinstance(record, r.Asked) and activation is not None:
             place = (activation.frame.place, activation.node)
             self._asked[record.question.id] = (activation, place, record.ts)
@@ -224,7 +224,7 @@ class Trace(Fold):
             if asker.key not in self.run.running:
                 self._moves(asker, None, changed)
 
-    def _withdraws(self, question: str, changed: Changed) -> None:
+    def _withdraws(self, question: str, changed: OverlayChange) -> None:
         _, place, _ = self._asked.pop(question)
         asked = self._questions.get(place, {})
         asked.pop(question, None)
@@ -232,7 +232,7 @@ class Trace(Fold):
             self._questions.pop(place, None)
         self._tells(place, changed)
 
-    def _tells(self, place: Place, changed: Changed) -> None:
+    def _tells(self, place: NodeKey, changed: OverlayChange) -> None:
         """What a node asks at present, and why it failed."""
         asked = self._questions.get(place, {})
         told = [f"{question.kind}: {question.prompt}".rstrip(": ") for question in islice(asked.values(), _TOLD)]
@@ -246,7 +246,7 @@ class Trace(Fold):
             self._told.pop(place, None)
         changed.places.add(place)
 
-    def _lands(self, record: r.Record, activation: Activation, changed: Changed) -> None:
+    def _lands(self, record: r.Record, activation: Activation, changed: OverlayChange) -> None:
         place = (activation.frame.place, activation.node)
         if isinstance(record, r.GraphOpened):
             self._entered[place] = None
@@ -276,18 +276,18 @@ class Trace(Fold):
                 done.add(branch)
                 self._items[place] = (len(done), self._items[place][1])
 
-    def _fails(self, place: Place, error: r.Failure, changed: Changed) -> None:
+    def _fails(self, place: NodeKey, error: r.Failure, changed: OverlayChange) -> None:
         self._failed[place] = None
         self._failures[place] = f"failed: {error}"
         self._tells(place, changed)
 
-    def _ends(self, record: r.Ended, changed: Changed) -> None:
+    def _ends(self, record: r.Ended, changed: OverlayChange) -> None:
         if record.status == "failed" and record.error is not None and record.error.node and not self._failed:
             self._fails((_names(record.error.path), record.error.node), record.error, changed)
 
     # -- maps -----------------------------------------------------------------------------------------------------
 
-    def _maps(self, opening: Opening, changed: Changed) -> None:
+    def _maps(self, opening: OpenedMap, changed: OverlayChange) -> None:
         path, plan, edge, items = opening
         target = (path, plan.edges[edge].target)
         self._taken[path, edge] += len(items)
@@ -303,13 +303,13 @@ class Trace(Fold):
 
     # -- when nothing works -----------------------------------------------------------------------------------------
 
-    def _stills(self, changed: Changed) -> None:
-        found: dict[Place, None] = {}
+    def _stills(self, changed: OverlayChange) -> None:
+        found: dict[NodeKey, None] = {}
         if not self.run.running and self.run.ended is None:
             for frame in self.run.frames():
                 for token in frame.live.values():
                     if token.phase in _STILL:
-                        found.update(dict.fromkeys(around(frame.place, token.node)))
+                        found.update(dict.fromkeys(enclosing_nodes(frame.place, token.node)))
         if found or self._queued:
             changed.places.update(found.keys() ^ self._queued.keys())
             self._queued.clear()

@@ -157,7 +157,7 @@ def _times(record: Any) -> list[str]:
 
 
 def _asked(run: Run) -> int:
-    """Place of the last question."""
+    """NodeKey of the last question."""
     return max(place for place, record in enumerate(run.records()) if record.type == "asked")
 
 

@@ -17,8 +17,8 @@ from orchestrator.kernel.state import Phase
 from orchestrator.render.build import draw
 from orchestrator.render.moments import RUN, Live, replay
 from orchestrator.render.overlaid import Mark, plan_marks
-from orchestrator.views.map_openings import around
-from orchestrator.views.overlay import Overlay, Place
+from orchestrator.views.map_openings import enclosing_nodes
+from orchestrator.views.overlay import NodeKey, Overlay
 from orchestrator.views.trace import overlay_of
 from tests.kernel.harness import TooLongError
 from tests.kernel.orders import Order
@@ -37,23 +37,23 @@ def marks(graph: Graph, run: Overlay) -> dict[str, Mark]:
     return {part: mark for part, mark in found.items() if mark != Mark()}
 
 
-def busy(machine: Machine) -> tuple[set[Place], set[Place]]:
+def busy(machine: Machine) -> tuple[set[NodeKey], set[NodeKey]]:
     """Where a machine works, and where it asks."""
-    running: set[Place] = set()
+    running: set[NodeKey] = set()
     for activation in machine.running.values():
-        running.update(around(activation.frame.place, activation.node))
-    waiting: set[Place] = set()
+        running.update(enclosing_nodes(activation.frame.place, activation.node))
+    waiting: set[NodeKey] = set()
     for frame in machine.frames():
         for token in frame.live.values():
             if token.phase is Phase.ASKING:
-                waiting.update(around(frame.place, token.node))
+                waiting.update(enclosing_nodes(frame.place, token.node))
     return running, waiting
 
 
 def check(graph: Graph, records: list[r.Record]) -> None:
     """Every moment of a run."""
     live, machine, shown = Live(graph), Machine(Plan.of(graph)), dict[str, Mark]()
-    visits: Counter[Place] = Counter()
+    visits: Counter[NodeKey] = Counter()
     for number, record in enumerate(records, 1):
         landing = machine.running.get(getattr(record, "activation", ""))
         if landing is not None and isinstance(record, r.StepDone):

@@ -18,7 +18,7 @@ from orchestrator.models.messages import Reply
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
 from orchestrator.views.explanation import why
-from orchestrator.views.timeline import Row, Timeline, timeline
+from orchestrator.views.timeline import Timeline, TimelineRow, timeline
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,7 @@ def rows_of(run: Run) -> Timeline:
     return timeline(Plan.of(run.definition), run.records())
 
 
-def by_node(found: Timeline) -> dict[str, Row]:
+def by_node(found: Timeline) -> dict[str, TimelineRow]:
     return {row.node: row for row in found.rows}
 
 

@@ -13,8 +13,8 @@ from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Ret
 from orchestrator.executor import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Confirm, Subgraph
-from orchestrator.views.explanation import Telling, Why, reasons, why
-from orchestrator.views.timeline import Row, timeline
+from orchestrator.views.explanation import Explainer, StepExplanation, reasons, why
+from orchestrator.views.timeline import TimelineRow, timeline
 
 pytestmark = pytest.mark.anyio
 
@@ -64,11 +64,11 @@ async def ran(made: Graph, tmp_path: Path, parts: list[dict[str, Any]] | None = 
         return await ex.load("r")
 
 
-def told(run: Run) -> dict[str, Why]:
+def told(run: Run) -> dict[str, StepExplanation]:
     """Every step's reasons, by path and node; of several the last."""
     rows = timeline(Plan.of(run.definition), run.records())
-    telling = Telling(rows, run.status)
-    return {f"{row.path}/{row.node}".lstrip("/"): telling.why(row) for row in rows.rows}
+    explainer = Explainer(rows, run.status)
+    return {f"{row.path}/{row.node}".lstrip("/"): explainer.why(row) for row in rows.rows}
 
 
 async def test_an_outcome_and_the_edges_that_were_not_taken(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ async def test_what_decided_calls_answers_and_graphs_inside(tmp_path: Path) -> N
     assert found["ask"].not_taken == ("ask -> END : denied",)
     assert found["inside/use"].went.startswith("done -> END; decided by tool send (record ")
     assert found["inside"].went.startswith("done -> END; decided by the graph inside it, which completed")
-    rows: dict[str, Row] = {row.node: row for row in timeline(Plan.of(run.definition), run.records()).rows}
+    rows: dict[str, TimelineRow] = {row.node: row for row in timeline(Plan.of(run.definition), run.records()).rows}
     assert rows["use"].parent == rows["inside"].number
     assert rows["use"].depth == 1
     ask = rows["ask"]

@@ -13,8 +13,8 @@ from orchestrator.redacting import redact, redacted
 from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
 from orchestrator.render.overlaid import Mark, node_mark, status_mark
 from orchestrator.views.activity import idle_spans, nested, working_seconds
-from orchestrator.views.causes import Traced
-from orchestrator.views.explanation import Telling
+from orchestrator.views.causes import Causes
+from orchestrator.views.explanation import Explainer
 from orchestrator.views.safe_text import BEHIND, told
 from orchestrator.views.states import States
 from orchestrator.views.timeline import Timeline
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
     from orchestrator.views.calls import JournaledCall
     from orchestrator.views.run import Run
-    from orchestrator.views.states import StepState
-    from orchestrator.views.timeline import Asking, Row
+    from orchestrator.views.states import StateDelta
+    from orchestrator.views.timeline import AskedQuestion, TimelineRow
 
 LONGEST = 50_000
 """Characters of one text that a page keeps."""
@@ -36,7 +36,7 @@ _EXACT = 2**53
 def run_data(run: Run) -> tuple[dict[str, Any], Replay]:
     """What a page shows of a run, and its pictures. Reads the run's records, and blocks meanwhile."""
     records = run.records()
-    causes, kept = Traced(), States()
+    causes, kept = Causes(), States()
     rows = Timeline(causes)
     replayed = replay(run.definition, records, causes, rows, kept)
     if run.status == "interrupted":
@@ -60,7 +60,7 @@ def _abandoned(replayed: Replay, run: Run) -> Replay:
 class _Writer:
     def __init__(self, run: Run, records: Sequence[Record], rows: Timeline, replayed: Replay) -> None:
         self.run, self.records, self.rows, self.replayed = run, records, rows, replayed
-        self.telling = Telling(rows, run.status)
+        self.explainer = Explainer(rows, run.status)
         self.messages: dict[str, object] = {}
         """Digest -> message: each is told once, as in the journal."""
         self.offers: dict[str, object] = {}
@@ -81,7 +81,7 @@ class _Writer:
             "run": told(run.run_id, 200),
             "graph": told(run.graph, 80),
             "status": run.status,
-            "why": self.telling.stands(),
+            "why": self.explainer.stands(),
             "head": run.seq,
             "start": rows.start,
             "seconds": round(run.seconds, 6),
@@ -112,12 +112,12 @@ class _Writer:
 
     def _step(
         self,
-        row: Row,
-        state: StepState | None,
+        row: TimelineRow,
+        state: StateDelta | None,
         numbers: Mapping[str, int],
         parts: Mapping[tuple[str, str], str],
     ) -> dict[str, Any]:
-        why = self.telling.why(row)
+        why = self.explainer.why(row)
         step: dict[str, Any] = {
             "node": told(row.node, 80),
             "part": parts.get((row.place, row.node), ""),
@@ -151,7 +151,7 @@ class _Writer:
             name: value for name, value in optional.items() if value or (name in ("up", "base") and value == 0)
         }
 
-    def _asked(self, one: Asking) -> dict[str, Any]:
+    def _asked(self, one: AskedQuestion) -> dict[str, Any]:
         question = one.question
         said: dict[str, Any] = {
             "seq": one.seq,

@@ -10,12 +10,12 @@ from orchestrator.render.terminal import texts
 from orchestrator.visible import BAR, barred, behind, line, narrow
 
 if TYPE_CHECKING:
-    from orchestrator.views.explanation import Reasons
+    from orchestrator.views.explanation import RunReasons
     from orchestrator.views.history import Point
     from orchestrator.views.run import Run
 
 
-def run_text(run: Run, points: Sequence[Point], why: Reasons, approved: Sequence[str], waiting: str) -> str:
+def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Sequence[str], waiting: str) -> str:
     """Where a run stands and what it did: its spending, state, branches, steps and output.
 
     Args:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.render.terminal import excerpts
 from orchestrator.render.terminal.line import SPINNER, Line, Part
-from orchestrator.views.step_tree import Branch, Standing, Step, StepTree
+from orchestrator.views.step_tree import LiveBranches, StepTree, TreeBranch, TreeStep
 
 if TYPE_CHECKING:
     from orchestrator.views.calls import JournaledCall
@@ -26,7 +26,7 @@ _MOST = 200
 """Lines that one ended step leaves behind, and steps of one branch that these lines show."""
 
 
-def left_behind(model: StepTree, step: Step, standing: Standing, now: float) -> list[Line]:
+def left_behind(model: StepTree, step: TreeStep, standing: LiveBranches, now: float) -> list[Line]:
     """The lines that an ended step of the top level leaves above the screen."""
     lines = list(_step(model, step, standing, now, whole=True))
     if len(lines) > _MOST:
@@ -35,7 +35,7 @@ def left_behind(model: StepTree, step: Step, standing: Standing, now: float) -> 
 
 
 def going_on(
-    model: StepTree, standing: Standing, now: float, width: int, height: int, doing: str = "running"
+    model: StepTree, standing: LiveBranches, now: float, width: int, height: int, doing: str = "running"
 ) -> list[Line]:
     """The live part of a run and its spending: at most `height` lines."""
     end = summary(model, now, width, doing)
@@ -53,7 +53,7 @@ def _fitted(lines: list[Line], most: int) -> list[Line]:
     return [*(lines[number] for number in kept), _note(f"… {len(lines) - len(kept)} lines more")]
 
 
-def where_it_stands(model: StepTree, standing: Standing, now: float, width: int, height: int) -> list[Line]:
+def where_it_stands(model: StepTree, standing: LiveBranches, now: float, width: int, height: int) -> list[Line]:
     """The same, to be printed for good: nothing in it spins."""
     return [line.still() for line in going_on(model, standing, now, width, height, doing="so far")]
 
@@ -103,7 +103,7 @@ def _left(model: StepTree, seconds: float) -> str:
 
 
 def _step(
-    model: StepTree, step: Step, standing: Standing, now: float, *, whole: bool, label: str = ""
+    model: StepTree, step: TreeStep, standing: LiveBranches, now: float, *, whole: bool, label: str = ""
 ) -> Iterator[Line]:
     """A step with its calls and branches; unless `whole`, only as much as a screen has room for."""
     over = model.is_over(step, standing)
@@ -123,7 +123,7 @@ def _step(
         yield _note(f"… {', '.join(more)}").inside()
 
 
-def _worth_showing(branches: list[Branch], standing: Standing, whole: bool) -> list[Branch]:
+def _worth_showing(branches: list[TreeBranch], standing: LiveBranches, whole: bool) -> list[TreeBranch]:
     """All branches of a small ended fork; else the live ones, the failed ones and some of the others."""
     if whole and len(branches) <= _BRANCHES:
         return branches
@@ -137,7 +137,7 @@ def _worth_showing(branches: list[Branch], standing: Standing, whole: bool) -> l
     return [one for one in branches if id(one) in kept]
 
 
-def _head(step: Step, standing: Standing, now: float, over: bool, label: str) -> Line:
+def _head(step: TreeStep, standing: LiveBranches, now: float, over: bool, label: str) -> Line:
     if step.over or step.state == "waiting":
         mark, style = _MARKS["faulty" if step.state == "done" and step.failed_calls else step.state]
     elif step.state == "retrying" and step.next_at > now:
@@ -166,7 +166,7 @@ def _head(step: Step, standing: Standing, now: float, over: bool, label: str) ->
     return Line(tuple(parts), going_on=not over)
 
 
-def _said(step: Step, now: float) -> Part:
+def _said(step: TreeStep, now: float) -> Part:
     match step.state:
         case "failed":
             return f"failed: {excerpts.text(step.fault)}", "red"
@@ -187,14 +187,14 @@ def _said(step: Step, now: float) -> Part:
     return ("" if step.note is None else excerpts.text(excerpts.note(step.note))), "dim"
 
 
-def _failed(branch: Branch) -> bool:
+def _failed(branch: TreeBranch) -> bool:
     return any(step.state == "failed" for step in branch.steps)
 
 
 # -- calls and branches --------------------------------------------------------------------------------------------
 
 
-def _calls(step: Step, now: float, whole: bool) -> Iterator[Line]:
+def _calls(step: TreeStep, now: float, whole: bool) -> Iterator[Line]:
     calls = list(step.calls.values())
     shown = calls if whole else [*(one for one in calls if one.state == "running"), *calls[-_CALLS:]]
     shown = list({id(one): one for one in shown}.values())
@@ -230,7 +230,7 @@ def _call(one: JournaledCall, note: Event | None, now: float, over: bool) -> Lin
     return Line(tuple(parts), going_on=going)
 
 
-def _branch(model: StepTree, branch: Branch, standing: Standing, now: float, *, whole: bool) -> Iterator[Line]:
+def _branch(model: StepTree, branch: TreeBranch, standing: LiveBranches, now: float, *, whole: bool) -> Iterator[Line]:
     """A branch's label with its steps below; a branch of one step is one line, a subgraph has no label."""
     segment = branch.path.rpartition("/")[2]
     label = ""
