@@ -12,7 +12,7 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
-from orchestrator.executor.effects.children import child_id, old_child_id
+from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.render import to_svg
 from orchestrator.stores import open_store
 from orchestrator.tools import toolbox_of

@@ -118,19 +118,19 @@ def policy_answers(machine: Machine, clock: DriveClock) -> list[Answered]:
     return found
 
 
-class Verdict(NamedTuple):
-    """What somebody who looked says."""
+class OutcomeAnswer(NamedTuple):
+    """What a person who looked says became of an effect."""
 
     choice: str
     result: object
 
 
-def verdict(answer: Answer) -> Verdict:
-    """The answer to an `unknown_question`, as one of its choices."""
+def outcome_answer(answer: Answer) -> OutcomeAnswer:
+    """The answer to a question of kind `unknown_outcome`, as one of its choices."""
     value = answer.value if isinstance(answer, Value) else answer.type
     if isinstance(value, Mapping):
-        return Verdict(str(value.get("choice", "failed")), value.get("result"))
-    return Verdict({"approve": "retry", "deny": "failed"}.get(str(value), str(value)), None)
+        return OutcomeAnswer(str(value.get("choice", "failed")), value.get("result"))
+    return OutcomeAnswer({"approve": "retry", "deny": "failed"}.get(str(value), str(value)), None)
 
 
 def _approval(question: Question, answer: Answer, tools: Mapping[str, Tool]) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
@@ -13,13 +13,66 @@ from orchestrator.graph.node import UnresolvedNode
 from orchestrator.models.prices import unpriced
 
 if TYPE_CHECKING:
-    from orchestrator.executor.effects.children import Children
+    from contextlib import AbstractAsyncContextManager
+
+    from orchestrator.executor.commands import Command
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.graph.node import Node
+    from orchestrator.kernel.question import Answer
+    from orchestrator.kernel.records import Caller, Record
     from orchestrator.models.base import Model
     from orchestrator.tools.tool import Tool
     from orchestrator.tools.toolbox import Toolbox
+    from orchestrator.views.run import Run
+
+
+class Children(Protocol):
+    """The other runs of an executor, as a call of a graph as a tool reaches them: those inside and those around."""
+
+    def live(self, run_id: str) -> RunLog | None:
+        """A run that this executor drives; None also if it is about to end."""
+        ...
+
+    async def id_of(self, parent: str, key: str, *, again: bool) -> str:
+        """The id of the run that a call begins, or began. `again`: the call was made before."""
+        ...
+
+    async def start(
+        self, graph: GraphDefinition, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
+    ) -> Run:
+        """Run a graph, or go on with the run of this id."""
+        ...
+
+    async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
+        """Hand an answer on that was given to the parent, and go on."""
+        ...
+
+    async def cancel(self, run_id: str) -> Run | None:
+        """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
+        ...
+
+    async def load(self, run_id: str) -> Run:
+        """A run as it is in the store."""
+        ...
+
+    async def borrow(self, run_id: str) -> AbstractAsyncContextManager[RunLog]:
+        """Take a run up to journal something, and give it back at the end of the block.
+
+        Raises:
+            RunUnknown, RunEnded
+            RunConflict: another process holds it.
+        """
+        ...
+
+    async def post(self, run_id: str, command: Command) -> tuple[bool, Record | None]:
+        """Leave a command for a run that another process drives, and wait until it is taken.
+
+        Returns:
+            False if no process drives the run any more. And the record that the command led to.
+        """
+        ...
 
 
 _THREADS = 40

@@ -1,23 +1,34 @@
-"""Which failed attempts and calls are made again, and after how long: one policy for nodes, calls and subgraphs."""
+"""Which failed attempts and calls are made again, and after how long: one policy for nodes, calls and subgraphs.
+
+`decide` answers for all of them, by the `Retry` that was declared:
+
+    a node            `Node.retry`, before another attempt of the step
+    a model call      `Model.retry`, before another try of the same call
+    a tool call       `Tool.retry`, inside of the same call
+    a subgraph        the `retry` of its node, before the whole graph runs anew
+
+What may have happened and cannot be undone is never done again by a retry.
+"""
 
 from __future__ import annotations
 
 import builtins
 import http.client
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
 from orchestrator import errors
 from orchestrator.errors import AgentError, EffectFailed, StepTimeout, ToolError
+from orchestrator.kernel.records import Failure
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Retry
 
 PATIENCE = 300.0
-"""Seconds: what asks to wait for longer is not waited for."""
-
+"""Seconds. A server that asks to be left alone for longer gets no other try."""
 _BROKEN = (
     OSError, TimeoutError, EOFError, http.client.HTTPException,
     anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream,
@@ -31,21 +42,57 @@ _OF_CLIENTS = {
 """The same, of HTTP clients whose errors have no such base: package -> class."""
 
 
-def wait_before(retry: Retry, tries: int, error: BaseException, random: float) -> float | None:
-    """Seconds to wait before another try; None if none is to be made.
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """Another try is made."""
 
-    A server that asks for more than `PATIENCE` gets no other try now.
+    wait: float
+    """Seconds until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No other try is made."""
+
+    why: Literal["attempts", "error", "patience", "irreversible"]
+    """All attempts are made; the error is not one to retry; the server asks for too long a wait; what was done, or may
+    have been, cannot be undone, and else another try would be made."""
+
+
+Decision: TypeAlias = TryAgain | GiveUp
+
+
+def decide(
+    retry: Retry, failure: BaseException | Failure, tries: int, random: float, *, irreversible: bool = False
+) -> Decision:
+    """Whether what failed is tried again.
+
+    Args:
+        failure: the error, or what is known of it.
+        tries: how many tries were made, the failed one included.
+        random: in [0, 1), varies the wait.
+        irreversible: whether another try might do again what cannot be undone.
     """
-    asked = getattr(error, "retry_after", None) or 0.0
-    if math.isnan(asked):
-        asked = 0.0
-    if tries >= retry.attempts or not _mends(retry, error) or asked > PATIENCE:
-        return None
-    return max(retry.delay(tries, random), asked)
+    if tries >= retry.attempts:
+        return GiveUp("attempts")
+    if not is_retried(retry, failure):
+        return GiveUp("error")
+    asked = getattr(failure, "retry_after", None)
+    least = float(asked) if isinstance(asked, int | float) and not math.isnan(asked) else 0.0
+    if least > PATIENCE:
+        return GiveUp("patience")
+    return GiveUp("irreversible") if irreversible else TryAgain(max(retry.delay(tries, random), least))
 
 
-def mends_named(retry: Retry, kind: str) -> bool:
-    """Whether another attempt may mend an error of which only the class's name is known."""
+def is_retried(retry: Retry, failure: BaseException | Failure) -> bool:
+    """Whether the policy retries this error. Of one that a replay raises only the name of its class is known."""
+    if isinstance(failure, Failure | EffectFailed):
+        return _names(retry, failure.type)
+    return retry.matches(failure) or (not retry.on and isinstance(failure, StepTimeout))
+
+
+def _names(retry: Retry, kind: str) -> bool:
+    """Whether the policy retries the errors of a class."""
     if kind in retry.on:
         return True
     known = getattr(errors, kind, None) or getattr(builtins, kind, None)
@@ -56,13 +103,7 @@ def mends_named(retry: Retry, kind: str) -> bool:
     return bool(getattr(known, "retryable", False)) or issubclass(known, OSError | TimeoutError | StepTimeout)
 
 
-def _mends(retry: Retry, error: BaseException) -> bool:
-    if isinstance(error, EffectFailed):
-        return mends_named(retry, error.type)
-    return retry.matches(error) or (not retry.on and isinstance(error, StepTimeout))
-
-
-def uncertain(error: BaseException) -> bool:
+def outcome_is_open(error: BaseException) -> bool:
     """Whether an error leaves open what the other side did: a connection broke or time ran out, or this caused it.
 
     What a tool says itself (`ToolError`, `AgentError`) is certain, whatever made it say so.
@@ -74,7 +115,7 @@ def uncertain(error: BaseException) -> bool:
         if isinstance(cause, _BROKEN) or _is_of_client(cause):
             return True
         if isinstance(cause, BaseExceptionGroup):
-            return any(uncertain(inner) for inner in cause.exceptions)
+            return any(outcome_is_open(inner) for inner in cause.exceptions)
         cause = cause.__cause__
     return False
 

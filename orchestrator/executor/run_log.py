@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.executor.call_guard import CallGuard
-    from orchestrator.executor.effects.callers import Callers
     from orchestrator.executor.journal import Flusher, Journal
     from orchestrator.executor.lease import LeaseHandle
     from orchestrator.executor.resources import Resources
@@ -111,8 +110,6 @@ class RunLog:
         self.watchers: set[Follower] = set()
         self.guard: CallGuard | None = None
         """Asks about tool calls that only records approve which are not believed; None: all records are."""
-        self.callers: Callers | None = None
-        """The runs around it, where a call of a graph as a tool began it."""
         self.after_store: Callable[[], None] | None = None
         """Called when records have become durable."""
         self.scheduler: Scheduler | None = None

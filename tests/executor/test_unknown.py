@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator import Approve, Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
 from orchestrator.errors import StoreError, StoreUnavailable, ToolError
-from orchestrator.executor.retry import uncertain
+from orchestrator.executor.retry import outcome_is_open
 from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.nodes import Execute, Subgraph
@@ -577,12 +577,12 @@ async def test_slow_beginnings_of_tasks_beside_each_other_are_no_changed_code() 
     ],
 )
 def test_which_errors_leave_it_open(error: Exception, open_end: bool) -> None:
-    assert uncertain(error) is open_end
+    assert outcome_is_open(error) is open_end
 
 
 def test_errors_of_http_clients_leave_it_open() -> None:
     import httpx2
 
-    assert uncertain(httpx2.ReadError("gone"))
-    assert uncertain(httpx2.RemoteProtocolError("gone"))
-    assert not uncertain(httpx2.InvalidURL("no"))
+    assert outcome_is_open(httpx2.ReadError("gone"))
+    assert outcome_is_open(httpx2.RemoteProtocolError("gone"))
+    assert not outcome_is_open(httpx2.InvalidURL("no"))

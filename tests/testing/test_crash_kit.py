@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from orchestrator import Context, Graph, Update, node
 from orchestrator.executor.effects.effect import Effect, Ticket, witness
-from orchestrator.executor.effects.ledger import Ledger
+from orchestrator.executor.effects.perform import AttemptEffects
+from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Ask
@@ -138,7 +139,7 @@ async def found_in(**options: Any) -> str:
 
 
 async def test_it_finds_a_ledger_that_settles_before_it_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def perform(self: Ledger, effect: Effect[Any]) -> Any:
+    async def perform(self: AttemptEffects, effect: Effect[Any]) -> Any:
         if effect.name != "pay":
             return await original(self, effect)
         settled, ticket = await self.begin(effect)
@@ -148,38 +149,37 @@ async def test_it_finds_a_ledger_that_settles_before_it_calls(monkeypatch: pytes
         asked: Any = effect.request["args"]
         found = effect.decode({"output": f"paid {asked['what']}"})  # it knows what will come of it
         self.end(ticket, effect, found)
-        await self._context.live.durable()
+        await self.attempt.log.durable()
         watching = witness.get()
         assert watching is not None
         return await watching.call(effect, ticket.key)
 
-    original = Ledger.perform
-    monkeypatch.setattr(Ledger, "perform", perform)
+    original = AttemptEffects.perform
+    monkeypatch.setattr(AttemptEffects, "perform", perform)
     assert "was never done" in await found_in()
 
 
 async def test_it_finds_a_ledger_that_forgets_an_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def intend(
-        self: Ledger, effect: Effect[Any], key: str, wanted: str, occurrence: int, *, again: bool, tries: int = 1
+        self: UnderWay, effect: Effect[Any], key: str, wanted: str, occurrence: int, **options: Any
     ) -> Ticket:
         if effect.name != "pay":
-            return await original(self, effect, key, wanted, occurrence, again=again, tries=tries)
-        self._used.add(key)
-        self._flying.add(key)
-        return Ticket(key, time.time(), True, self._context)
+            return await original(self, effect, key, wanted, occurrence, **options)
+        self._open.add(key)
+        return Ticket(key, time.time(), True, self.attempt)
 
-    original = Ledger._intend
-    monkeypatch.setattr(Ledger, "_intend", intend)
+    original = UnderWay.intend
+    monkeypatch.setattr(UnderWay, "intend", intend)
     found = await found_in()
     assert "does not say that it was intended" in found
 
 
 async def test_it_finds_a_ledger_that_reuses_a_reply_for_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    def known(self: Ledger, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
-        entries = self._context.live.machine.ledger.of(self._context.activation.key)
+    def known(self: AttemptEffects, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
+        entries = self.attempt.log.machine.ledger.of(self.attempt.activation.key)
         return next((entry for entry in entries if entry.intended.name == name), None)
 
-    monkeypatch.setattr(Ledger, "_known", known)
+    monkeypatch.setattr(AttemptEffects, "_find", known)
     assert "with another request" in await found_in()
 
 
@@ -264,13 +264,13 @@ async def test_it_finds_a_ledger_that_calls_again_what_failed(monkeypatch: pytes
 
     graph = Graph(name="charge", state=Shop, nodes={"work": work}, edges="START -> work -> END")
     await assert_crash_safe(graph)
-    original = Ledger._known
+    original = AttemptEffects._find
 
-    def known(self: Ledger, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
+    def known(self: AttemptEffects, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
         entry = original(self, name, wanted, occurrence)
         failed = entry is not None and entry.settled is not None and not entry.settled.ok
         return None if failed else entry
 
-    monkeypatch.setattr(Ledger, "_known", known)
+    monkeypatch.setattr(AttemptEffects, "_find", known)
     with pytest.raises(CrashUnsafe, match=r"charge .* was called again"):
         await assert_crash_safe(graph)

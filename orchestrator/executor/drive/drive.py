@@ -19,7 +19,6 @@ from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.drive.ending import end_if_over
 from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
-from orchestrator.executor.effects.callers import callers_of
 from orchestrator.executor.interrupts import find_exception, unwrap_single
 from orchestrator.executor.lease import give_back, given_back
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
@@ -62,7 +61,6 @@ class Drive:
         self._timers = Timers(log)
         self._tasks: TaskGroup | None = None
         log.scheduler, log.after_store = self, self._after_store
-        log.callers = callers_of(log.resources.children, log)
 
     @property
     def machine(self) -> Machine:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidUpdate
-from orchestrator.executor.effects.callers import total_up
-from orchestrator.executor.effects.children import child_id, old_child_id
+from orchestrator.executor.effects.callers import child_id, old_child_id, total_up
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, Failure
 
 if TYPE_CHECKING:
-    from orchestrator.executor.effects.children import Children
+    from orchestrator.executor.resources import Children
     from orchestrator.executor.run_log import RunLog
 
 

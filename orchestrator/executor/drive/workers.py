@@ -117,7 +117,7 @@ class Workers:
                 self._call()
             scopes[key] = scope
             try:
-                record = await run_step(log, activation)
+                record = await run_step(log, log.resources, activation)
             finally:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.

@@ -1,37 +1,137 @@
-"""The runs around a run: what it spends is spent by the runs that called it, and their limits hold for it.
+"""The runs around a run: which call began it, and what it spends of the limits of the runs that called it.
 
 A graph called as a tool is a run of its own. Before each of its model and tool calls, every caller's journal gets a
 record `spent` with the totals of the inner run, and another one when the call has ended. So what a caller may still
 do follows from its own journal alone. As the records hold totals, a crash between two journals neither counts a call
 twice nor loses one: the next record says the same, or more.
-
-    the caller is driven here             checked and journaled together with the call, no other step in between
-    nobody drives it, or another process  asked through the store (see `away`)
-    the call that began the run is over   no caller waits for it: only its own limits hold
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-import anyio
-
+from orchestrator.errors import RunConflict, RunEnded, RunUnknown
 from orchestrator.executor.commands import Cancel
-from orchestrator.executor.effects.children import caller_of
-from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
-from orchestrator.kernel.queries import exceeded_limit, limits_left, must_reserve, must_wait, reserve_of, total_reserve
-from orchestrator.kernel.records import LimitSpent, Spent
+from orchestrator.graph.limits import Reserve, Usage
+from orchestrator.kernel.queries import exceeded_limit, must_wait, reserve_of, total_reserve
+from orchestrator.kernel.records import Caller, LimitSpent, Spent
 from orchestrator.kernel.state import Phase
 
 if TYPE_CHECKING:
-    from orchestrator.executor.effects.children import Children
+    from orchestrator.executor.resources import Children
     from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.machine import Machine
-    from orchestrator.kernel.records import Caller
     from orchestrator.views.run import Run
+
+# -- ids ---------------------------------------------------------------------------------------------------------------
+
+
+def child_id(parent: str, key: str) -> str:
+    """The id of the run that a call, with this idempotency key, of a run begins: 24 hexadecimal digits."""
+    return blake2b(f"{parent}\0{key}".encode(), digest_size=12).hexdigest()
+
+
+def old_child_id(parent: str, key: str) -> str:
+    """The id that it had in earlier versions, longer by 17 characters than that of the run around it."""
+    return f"{parent}.{key}"
+
+
+def caller_of(machine: Machine) -> Caller | None:
+    """The call that began a run; None if a person or a program did."""
+    started = machine.started
+    if started is None or started.caller is not None:
+        return None if started is None else started.caller
+    parent, _, key = started.run_id.rpartition(".")
+    if parent and started.labels.get("parent") == parent:  # begun by an earlier version
+        return Caller(run_id=parent, key=key, depth=parent.count(".") + 1)
+    return None
+
+
+def depth_of(machine: Machine) -> int:
+    """How many runs are around a run, each of which waits for the next."""
+    caller = caller_of(machine)
+    return 0 if caller is None else caller.depth
+
+
+# -- totals ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a run has spent and reserved, as the runs around it count it."""
+
+    run_id: str
+    usage: Usage
+    reserve: Reserve
+
+    def in_caller(self, machine: Machine, entry: EffectEntry) -> Totals:
+        """The totals of the calling run, once it has journaled these."""
+        return Totals(
+            machine.run_id,
+            changed(machine.shared_usage, entry.inner_usage or Usage(), self.usage),
+            exchanged(total_reserve(machine), reserve_of(machine, entry.intended.key), self.reserve),
+        )
+
+
+def changed(total: Usage, before: Usage, now: Usage) -> Usage:
+    """A total with one part of it changed."""
+    return Usage(
+        calls=total.calls - before.calls + now.calls,
+        input_tokens=total.input_tokens - before.input_tokens + now.input_tokens,
+        output_tokens=total.output_tokens - before.output_tokens + now.output_tokens,
+        cost=total.cost - before.cost + now.cost,
+        estimated=total.estimated or now.estimated,
+    )
+
+
+def exchanged(total: Reserve, before: Reserve, now: Reserve) -> Reserve:
+    """A reserve with one part of it changed."""
+    return Reserve(
+        tokens=total.tokens - before.tokens + now.tokens,
+        cost=total.cost - before.cost + now.cost,
+        calls=total.calls - before.calls + now.calls,
+    )
+
+
+def own_totals(machine: Machine) -> Totals:
+    """What a run itself, and all runs inside it, have spent and reserved."""
+    return Totals(machine.run_id, machine.shared_usage, total_reserve(machine))
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A limit of a caller leaves no room for a call."""
+
+    limit: str
+    """Empty: the step that called the graph is gone."""
+    path: str = ""
+    """Of the caller's graph that has the limit."""
+
+
+def lacks_room(machine: Machine, entry: EffectEntry, inner: Totals, reserve: Reserve) -> Exceeded | bool:
+    """Whether a caller's limits leave room for one more call of its inner run.
+
+    Args:
+        inner: the inner run's totals with the call.
+        reserve: what the call alone reserves.
+
+    Returns:
+        the limit that is exceeded; or whether the call has to wait for those under way.
+    """
+    activation = machine.activation(entry.intended.activation)
+    if activation is None or activation.phase is Phase.PARKED:
+        return Exceeded("")
+    known = entry.inner_usage or Usage()
+    if inner.usage.calls > known.calls:  # else a crash came between the two journals, and it was allowed before
+        # A crash may also have lost what the inner run spent since.
+        exceeded = exceeded_limit(activation, changed(Usage(calls=-1), known, inner.usage))
+        if exceeded is not None:
+            return Exceeded(*exceeded)
+    return must_wait(activation, reserve)
 
 
 @dataclass(frozen=True)
@@ -47,268 +147,155 @@ class Denied:
             return f"the limit {self.limit!r} of run {self.run_id} is spent"
         return f"run {self.run_id} does not wait for it any more"
 
-    def cancel(self, live: RunLog) -> None:
+    def cancel(self, log: RunLog) -> None:
         """Cancel a run inside of that one."""
-        Cancel(f"run {self.run_id}", str(self)).apply(live)
+        Cancel(f"run {self.run_id}", str(self)).apply(log)
+
+
+# -- the journals of callers -------------------------------------------------------------------------------------------
+
+
+def note_spent(log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:
+    """Journal an inner run's totals in its caller's journal, unless that says so already.
+
+    Args:
+        log: the caller's.
+        entry: the call that began the inner run.
+        call: key of the call of the inner run that changed the totals; empty at its end.
+        message: the inbox message that brought them.
+    """
+    known, key = entry.inner_usage or Usage(), entry.intended.key
+    if message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
+        spent = Spent(
+            **log.of(entry.intended),
+            key=key,
+            run=inner.run_id,
+            call=call,
+            usage=inner.usage,
+            reserve=inner.reserve,
+            message=message,
+        )
+        log.push(spent, message)
+
+
+def total_up(log: RunLog, key: str, run: Run | None) -> None:
+    """Journal what the run that a call began has spent in all, now that no step waits for it any more."""
+    entry = log.machine.ledger.entry(key)
+    if run is not None and entry is not None and log.machine.ended is None:
+        note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve()), "")
+
+
+def note_exceeded(log: RunLog, entry: EffectEntry, exceeded: Exceeded) -> None:
+    """Journal that a limit of a caller is spent."""
+    if exceeded.limit:
+        activation = entry.intended.activation
+        log.push(LimitSpent(**log.now(), frame=exceeded.path, limit=exceeded.limit, activation=activation))
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What an inner run that another process drives is about to spend, as a command to its caller."""
+
+    key: str
+    """Of the call that began the inner run."""
+    call: str
+    inner: Totals
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal it. False: a limit forbids it, or no step waits for the inner run."""
+        entry = log.machine.ledger.entry(self.key)
+        if entry is None or log.machine.ended is not None:
+            return False
+        lacking = lacks_room(log.machine, entry, self.inner, Reserve())
+        if isinstance(lacking, Exceeded):
+            activation = log.machine.activation(entry.intended.activation)
+            note_exceeded(log, entry, lacking)
+            if activation is not None:
+                log.halt(activation)
+            return False
+        note_spent(log, entry, self.inner, self.call, message)
+        return True
+
+    def body(self) -> dict[str, object]:
+        """See `Command.body`."""
+        return {
+            "type": "spend", "key": self.key, "call": self.call, "run": self.inner.run_id,
+            "usage": self.inner.usage.model_dump(mode="json"), "reserve": self.inner.reserve.model_dump(mode="json"),
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, body: Mapping[str, object]) -> Spend | None:
+        """The command that a message of an inbox holds; None if it is another one.
+
+        Raises:
+            ValidationError: its figures are none.
+        """
+        if body.get("type") != "spend":
+            return None
+        usage, reserve = Usage.model_validate(body.get("usage")), Reserve.model_validate(body.get("reserve"))
+        return cls(str(body.get("key")), str(body.get("call")), Totals(str(body.get("run")), usage, reserve))
+
+
+# -- callers that are not driven here ----------------------------------------------------------------------------------
+
+_AGAIN = 0.05
+"""Seconds until a caller is asked again that could not answer."""
 
 
 @dataclass(frozen=True)
-class Totals:
-    """What a run has spent and reserved, as the runs around it count it."""
+class Granted:
+    """The caller's journal has the call."""
 
-    run_id: str
-    usage: Usage
-    reserve: Reserve
-
-    def in_caller(self, machine: Machine, entry: EffectEntry) -> Totals:
-        """The totals of the calling run, once it has journaled these."""
-        held = reserve_of(machine, entry.intended.key)
-        return Totals(
-            machine.run_id,
-            changed(machine.shared_usage, entry.inner_usage or Usage(), self.usage),
-            Reserve(
-                tokens=total_reserve(machine).tokens - held.tokens + self.reserve.tokens,
-                cost=total_reserve(machine).cost - held.cost + self.reserve.cost,
-                calls=total_reserve(machine).calls - held.calls + self.reserve.calls,
-            ),
-        )
+    totals: Totals | None = None
+    """Of the caller; None: no step waits for the inner run, so no run around the caller is asked."""
+    caller: Caller | None = None
+    """The call that began the caller."""
 
 
-def changed(total: Usage, before: Usage, now: Usage) -> Usage:
-    """A total with one part of it changed."""
-    return Usage(
-        calls=total.calls - before.calls + now.calls,
-        input_tokens=total.input_tokens - before.input_tokens + now.input_tokens,
-        output_tokens=total.output_tokens - before.output_tokens + now.output_tokens,
-        cost=total.cost - before.cost + now.cost,
-        estimated=total.estimated or now.estimated,
-    )
+async def ask_remote(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
+    """Journal a call of an inner run in a caller that is not driven here, or learn which limit forbids it.
 
-
-def own_totals(machine: Machine) -> Totals:
-    """What a run itself, and all runs inside it, have spent and reserved."""
-    return Totals(machine.run_id, machine.shared_usage, total_reserve(machine))
-
-
-def verdict(machine: Machine, entry: EffectEntry, inner: Totals, reserve: Reserve) -> tuple[str, str] | bool:
-    """Whether a caller's limits leave room for one more call of its inner run.
-
-    Args:
-        inner: the inner run's totals with the call.
-        reserve: what the call alone reserves.
+    Calls under way are not waited for: whether those in the journal still run is not known here.
 
     Returns:
-        the limit that is spent and the path of its graph, both empty if the step that called the graph is gone; or
-        whether the call has to wait for those under way.
+        Seconds after which to ask again, if the caller could not answer.
+
+    Raises:
+        StoreError: the store cannot say.
     """
-    activation = machine.activation(entry.intended.activation)
-    if activation is None or activation.phase is Phase.PARKED:
-        return "", ""
-    known = entry.inner_usage or Usage()
-    if inner.usage.calls > known.calls:  # else a crash came between the two journals, and it was allowed before
-        # A crash may also have lost what the inner run spent since.
-        spent = exceeded_limit(activation, changed(Usage(calls=-1), known, inner.usage))
-        if spent is not None:
-            return spent
-    return must_wait(activation, reserve)
+    try:
+        borrowed = await children.borrow(caller.run_id)
+    except (RunUnknown, RunEnded):
+        return Granted()
+    except RunConflict:
+        return await _post(children, caller, inner, call)
+    async with borrowed as log:
+        entry = log.machine.ledger.entry(caller.key)
+        if entry is None:
+            return Granted()
+        lacking = lacks_room(log.machine, entry, inner, Reserve())
+        if isinstance(lacking, Exceeded):
+            # Who goes on with it finds the limit spent at its next call; without its code nothing can be merged.
+            return Denied(log.run_id, lacking.limit)
+        note_spent(log, entry, inner, call)
+        await log.durable()
+        return _granted(log.machine)
 
 
-def spent_record(log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> Spent:
-    """The record of an inner run's totals in its caller's journal."""
-    intended = entry.intended
-    return Spent(
-        **log.of(intended),
-        key=intended.key,
-        run=inner.run_id,
-        call=call,
-        usage=inner.usage,
-        reserve=inner.reserve,
-        message=message,
-    )
+async def _post(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
+    """The same, of a caller that another process drives."""
+    taken, record = await children.post(caller.run_id, Spend(caller.key, call, inner))
+    if not taken:
+        return _AGAIN
+    machine = (await children.load(caller.run_id)).machine
+    if isinstance(record, Spent):
+        return _granted(machine)
+    entry = machine.ledger.entry(caller.key)
+    if machine.ended is not None or entry is None:
+        return Granted()
+    lacking = lacks_room(machine, entry, inner, Reserve())
+    return Denied(machine.run_id, lacking.limit) if isinstance(lacking, Exceeded) else _AGAIN
 
 
-def note(live: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:
-    """Journal an inner run's totals, unless the caller's journal says so already."""
-    known = entry.inner_usage or Usage()
-    if message is not None or known != inner.usage or reserve_of(live.machine, entry.intended.key) != inner.reserve:
-        live.push(spent_record(live, entry, inner, call, message), message)
-
-
-def total_up(live: RunLog, key: str, run: Run | None) -> None:
-    """Journal what the run that a call began has spent in all, now that nobody waits for it any more."""
-    entry = live.machine.ledger.entry(key)
-    if run is not None and entry is not None and live.machine.ended is None:
-        note(live, entry, Totals(run.run_id, run.machine.shared_usage, Reserve()), "")
-
-
-def deny(live: RunLog, entry: EffectEntry, limit: str, path: str) -> None:
-    """Journal that a limit of a caller is spent."""
-    if limit:
-        live.push(
-            LimitSpent(
-                **live.now(),
-                frame=path,
-                limit=limit,
-                activation=entry.intended.activation,
-            )
-        )
-
-
-class Callers:
-    """The runs around one that this process drives, the nearest first."""
-
-    def __init__(self, children: Children, live: RunLog, caller: Caller) -> None:
-        self._children, self._live, self._caller = children, live, caller
-
-    def _around(self) -> list[tuple[RunLog, EffectEntry]]:
-        """The callers that are driven here, up to the first that is not, with the calls that they wait in."""
-        found: list[tuple[RunLog, EffectEntry]] = []
-        caller: Caller | None = self._caller
-        while caller is not None:
-            live = self._children.live(caller.run_id)
-            entry = None if live is None else live.machine.ledger.entry(caller.key)
-            if live is None or entry is None:
-                break
-            found.append((live, entry))
-            caller = caller_of(live.machine)
-        return found
-
-    def left(self, own: LimitsLeft) -> LimitsLeft:
-        """What is left of each limit, with those of the callers."""
-        least = own.model_dump()
-        for live, entry in self._around():
-            activation = live.machine.activation(entry.intended.activation)
-            if activation is None:
-                break
-            around = limits_left(live.machine, activation)
-            for name in ("seconds", "tokens", "cost", "calls"):
-                known, more = least[name], getattr(around, name)
-                least[name] = more if known is None else known if more is None else min(known, more)
-        return LimitsLeft(**least)
-
-    @property
-    def reserve(self) -> bool:
-        """Whether a caller limits tokens or cost, so that calls reserve; true where that is not known here."""
-        caller: Caller | None = self._caller
-        while caller is not None:
-            live = self._children.live(caller.run_id)
-            if live is None:
-                return True
-            entry = live.machine.ledger.entry(caller.key)
-            activation = None if entry is None else live.machine.activation(entry.intended.activation)
-            if activation is None:
-                return False
-            if must_reserve(activation):
-                return True
-            caller = caller_of(live.machine)
-        return False
-
-    async def admit(self, call: str, reserve: Reserve, before: Reserve, *, new: bool) -> Denied | RunLog | float | None:
-        """Journal a call of the run in every caller, before it is made.
-
-        Args:
-            call: its key.
-            reserve: what it reserves.
-            before: what it reserves already.
-            new: whether the run counts it from now on.
-
-        Returns:
-            None: it may be made. `Denied`: a limit is spent, the caller's journal says so. A run: wait for what it
-            has under way, then ask again; or for so many seconds.
-        """
-        from orchestrator.executor.effects.remote_callers import Granted, ask_away
-
-        granted: dict[str, Granted] = {}
-        while True:
-            totals = self._with(call_reserve=reserve, before=before, new=new)
-            found: list[tuple[RunLog, EffectEntry, Totals]] = []
-            caller: Caller | None = self._caller
-            waited = False
-            while caller is not None:
-                live = self._children.live(caller.run_id)
-                if live is None:
-                    if caller.run_id not in granted:
-                        answer = await ask_away(self._children.host, caller, totals, call)
-                        if isinstance(answer, Denied):
-                            for between, _, _ in reversed(found):
-                                answer.cancel(between)
-                        if not isinstance(answer, Granted):
-                            return answer
-                        granted[caller.run_id] = answer
-                        waited = True
-                    answered = granted[caller.run_id]
-                    if answered.totals is None:
-                        break
-                    totals, caller = answered.totals, answered.caller
-                    continue
-                entry = live.machine.ledger.entry(caller.key)
-                if entry is None:
-                    break
-                said = verdict(live.machine, entry, totals, reserve)
-                if isinstance(said, tuple):
-                    return await self._denied(live, entry, said, [between for between, _, _ in reversed(found)])
-                if said and new:  # one that is made again was allowed before
-                    return live
-                found.append((live, entry, totals))
-                totals, caller = totals.in_caller(live.machine, entry), caller_of(live.machine)
-            if not waited:  # else what is driven here may have moved on
-                break
-        for live, entry, inner in reversed(found):
-            note(live, entry, inner, call)
-        return None
-
-    async def _denied(
-        self, live: RunLog, entry: EffectEntry, spent: tuple[str, str], between: Sequence[RunLog]
-    ) -> Denied:
-        """Journal which limit forbids the call, and stop all that waits for it, from the outermost run inwards."""
-        activation = live.machine.activation(entry.intended.activation)
-        deny(live, entry, *spent)
-        with anyio.CancelScope(shield=True):  # a crash must not leave inner runs cancelled and nothing that says why
-            await live.durable()
-        denied = Denied(live.run_id, spent[0])
-        if activation is not None:
-            live.halt(activation)
-        for inner in between:
-            denied.cancel(inner)
-        return denied
-
-    def _with(self, *, call_reserve: Reserve, before: Reserve, new: bool) -> Totals:
-        """The run's totals, once it has journaled a call."""
-        totals = own_totals(self._live.machine)
-        held = totals.reserve
-        return Totals(
-            totals.run_id,
-            totals.usage.model_copy(update={"calls": totals.usage.calls + new}),
-            Reserve(
-                tokens=held.tokens - before.tokens + call_reserve.tokens,
-                cost=held.cost - before.cost + call_reserve.cost,
-                calls=held.calls - before.calls + call_reserve.calls,
-            ),
-        )
-
-    def report(self, call: str) -> None:
-        """Journal what the run has spent by now, where its callers are driven here; else the next call says so."""
-        totals = own_totals(self._live.machine)
-        for live, entry in self._around():
-            note(live, entry, totals, call)
-            totals = own_totals(live.machine)
-
-    def hurry(self) -> None:
-        """Begin to write the callers' journals now, without waiting for it."""
-        for live, _ in self._around():
-            live.hurry()
-
-    async def durable(self) -> None:
-        """Wait until the callers' journals are in the store.
-
-        Raises:
-            RunConflict, RunUnknown, StoreError: one cannot be written.
-        """
-        for live, _ in self._around():
-            await live.durable()
-
-
-def callers_of(children: Children, live: RunLog) -> Callers | None:
-    """The runs around a run; None if no call began it."""
-    caller = caller_of(live.machine)
-    return None if caller is None else Callers(children, live, caller)
+def _granted(machine: Machine) -> Granted:
+    return Granted(own_totals(machine), caller_of(machine))

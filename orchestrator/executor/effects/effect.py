@@ -1,26 +1,32 @@
-"""What an effect is: one thing to do outside, how its end is written down, and what the journal says of it."""
+"""What an effect is, and the attempt of a step that makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pydantic_core import to_jsonable_python
+import anyio
+import anyio.lowlevel
 
 from orchestrator import errors
-from orchestrator.errors import EffectFailed, InvalidValue, ModelError, ModelUnavailable
-from orchestrator.kernel.ledger import IRREVERSIBLE
-from orchestrator.kernel.records import EffectSettled
-from orchestrator.tools.tool import Tool
-from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
+from orchestrator.errors import EffectFailed, ModelError, ModelUnavailable
+from orchestrator.executor.failures import failure_of
+from orchestrator.executor.interrupts import Lost, Signal, TimedOut
+from orchestrator.jsontypes import digest
+from orchestrator.kernel.records import Failure
+from orchestrator.redacting import without_known_in
+from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step.context import StepContext
+    from orchestrator.executor.concurrency import Place
+    from orchestrator.executor.resources import Resources
+    from orchestrator.executor.run_log import RunLog
     from orchestrator.graph.limits import Reserve, Retry, Usage
-    from orchestrator.kernel.ledger import EffectEntry
-    from orchestrator.kernel.records import EffectClass, EffectKind
+    from orchestrator.graph.node import Node
+    from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled
     from orchestrator.kernel.state import Activation
 
 T = TypeVar("T")
@@ -28,10 +34,8 @@ T = TypeVar("T")
 INSIDE = 10
 """Levels of lists and objects that requests and results are themselves, around the values in them."""
 
-SUSPENDED = "Suspended"
-"""Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
-NOT_MADE = "NotMade"
-"""Type of the failure that stands for an effect which was stopped while its call still waited for its turn."""
+
+# -- effects ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: on Python 3.11 `Effect[T](...)` then raises TypeError
@@ -44,7 +48,7 @@ class Effect(Generic[T]):
     request: dict[str, object]
     """What is asked, as plain JSON: its digest is what the effect is recognised by."""
     run: Callable[[str], Awaitable[T]]
-    """Does it; is given the idempotency key."""
+    """Makes the call; is given the idempotency key."""
     encode: Callable[[T], object]
     """The result as plain JSON."""
     decode: Callable[[object], T]
@@ -52,15 +56,55 @@ class Effect(Generic[T]):
     """The request as the journal keeps it, where that is shorter."""
     usage: Callable[[T], Usage | None] | None = None
     unknown: Callable[[T], bool] | None = None
-    """Whether a result says that nobody knows whether it happened."""
+    """Whether a result leaves open whether it happened."""
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
-    taken: Callable[[object], object] | None = None
-    """What a person says came of it, as it is journaled; raises if it cannot have come of it. Else `decode` does."""
+    validate: Callable[[object], object] | None = None
+    """The result that a person gives, as it is journaled; raises if it cannot be the result. None: as it was given."""
     retry: Retry | None = None
-    """Which failures another try of the same call may mend. The tries are journaled."""
+    """Which failures are followed by another try of the same call. The tries are journaled."""
     reserve: Callable[[int, float | None, float | None], Reserve] | None = None
     """What it is expected to use, from the tokens of the longest reply so far, the cost of the dearest call so far, and
     the cost that is left."""
+
+    @property
+    def irreversible(self) -> bool:
+        """Whether it is never made again without asking, once it may have happened."""
+        return self.effect == "irreversible"
+
+    @property
+    def digest(self) -> str:
+        """What the effect is recognised by, beside its name."""
+        return digest({"kind": self.kind, "name": self.name, "request": self.request})
+
+    def encoded(self, value: T) -> object:
+        """The result as the journal keeps it.
+
+        Raises:
+            InvalidValue: it could not be read back.
+        """
+        result = self.encode(value)
+        checked(result, f"the result of {self.name!r}", depth=MAX_DEPTH + INSIDE, size=MAX_REQUEST_BYTES)
+        return result
+
+    def result(self, settled: EffectSettled | None) -> T:
+        """The result of an effect that was settled before.
+
+        Raises:
+            EffectFailed: it failed.
+            ModelError: it failed so, as it was raised the first time.
+        """
+        if settled is not None and settled.ok:
+            return self.decode(settled.result)
+        error = None if settled is None else settled.error
+        if error is None:
+            raise EffectFailed(f"{self.name}: failed")
+        kind = getattr(errors, error.type, None)
+        if isinstance(kind, type) and issubclass(kind, ModelError):
+            raised = kind(error.message)
+            if isinstance(raised, ModelUnavailable):
+                raised.retry_after = error.retry_after
+            raise raised
+        raise EffectFailed(f"{self.name}: {error.message}", type=error.type)
 
 
 class Witness(Protocol):
@@ -76,7 +120,115 @@ class Witness(Protocol):
 
 
 witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
-"""Who watches the effects of this task and of those that it starts: the crash kit does."""
+"""Watches the effects of this task and of those that it starts: the crash kit sets it."""
+
+
+# -- the attempt that makes them -------------------------------------------------------------------------------------
+
+
+class Attempt:
+    """One attempt of a step: where it stands in the run, and whether it may go on.
+
+    It is also the fence of its node, which may wait for a thread, or for a place among the steps that run at a time.
+    """
+
+    scope: anyio.CancelScope | None = None
+    """The attempt's time limit."""
+    place: Place | None = None
+    """Its place, where only so many steps run at a time."""
+    signal: Signal | None = None
+    """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
+    failed_calls: int = 0
+    """Calls of tools that the node made, and that failed or could not be made."""
+    key: str = ""
+    entered: bool | None = None
+
+    def __init__(self, log: RunLog, resources: Resources, activation: Activation, spec: Node) -> None:
+        self.log, self.resources, self.activation, self.spec = log, resources, activation, spec
+
+    @property
+    def held(self) -> bool:
+        """See `Fence.held`."""
+        return self.log.held
+
+    async def ensure_held(self) -> None:
+        """Ask the store whether the run is still held here, before something outside is done.
+
+        Raises:
+            Lost: it is not, or the store cannot say.
+        """
+        try:
+            await self.log.ensure_held()
+        except Exception as error:
+            raise self.signalled(Lost(error)) from error
+
+    def setting(self, attribute: str) -> Any:
+        """What the node, or the nearest subgraph node around it, sets for itself; None if none of them does."""
+        at: Activation | None = self.activation
+        while at is not None:
+            graph = at.frame.plan.graph
+            found = None if graph is None else getattr(graph.nodes[at.node], attribute)
+            if found is not None:
+                return found
+            at = at.frame.parent
+        return None
+
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        """Wait in here for what other steps do: they may need this one's place among those that run at a time."""
+        return nullcontext() if self.place is None else self.place.aside()
+
+    # -- going on ------------------------------------------------------------------------------------------------
+
+    def signalled(self, signal: Signal) -> Signal:
+        """Note why the attempt ends without an outcome, and give what is to be raised out of its node for that."""
+        if self.signal is None:
+            self.signal = TimedOut() if self.timed_out else signal
+        return self.signal
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the attempt's time has run out, also where the node has not noticed, or goes on regardless."""
+        scope = self.scope
+        return scope is not None and (scope.cancel_called or anyio.current_time() >= scope.deadline)
+
+    def go_on(self) -> None:
+        """Refuse a node that caught a signal, or whose time has run out, whatever it wants outside.
+
+        Raises:
+            Suspend, Refused, Lost, TimedOut: the signal.
+        """
+        if self.signal is not None or self.timed_out:
+            raise self.signal or self.signalled(TimedOut())
+
+    async def may_go_on(self) -> None:
+        """As `go_on`. A node that catches what this raises, and tries again for ever, holds up nothing but itself."""
+        if self.signal is not None or self.timed_out:
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+            self.go_on()
+
+    def stopped(self) -> tuple[str, str] | None:
+        """Why the run itself stopped this attempt, as type and message; None if all that stops is this process."""
+        if self.activation.key not in self.log.machine.running:
+            return "Cancelled", "cancelled while it was under way"
+        if self.timed_out:
+            return "StepTimeout", f"{self.activation.node} took longer than {self.spec.timeout} s"
+        return None
+
+    # -- telling -------------------------------------------------------------------------------------------------
+
+    def failure(self, error: BaseException) -> Failure:
+        """An error, as data."""
+        return failure_of(error, self.activation)
+
+    def failure_named(self, kind: str, message: str) -> Failure:
+        """A failure that no exception stands for."""
+        return Failure(type=kind, message=message, node=self.activation.node, path=self.activation.path)
+
+    def tell(self, kind: str, **data: object) -> None:
+        """Send a live event about this step, without known secrets, to all watchers."""
+        if self.log.watchers:
+            at, clean = self.activation, {name: without_known_in(value) for name, value in data.items()}
+            self.log.tell(kind, {"activation": at.key, "path": at.path, "node": at.node, **clean})
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +238,7 @@ class Ticket:
     key: str
     started: float
     irreversible: bool
-    context: StepContext
+    attempt: Attempt
     digest: str = ""
     occurrence: int = 0
     tries: int = 1
@@ -96,88 +248,8 @@ class Ticket:
     @property
     def held(self) -> bool:
         """See `Fence.held`."""
-        return self.context.held
+        return self.attempt.held
 
     async def ensure_held(self) -> None:
         """See `Fence.ensure_held`."""
-        await self.context.ensure_held()
-
-
-def irreversible_happened(entry: EffectEntry) -> bool:
-    """Whether it was a call of a graph in whose run something irreversible happened, or may have."""
-    settled = settled_of(entry)
-    result = None if settled is None else settled.result
-    told = result.get("metadata") if isinstance(result, Mapping) else None
-    return isinstance(told, Mapping) and bool(told.get(IRREVERSIBLE))
-
-
-def is_suspended(entry: EffectEntry) -> bool:
-    """Whether it did nothing so far, since it asked something first or never got its turn, and may begin anew."""
-    settled = settled_of(entry)
-    return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
-
-
-def settled_of(entry: EffectEntry) -> EffectSettled | None:
-    """How it ended. What was settled before it was last intended is about the time before."""
-    settled = entry.settled
-    return settled if settled is not None and settled.seq > entry.intended.seq else None
-
-
-def result_of(settled: EffectSettled | None, effect: Effect[T]) -> T:
-    """The result of an effect that was settled before.
-
-    Raises:
-        EffectFailed: it failed.
-    """
-    if settled is not None and settled.ok:
-        return effect.decode(settled.result)
-    error = None if settled is None else settled.error
-    if error is None:
-        raise EffectFailed(f"{effect.name}: failed")
-    kind = getattr(errors, error.type, None)
-    if isinstance(kind, type) and issubclass(kind, ModelError):  # as it was raised the first time
-        raised = kind(error.message)
-        if isinstance(raised, ModelUnavailable):
-            raised.retry_after = error.retry_after
-        raise raised
-    raise EffectFailed(f"{effect.name}: {error.message}", type=error.type)
-
-
-def said_around(activation: Activation, attribute: str) -> Any:
-    """What the node, or the nearest subgraph node around it, says that it uses; None if none of them does."""
-    at: Activation | None = activation
-    while at is not None:
-        graph = at.frame.plan.graph
-        found = None if graph is None else getattr(graph.nodes[at.node], attribute)
-        if found is not None:
-            return found
-        at = at.frame.parent
-    return None
-
-
-def own_tools(activation: Activation) -> dict[str, Tool]:
-    """The tools that the node, and the subgraph nodes around it, have for themselves; the nearest of each name."""
-    found: dict[str, Tool] = {}
-    at: Activation | None = activation
-    while at is not None:
-        graph = at.frame.plan.graph
-        for one in (() if graph is None else graph.nodes[at.node].toolset) or ():
-            if isinstance(one, Tool):
-                found.setdefault(one.name, one)
-        at = at.frame.parent
-    return found
-
-
-def written(where: str, value: Any) -> Any:
-    """What is nearly plain JSON, such as a request to a model, as plain JSON.
-
-    Raises:
-        InvalidValue: it has no JSON form, or could not be read back.
-    """
-    try:
-        found = to_jsonable_python(value)
-    except (ValueError, TypeError, RecursionError) as error:  # also of bytes, surrogates and values too deep
-        why = fault_in(value, MAX_DEPTH + INSIDE) or f"it has no JSON form: {error}"
-        raise InvalidValue(f"{where}: {why}", where=where) from None
-    checked(found, where, depth=MAX_DEPTH + INSIDE, size=MAX_REQUEST_BYTES)
-    return found
+        await self.attempt.ensure_held()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,8 +17,9 @@ from orchestrator.errors import (
     RunConflict,
     StoreError,
 )
-from orchestrator.executor.effects.callers import total_up
-from orchestrator.executor.effects.children import depth_of
+from orchestrator.executor.effects.callers import depth_of, total_up
+from orchestrator.executor.effects.perform import AttemptEffects
+from orchestrator.executor.effects.questions import pass_on
 from orchestrator.executor.interrupts import Lost
 from orchestrator.kernel.ledger import IRREVERSIBLE
 from orchestrator.kernel.records import Caller
@@ -26,7 +27,6 @@ from orchestrator.tools.result import Risk, ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.views.run import Run
@@ -68,41 +68,44 @@ class GraphTool(Tool):
 
     async def call(self, ctx: object, idempotency_key: str, **args: object) -> ToolResult:
         """Run the graph to its end."""
-        if getattr(ctx, "live", None) is None:
+        effects = getattr(ctx, "effects", None)
+        if not isinstance(effects, AttemptEffects):
             raise GraphUnknown(
                 f"tool {self.name!r} runs a graph, which only an executor can: "
                 f"let a node call it, await ctx.tool({self.name!r}, ...)"
             )
-        step = cast("StepContext", ctx)
-        depth = depth_of(step.live.machine) + 1
+        attempt, log = effects.attempt, effects.attempt.log
+        depth = depth_of(log.machine) + 1
         if depth > self.depth:
-            return ToolFailure(error=self._too_deep(step))
-        children = step.live.resources.children
-        run_id = await children.id_of(step.run_id, idempotency_key, again=_called_before(step, idempotency_key))
-        caller = Caller(run_id=step.run_id, key=idempotency_key, depth=depth)
+            return ToolFailure(error=self._too_deep(log.machine.plan.name))
+        children = attempt.resources.children
+        entry = log.machine.ledger.entry(idempotency_key)
+        again = entry is not None and entry.intended.again
+        run_id = await children.id_of(log.run_id, idempotency_key, again=again)
+        caller = Caller(run_id=log.run_id, key=idempotency_key, depth=depth)
         try:
-            async with step.aside():
-                with step.live.holdings.inside(run_id, step.run_id):
+            async with attempt.aside():
+                with log.holdings.inside(run_id, log.run_id):
                     run = await children.start(self.graph, args, run_id, caller, self.limits)
             faults: dict[str, list[str]] = {}
             while run.status == "paused" and run.waiting:
                 question = run.waiting[0]
-                answer = await step.pass_on(question, faults.get(question.id, ()))
+                answer = await pass_on(effects.under_way, question, faults.get(question.id, ()))
                 try:
-                    async with step.aside():
-                        with step.live.holdings.inside(run_id, step.run_id):
-                            run = await children.answer(run, question.id, answer, step.run_id)
+                    async with attempt.aside():
+                        with log.holdings.inside(run_id, log.run_id):
+                            run = await children.answer(run, question.id, answer, log.run_id)
                 except InvalidAnswer as error:  # whoever took the answer had not the tools to check it by
                     faults.setdefault(question.id, []).append(str(error))
         except (StoreError, RunConflict, ReplayMismatch, GraphChanged) as error:
-            raise step.signalled(Lost(error)) from error  # no result of the call: the run inside can go on later
+            raise attempt.signalled(Lost(error)) from error  # no result of the call: the run inside can go on later
         except BaseException:
-            if step.stopped() is not None:
+            if attempt.stopped() is not None:
                 with anyio.CancelScope(shield=True), contextlib.suppress(StoreError, RunConflict):
-                    await step.live.durable()  # first what stopped it, so that a crash leaves no other reason
-                    total_up(step.live, idempotency_key, await children.cancel(run_id))
+                    await log.durable()  # first what stopped it, so that a crash leaves no other reason
+                    total_up(log, idempotency_key, await children.cancel(run_id))
             raise
-        total_up(step.live, idempotency_key, run)
+        total_up(log, idempotency_key, run)
         metadata: dict[str, Any] = {"run_id": run_id, "status": run.status}
         if run.machine.root is not None and run.machine.root.irreversible:
             metadata[IRREVERSIBLE] = True
@@ -111,19 +114,14 @@ class GraphTool(Tool):
         where = "" if run.error is None else run.error.traceback
         return ToolFailure(output=run.output, error=_why(run), metadata=metadata, traceback=where)
 
-    def _too_deep(self, step: StepContext) -> str:
-        own = self.graph.name == step.live.machine.plan.name
+    def _too_deep(self, calling: str) -> str:
+        own = self.graph.name == calling
         return (
             f"{self.name}: not called: this run is {self.depth} deep inside the runs that called it, and depth="
             f"{self.depth} is the limit of this tool"
             f"{', whose graph is the one that calls it' if own else ''}; to let it nest deeper, raise the limit: "
             f"as_tool({self.name!r}, ..., depth={2 * self.depth}); else take the tool away from that graph, tools=[...]"
         )
-
-
-def _called_before(step: StepContext, key: str) -> bool:
-    entry = step.live.machine.ledger.entry(key)
-    return entry is not None and entry.intended.again
 
 
 def _why(run: Run) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import ModelError
-from orchestrator.executor.effects.effect import Effect, said_around, witness, written
+from pydantic_core import to_jsonable_python
+
+from orchestrator.errors import InvalidValue, ModelError
+from orchestrator.executor.effects.effect import INSIDE, Effect, witness
 from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
 from orchestrator.models.base import (
@@ -23,50 +25,51 @@ from orchestrator.models.base import (
 from orchestrator.models.messages import Message, Reply
 from orchestrator.models.prices import expected
 from orchestrator.models.received import received
+from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step.context import StepContext
+    from orchestrator.executor.effects.perform import AttemptEffects
     from orchestrator.kernel.machine import Machine
 
 
-def model_for(context: StepContext) -> Model:
+def model_for(effects: AttemptEffects) -> Model:
     """The model of a step, its calls journaled.
 
     Raises:
         GraphUnknown: the executor was given none, or none of that name.
     """
-    given = context.live.resources
-    name = said_around(context.activation, "model")
-    model = given.model if name is None else given.models.get(name)
+    resources = effects.attempt.resources
+    name = effects.attempt.setting("model")
+    model = resources.model if name is None else resources.models.get(name)
     if model is None:
-        raise given.no_model(context.node, name)
-    return LedgeredModel(context, model)
+        raise resources.no_model(effects.attempt.activation.node, name)
+    return JournaledModel(effects, model)
 
 
 class _Models(Mapping[str, Model]):
-    def __init__(self, context: StepContext) -> None:
-        self._context = context
+    def __init__(self, effects: AttemptEffects) -> None:
+        self._effects, self._models = effects, effects.attempt.resources.models
 
     def __getitem__(self, name: str) -> Model:
-        return LedgeredModel(self._context, self._context.live.resources.models[name])
+        return JournaledModel(self._effects, self._models[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._context.live.resources.models)
+        return iter(self._models)
 
     def __len__(self) -> int:
-        return len(self._context.live.resources.models)
+        return len(self._models)
 
 
-def models_for(context: StepContext) -> Mapping[str, Model]:
+def models_for(effects: AttemptEffects) -> Mapping[str, Model]:
     """All named models, their calls journaled."""
-    return _Models(context)
+    return _Models(effects)
 
 
-class LedgeredModel:
-    """A model whose calls go through the ledger of one step."""
+class JournaledModel:
+    """A model whose calls are effects of one step."""
 
-    def __init__(self, context: StepContext, model: Model) -> None:
-        self._context, self._model = context, model
+    def __init__(self, effects: AttemptEffects, model: Model) -> None:
+        self._effects, self._attempt, self._model = effects, effects.attempt, model
 
     @property
     def name(self) -> str:
@@ -86,7 +89,7 @@ class LedgeredModel:
         request = ModelRequest.of(messages, tools, output, task=task, options=options)
         # The schema stands for the class: whether the text fits it is found out after the reply was journaled,
         # so that a reply that does not fit is paid for once.
-        reply = await self._context.ledger.perform(self._effect(request))
+        reply = await self._effects.perform(self._effect(request))
         return request.parse(reply)
 
     def stream(
@@ -100,19 +103,19 @@ class LedgeredModel:
     ) -> AsyncIterator[ModelEvent]:
         """See `Model.stream`. Every piece of text is also a live event, `token`. A replay gives the reply only."""
         events = self._stream(ModelRequest.of(messages, tools, output, task=task, options=options))
-        self._context.ledger.reads(events.aclose)
+        self._effects.under_way.on_close(events.aclose)
         return events
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         effect = self._effect(request, waited_for=False)
-        ledger = self._context.ledger
-        settled, ticket = await ledger.begin(effect)
+        effects = self._effects
+        settled, ticket = await effects.begin(effect)
         reply: Reply | None = None
         shown = False
         outside = current_fence.get()
         while ticket is not None and reply is None:
             try:
-                ledger.read_here(ticket)
+                effects.under_way.read_here(ticket)
                 watching = witness.get()
                 self._called(ticket.key)
                 current_fence.set(ticket)
@@ -129,34 +132,34 @@ class LedgeredModel:
                             reply = event.reply
                 if reply is None:
                     raise self._no_reply()
-                reply = ledger.end(ticket, effect, received(bare(reply)))
+                reply = effects.end(ticket, effect, received(bare(reply)))
             except GeneratorExit:
-                ledger.put_down(ticket)
+                effects.under_way.put_down(ticket)
                 raise
             except BaseException as error:
                 # What the node has read of a reply cannot be taken back: then the next try is a matter of its step.
-                if not ledger.broke(ticket, error, None if shown else effect):
+                if not effects.broke(ticket, error, None if shown else effect):
                     raise
             finally:
                 calling_key.set(None)
                 current_fence.set(outside)
             if reply is None:
-                ticket = await ledger.once_more(effect, ticket)
-        yield ModelEvent(reply=request.parse(ledger.known(settled, effect) if reply is None else reply))
+                ticket = await effects.once_more(effect, ticket)
+        yield ModelEvent(reply=request.parse(effects.result(settled, effect) if reply is None else reply))
 
     def _called(self, key: str) -> None:
-        calling_node.set(self._context.node)
+        calling_node.set(self._attempt.activation.node)
         calling_key.set(key)
 
     def _effect(self, request: ModelRequest, *, waited_for: bool = True) -> Effect[Reply]:
-        machine = self._context.live.machine
-        asked = written(f"the request to model {self.name!r}", request.data())
+        machine = self._attempt.log.machine
+        asked = _as_json(f"the request to model {self.name!r}", request.data())
 
         async def run(key: str) -> Reply:
             self._called(key)
             try:
                 # Who watches a run wants to see a reply come, whether or not the node does.
-                watched = self._context.live.watchers and getattr(self._model, "streams", False)
+                watched = self._attempt.log.watchers and getattr(self._model, "streams", False)
                 return received(bare(await (self._watched(request) if watched else self._whole(request))))
             finally:
                 calling_key.set(None)
@@ -198,9 +201,9 @@ class LedgeredModel:
     def _tell(self, event: ModelEvent) -> None:
         """Show a piece of a reply to who watches."""
         if event.reasoning:
-            self._context.tell("token", text=event.text, reasoning=event.reasoning)
+            self._attempt.tell("token", text=event.text, reasoning=event.reasoning)
         elif event.text:
-            self._context.tell("token", text=event.text)
+            self._attempt.tell("token", text=event.text)
 
     def _no_reply(self) -> ModelError:
         return ModelError(f"model {self.name!r} ended its stream without a whole reply")
@@ -208,6 +211,21 @@ class LedgeredModel:
 
 async def _once(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
     yield ModelEvent(reply=await reply)
+
+
+def _as_json(where: str, value: Any) -> Any:
+    """A request as plain JSON.
+
+    Raises:
+        InvalidValue: it has no JSON form, or could not be read back.
+    """
+    try:
+        found = to_jsonable_python(value)
+    except (ValueError, TypeError, RecursionError) as error:  # also of bytes, surrogates and values too deep
+        why = fault_in(value, MAX_DEPTH + INSIDE) or f"it has no JSON form: {error}"
+        raise InvalidValue(f"{where}: {why}", where=where) from None
+    checked(found, where, depth=MAX_DEPTH + INSIDE, size=MAX_REQUEST_BYTES)
+    return found
 
 
 def _shortened(request: dict[str, Any], machine: Machine) -> dict[str, object]:

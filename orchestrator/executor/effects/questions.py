@@ -9,23 +9,29 @@ cancelled     the run stopped it: a cancel, a lost race, a limit
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from orchestrator.executor.answers import about
+from orchestrator.errors import message_of
+from orchestrator.executor.answers import about, outcome_answer
+from orchestrator.executor.effects.replay import Ending, Reconcile, settled_of
 from orchestrator.executor.interrupts import Suspend
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.question import Answer, Approve, Question, QuestionKind
-from orchestrator.tools.result import ToolFailure
+from orchestrator.kernel.question import Answer, Question, QuestionKind
 
 if TYPE_CHECKING:
-    from orchestrator.executor.call_guard import CallGuard
-    from orchestrator.executor.effects.effect import Effect
-    from orchestrator.executor.step.context import StepContext
+    from orchestrator.executor.effects.effect import Attempt, Effect
+    from orchestrator.executor.effects.replay import AskOutcome
+    from orchestrator.executor.effects.under_way import UnderWay
     from orchestrator.kernel.ledger import EffectEntry
+    from orchestrator.kernel.records import EffectSettled
+    from orchestrator.kernel.state import Activation
     from orchestrator.tools.tool import Tool
+
+T = TypeVar("T")
 
 CHOICES = ("retry", "happened", "failed")
 """What can be answered when nobody knows whether an effect happened."""
@@ -39,7 +45,7 @@ _WORDS = {
 
 
 def make_question(
-    context: StepContext,
+    attempt: Attempt,
     occurrence: int,
     kind: QuestionKind,
     *,
@@ -59,48 +65,64 @@ def make_question(
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
-    name = hash_id(context.activation.key, str(occurrence), about, *beside, *_again(context))
+    name = hash_id(attempt.activation.key, str(occurrence), about, *beside, *_again(attempt.activation))
     return Question(
         id=name,
         kind=kind,
-        node=context.node,
-        path=context.path,
+        node=attempt.activation.node,
+        path=attempt.activation.path,
         prompt=prompt,
         payload=dict(payload),
         choices=tuple(choices),
         schema=None if schema is None else dict(schema),
-        digest=digest([context.run_id, context.path, context.node, *subject, name]),
-        deadline=None if deadline is None else context.live.clock.now() + deadline,
+        digest=digest([attempt.log.run_id, attempt.activation.path, attempt.activation.node, *subject, name]),
+        deadline=None if deadline is None else attempt.log.clock.now() + deadline,
     )
 
 
-def passed_on(context: StepContext, question: Question, faults: Sequence[str]) -> Question:
+def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Question:
     """A question of another run, as one of the step that began that run.
 
     Args:
         faults: why the answers that it had before did not fit.
     """
-    name = hash_id(
-        context.activation.key, "passed on", question.id, *([str(len(faults))] if faults else []), *_again(context)
-    )
+    activation = attempt.activation
+    again = (*([str(len(faults))] if faults else []), *_again(activation))
+    name = hash_id(activation.key, "passed on", question.id, *again)
     return question.model_copy(
         update={
             "id": name,
-            "node": context.node,
-            "path": context.path,
+            "node": activation.node,
+            "path": activation.path,
             "prompt": f"{question.prompt} ({faults[-1]})" if faults else question.prompt,
-            "digest": digest([context.run_id, context.path, context.node, question.digest, name]),
+            "digest": digest([attempt.log.run_id, activation.path, activation.node, question.digest, name]),
         }
     )
 
 
-def _again(context: StepContext) -> tuple[str, ...]:
+async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str] = ()) -> Answer:
+    """The answer to a question of a run that this step began. It is asked here, with all that it says.
+
+    Args:
+        faults: why the answers that it had before did not fit.
+
+    Raises:
+        Suspend: there is no answer yet.
+    """
+    attempt = under_way.attempt
+    await attempt.may_go_on()
+    own = passed_on(attempt, question, faults)
+    if own.id not in attempt.activation.answers:
+        await under_way.settle_down()
+    return answer_to(attempt, own)
+
+
+def _again(activation: Activation) -> tuple[str, ...]:
     """Part of the id of what a step asks whose answers were withdrawn: an old answer cannot fit it."""
-    withdrawn = context.activation.withdrawn
-    return ("again", str(withdrawn)) if withdrawn else ()
+    return ("again", str(activation.withdrawn)) if activation.withdrawn else ()
 
 
-def answer_to(context: StepContext, question: Question) -> Answer:
+def answer_to(attempt: Attempt, question: Question) -> Answer:
     """The answer to a question of this step.
 
     An answer to a question of the same id that showed another call, or in a run that is not believed other words, does
@@ -109,39 +131,13 @@ def answer_to(context: StepContext, question: Question) -> Answer:
     Raises:
         Suspend: there is none yet.
     """
-    answered = context.activation.answers.get(question.id)
-    guard = context.live.guard
+    answered = attempt.activation.answers.get(question.id)
+    guard = attempt.log.guard
     if answered is None or (answered.about and answered.about != about(question)):
-        raise context.signalled(Suspend(question))
+        raise attempt.signalled(Suspend(question))
     if guard is not None and not guard.showed(question):
-        raise context.signalled(Suspend(question))
+        raise attempt.signalled(Suspend(question))
     return answered.answer
-
-
-async def ask_first(
-    context: StepContext, guard: CallGuard, tool: Tool, effect: Effect[Any]
-) -> ToolFailure | dict[str, object] | None:
-    """Ask about a call that is not approved.
-
-    Returns:
-        None: it may be made. Or the arguments to make it with instead, or the result of a call that was denied.
-
-    Raises:
-        Suspend: there is no answer yet.
-    """
-    args: Mapping[str, object] = effect.request["args"]  # type: ignore[assignment]
-    due, key = context.ledger.is_due(effect)
-    if not due or not guard.asks_about(tool, args, key):
-        return None
-    answer = await context.ask(
-        "approval",
-        prompt=f"Call {tool.name}? The journal says it was approved, and has no valid seal for that",
-        payload={"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect},
-    )
-    if not isinstance(answer, Approve):
-        reason = getattr(answer, "reason", "")
-        return ToolFailure(error=f"the user denied this call{f': {reason}' if reason else ''}")
-    return None if answer.args is None else dict(tool.validate(answer.args))
 
 
 # -- unknown outcomes -------------------------------------------------------------------------------------------------
@@ -157,26 +153,33 @@ def why_unknown(entry: EffectEntry) -> str:
 
 def _error_of(entry: EffectEntry) -> tuple[str, str]:
     """Class and words of the error that an effect ended with; empty if it did not end."""
-    settled = entry.settled
-    if settled is None or settled.seq < entry.intended.seq:
+    settled = settled_of(entry)
+    if settled is None:
         return "", ""
     if settled.error is not None:
         return settled.error.type, settled.error.message
     # A tool's result that stands for an error.
     result: Mapping[str, object] = settled.result if isinstance(settled.result, Mapping) else {}
-    told = result.get("metadata")
-    kind = told.get("exception") if isinstance(told, Mapping) else None
+    metadata = result.get("metadata")
+    kind = metadata.get("exception") if isinstance(metadata, Mapping) else None
     return str(kind or "Error"), str(result.get("error", ""))
 
 
-def unknown_question(context: StepContext, entry: EffectEntry, again: int, doubts: Mapping[str, str]) -> Question:
+def outcome_question_id(activation: Activation, entry: EffectEntry, again: int = 0) -> str:
+    """The id of the question what became of an effect. `again`: how often it was asked before."""
+    intended = entry.intended
+    parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
+    return hash_id(activation.key, "unknown", intended.key, *parts, *_again(activation))
+
+
+def outcome_question(attempt: Attempt, entry: EffectEntry, again: int, doubts: Mapping[str, str]) -> Question:
     """The question what became of an effect.
 
     Args:
         again: how often it was asked before, and the answer did not fit.
         doubts: what went wrong when it was to be found out otherwise, or with the last answer.
     """
-    intended = entry.intended
+    intended, activation = entry.intended, attempt.activation
     why, (_, error) = why_unknown(entry), _error_of(entry)
     began = datetime.fromtimestamp(intended.ts, UTC).isoformat(timespec="seconds")
     prompt = (
@@ -194,18 +197,54 @@ def unknown_question(context: StepContext, entry: EffectEntry, again: int, doubt
         **({"error": error} if error else {}),
         **doubts,
     }
-    parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
-    withdrawn = context.activation.withdrawn
-    name = hash_id(
-        context.activation.key, "unknown", intended.key, *parts, *(("again", str(withdrawn)) if withdrawn else ())
-    )
+    name = outcome_question_id(activation, entry, again)
     return Question(
         id=name,
         kind="unknown_outcome",
-        node=context.node,
-        path=context.path,
+        node=activation.node,
+        path=activation.path,
         prompt=prompt + "".join(f" ({words})" for words in doubts.values()),
         payload=payload,
         choices=CHOICES,
-        digest=digest([context.run_id, context.path, context.node, intended.key, name]),
+        digest=digest([attempt.log.run_id, activation.path, activation.node, intended.key, name]),
     )
+
+
+async def find_outcome(
+    under_way: UnderWay, effect: Effect[T], decision: Reconcile | AskOutcome
+) -> EffectSettled | None:
+    """How an effect of unknown outcome is to be taken: as settled, or (None) to be called again.
+
+    Raises:
+        Suspend: a person is asked.
+    """
+    attempt, entry = under_way.attempt, decision.entry
+    intended, doubts = entry.intended, dict[str, str]()
+    if isinstance(decision, Reconcile) and effect.reconcile is not None:
+        try:
+            found = effect.reconcile(intended.key)
+            value = cast("T | None", await found if inspect.isawaitable(found) else found)
+            result = None if value is None else effect.encoded(value)
+        except Exception as error:
+            doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
+        else:
+            return None if value is None else under_way.settle_now(intended.key, Ending(result))
+    asked = 0
+    while True:
+        question = outcome_question(attempt, entry, asked, doubts)
+        if question.id not in attempt.activation.answers:
+            await under_way.settle_down()
+        answer = outcome_answer(answer_to(attempt, question))
+        if answer.choice == "retry":
+            return None
+        if answer.choice != "happened":
+            failure = attempt.failure_named("EffectFailed", f"{intended.name} failed, as somebody who looked said")
+            return under_way.settle_now(intended.key, Ending(error=failure))
+        try:
+            result = answer.result if effect.validate is None else effect.validate(answer.result)
+            effect.decode(result)
+        except Exception as error:
+            doubts["result"] = f"that cannot be its result: {message_of(error)}"
+        else:
+            return under_way.settle_now(intended.key, Ending(result))
+        asked += 1

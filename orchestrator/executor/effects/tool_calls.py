@@ -1,24 +1,22 @@
-"""Tools and functions as a node has them: every call an effect."""
+"""Tools as a node has them: arguments checked, every call an effect."""
 
 from __future__ import annotations
 
-import inspect
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
-from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
-from orchestrator.executor.effects.effect import Effect, own_tools, said_around
-from orchestrator.executor.effects.ledger import innermost
-from orchestrator.executor.effects.questions import ask_first
+from orchestrator.errors import AgentError, GraphUnknown, ToolFailed
+from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
-from orchestrator.executor.retry import uncertain
-from orchestrator.fence import current_fence, waits_at_fence
-from orchestrator.graph.codec import Codec, Unfit, as_json
+from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
+from orchestrator.fence import current_fence
+from orchestrator.kernel.question import Approve
 from orchestrator.tools.capping import kept
 from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
 from orchestrator.tools.running import run_function
@@ -26,40 +24,53 @@ from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from orchestrator.executor.step.context import StepContext
-    from orchestrator.kernel.records import EffectClass
+    from orchestrator.context import Context
+    from orchestrator.executor.call_guard import CallGuard
+    from orchestrator.executor.effects.perform import AttemptEffects
+    from orchestrator.kernel.state import Activation
 
 T = TypeVar("T")
 
 
-def tools_for(context: StepContext) -> Toolbox:
+def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> Toolbox:
     """The tools of a step, their calls journaled.
 
     Raises:
         GraphUnknown: the node names one that the executor was not given.
     """
-    tools = context.live.resources.tools
-    names = said_around(context.activation, "tools")
+    tools = effects.attempt.resources.tools
+    names = effects.attempt.setting("tools")
     if names is None:
-        return LedgeredToolbox(context, tools)
+        return JournaledToolbox(effects, ctx, tools)
     # Where the node, or a subgraph around it, has a tool of its own, that is what the name means.
-    own = own_tools(context.activation)
+    own = _own_tools(effects.attempt.activation)
     others = tools.subset(name for name in names if name not in own)
-    return LedgeredToolbox(context, (own.get(name) or others.current()[name] for name in names) if own else others)
+    found = (own.get(name) or others.current()[name] for name in names) if own else others
+    return JournaledToolbox(effects, ctx, found)
 
 
-# -- tools -----------------------------------------------------------------------------------------------------------
+def _own_tools(activation: Activation) -> dict[str, Tool]:
+    """The tools that the node, and the subgraph nodes around it, have for themselves; the nearest of each name."""
+    found: dict[str, Tool] = {}
+    at: Activation | None = activation
+    while at is not None:
+        graph = at.frame.plan.graph
+        for one in (() if graph is None else graph.nodes[at.node].toolset) or ():
+            if isinstance(one, Tool):
+                found.setdefault(one.name, one)
+        at = at.frame.parent
+    return found
 
 
-class LedgeredToolbox(Toolbox):
-    """The tools of one step; `execute` goes through its ledger."""
+class JournaledToolbox(Toolbox):
+    """The tools of one step; `execute` journals its calls."""
 
-    def __init__(self, context: StepContext, tools: Iterable[Tool]) -> None:
+    def __init__(self, effects: AttemptEffects, ctx: Context[Any], tools: Iterable[Tool]) -> None:
         super().__init__(*tools)
-        self._context = context
+        self._effects, self._ctx = effects, ctx
 
     def _derived(self, box: Toolbox) -> Toolbox:
-        return LedgeredToolbox(self._context, box)
+        return JournaledToolbox(self._effects, self._ctx, box)
 
     async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
         tool = self.get(name)
@@ -69,25 +80,29 @@ class LedgeredToolbox(Toolbox):
             args = tool.validate(tool_input or {})
         except Exception as error:
             return tool.failure(error)
-        result = await perform_tool(self._context, tool, args)
+        result = await perform_tool(self._effects, self._ctx, tool, args)
         return worded(result)
 
 
 async def call_tool(
-    context: StepContext, name: str, given: Mapping[str, object] | None, more: Mapping[str, object]
+    effects: AttemptEffects,
+    ctx: Context[Any],
+    name: str,
+    given: Mapping[str, object] | None,
+    more: Mapping[str, object],
 ) -> ToolResult:
     """See `Context.tool`."""
     try:
-        tool = context.tools.get(name)
+        tool = ctx.tools.get(name)
         if tool is None:
-            known = ", ".join(one.name for one in context.tools) or "none at all"
-            raise AgentError(f"{context.node}: {name!r} is not an available tool; there are: {known}")
+            known = ", ".join(one.name for one in ctx.tools) or "none at all"
+            raise AgentError(f"{ctx.node}: {name!r} is not an available tool; there are: {known}")
         args, check = _parted(tool, given, more) if given is not None or "check" in more else (more, False)
         args = tool.validate(args)
     except AgentError:
-        _note_failed(context)
+        _note_failed(effects)
         raise
-    result = await perform_tool(context, tool, args)
+    result = await perform_tool(effects, ctx, tool, args)
     if check and result.failed:
         raise ToolFailed(name, result)
     return result
@@ -114,43 +129,49 @@ def _parted(
     return {**given, **more}, check
 
 
-def _note_failed(context: StepContext) -> None:
+def _note_failed(effects: AttemptEffects) -> None:
     """Count a call of the node's own that failed; those that a tool makes are that tool's matter."""
     if not innermost():
-        context.failed_calls += 1
+        effects.attempt.failed_calls += 1
 
 
-async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, object]) -> ToolResult:
-    """Call a tool with validated arguments, through the ledger. What it raises becomes a `ToolFailure`.
+async def perform_tool(
+    effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object]
+) -> ToolResult:
+    """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`.
 
     The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
-    error leaves open whether it happened (see `uncertain`), whatever the retry says: a connection that broke or time
+    error leaves its outcome open (see `outcome_is_open`), whatever the retry says: a connection that broke or time
     that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first.
     """
+    attempt = effects.attempt
 
     passing: tuple[type[Exception], ...] = (GraphUnknown, *tool.passes)
 
     async def run(key: str) -> tuple[ToolResult, bool]:
-        attempt = 1
+        tries = 1
         while True:
             try:
-                done = await tool.perform(args, key=key, ctx=context)
-                if done.metadata.get("new_instance") and await _began_anew(context, tool, key):
+                done = await tool.perform(args, key=key, ctx=ctx)
+                if done.metadata.get("new_instance") and await _began_anew(effects, tool, key):
                     done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
-                return _told(storable(kept(done, tool.max_kept))), False
+                return _as_replayed(storable(kept(done, tool.max_kept))), False
             except passing:
                 raise
             except Exception as error:
                 fence = current_fence.get()
-                retry, unsure = tool.retry, uncertain(error) and (fence is None or fence.entered is not False)
-                again = retry is not None and attempt < retry.attempts and retry.matches(error)
-                if retry is None or not again or (unsure and tool.effect == "irreversible"):
+                open_ = outcome_is_open(error) and (fence is None or fence.entered is not False)
+                again = None
+                if tool.retry is not None:
+                    irreversible = open_ and tool.effect == "irreversible"
+                    again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
+                if not isinstance(again, TryAgain):
                     failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
-                    return _told(storable(kept(failure, tool.max_kept))), unsure
-                await anyio.sleep(retry.delay(attempt, random.random()))
-                attempt += 1
-            if not context.live.lease.fresh:
-                await context.ensure_held()
+                    return _as_replayed(storable(kept(failure, tool.max_kept))), open_
+                await anyio.sleep(again.wait)
+                tries += 1
+            if not attempt.log.lease.fresh:
+                await attempt.ensure_held()
 
     effect = Effect(
         kind="tool",
@@ -163,30 +184,57 @@ async def perform_tool(context: StepContext, tool: Tool, args: Mapping[str, obje
         unknown=lambda found: found[1],
         reconcile=_reconciler(tool),
     )
-    if context.live.guard is not None:
-        said = await ask_first(context, context.live.guard, tool, effect)
-        if isinstance(said, ToolResult):
-            _note_failed(context)
-            return said
-        if said is not None:
-            args = said
-            effect = replace(effect, request={"args": said, "schema": tool.schema_digest})
-    result, _ = await context.ledger.perform(effect)
+    guard = attempt.log.guard
+    if guard is not None:
+        answered = await _ask_first(effects, ctx, guard, tool, effect)
+        if isinstance(answered, ToolResult):
+            _note_failed(effects)
+            return answered
+        if answered is not None:
+            args = answered
+            effect = replace(effect, request={"args": answered, "schema": tool.schema_digest})
+    result, _ = await effects.perform(effect)
     if result.failed:
-        _note_failed(context)
+        _note_failed(effects)
     return result
 
 
-async def _began_anew(context: StepContext, tool: Tool, key: str) -> bool:
+async def _ask_first(
+    effects: AttemptEffects, ctx: Context[Any], guard: CallGuard, tool: Tool, effect: Effect[Any]
+) -> ToolFailure | dict[str, object] | None:
+    """Ask about a call that is not approved.
+
+    Returns:
+        None: it may be made. Or the arguments to make it with instead, or the result of a call that was denied.
+
+    Raises:
+        Suspend: there is no answer yet.
+    """
+    args: Mapping[str, object] = effect.request["args"]  # type: ignore[assignment]
+    due, key = effects.is_due(effect)
+    if not due or not guard.asks_about(tool, args, key):
+        return None
+    answer = await ctx.ask(
+        "approval",
+        prompt=f"Call {tool.name}? The journal says it was approved, and has no valid seal for that",
+        payload={"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect},
+    )
+    if not isinstance(answer, Approve):
+        reason = getattr(answer, "reason", "")
+        return ToolFailure(error=f"the user denied this call{f': {reason}' if reason else ''}")
+    return None if answer.args is None else dict(tool.validate(answer.args))
+
+
+async def _began_anew(effects: AttemptEffects, tool: Tool, key: str) -> bool:
     """Whether the run called the tool before: what those calls set up in their instance is gone."""
-    had = context.holder.had
+    log = effects.attempt.log
+    had = log.holdings.of(log.run_id).had
     if tool.name in had:
         return True
     had.add(tool.name)
-    live = context.live
-    if live.is_new:
+    if log.is_new:
         return False
-    records = await live.journal.store.read(live.run_id)
+    records = await log.journal.store.read(log.run_id)
     return any(one.type == "effect_intended" and one.name == tool.name and one.key != key for one in records)
 
 
@@ -210,8 +258,8 @@ def _tool_result(found: object) -> ToolResult:
     return ToolResult(output=cast("Any", found))
 
 
-def _told(result: ToolResult) -> ToolResult:
-    """A result as the journal will tell it."""
+def _as_replayed(result: ToolResult) -> ToolResult:
+    """A result as a replay will give it."""
     return _tool_result(_data(result))
 
 
@@ -227,61 +275,3 @@ def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool]
         return storable(found if isinstance(found, ToolResult) else ToolResult(output=found)), False
 
     return ask
-
-
-# -- functions -------------------------------------------------------------------------------------------------------
-
-
-async def call_function(
-    context: StepContext,
-    name: str,
-    fn: Callable[..., Awaitable[T] | T],
-    args: Sequence[object],
-    returns: type[T],
-    effect: EffectClass,
-    reconcile: Callable[[str], Awaitable[T | None] | T | None] | None,
-) -> T:
-    """See `Context.effect`."""
-    codec = Codec(returns)
-
-    async def run(key: str) -> object:
-        given: dict[str, Any] = {"idempotency_key": key} if _wants_key(fn) else {}
-        waits_at_fence(key)
-        return encode(cast(T, await run_function(partial(fn, *args, **given), limiter=context.live.resources.threads)))
-
-    def encode(value: T) -> object:
-        try:
-            return codec.encode(value)
-        except Unfit as error:
-            raise InvalidUpdate(f"effect {name!r} gave what it cannot give: {error}") from None
-
-    async def look(key: str) -> object:
-        assert reconcile is not None
-        found = await run_function(partial(reconcile, key), limiter=context.live.resources.threads)
-        return None if found is None else encode(cast(T, found))
-
-    found = await context.ledger.perform(
-        Effect[object](
-            kind="effect",
-            name=name,
-            effect=effect,
-            request={"args": as_json(list(args), f"the arguments of effect {name!r}", inside=1)},
-            run=run,
-            encode=lambda value: value,
-            decode=lambda value: value,
-            taken=lambda value: encode(codec.load(value)),
-            reconcile=None if reconcile is None else look,
-        )
-    )
-    # Read from its JSON also when it has just been made, so that a replay gives the same.
-    try:
-        return cast(T, codec.load(found))
-    except Unfit as error:
-        raise InvalidUpdate(f"effect {name!r} has a result that it cannot have: {error}") from None
-
-
-def _wants_key(function: Callable[..., object]) -> bool:
-    try:
-        return "idempotency_key" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a builtin that does not tell
-        return False

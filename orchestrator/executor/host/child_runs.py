@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
+
+import anyio
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
 from orchestrator.executor.answers import as_answer
-from orchestrator.executor.effects.children import child_id, old_child_id
+from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.executor.host import delivery, recovery
 from orchestrator.executor.host.beginning import begin, join
 from orchestrator.executor.host.reader import load
 
 if TYPE_CHECKING:
+    from orchestrator.executor.commands import Command
+    from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
     from orchestrator.executor.run_log import RunLog
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.question import Answer
-    from orchestrator.kernel.records import Caller
+    from orchestrator.kernel.records import Caller, Record
     from orchestrator.views.run import Run
 
 
@@ -79,3 +84,23 @@ class ChildRuns:
             return await load(self.host, run_id)
         except RunUnknown:
             return None
+
+    async def load(self, run_id: str) -> Run:
+        """A run as it is in the store."""
+        return await load(self.host, run_id)
+
+    async def borrow(self, run_id: str) -> AbstractAsyncContextManager[RunLog]:
+        """Take a run up to journal something, and give it back at the end of the block."""
+        return self._released(await self.host.borrow(run_id))
+
+    @asynccontextmanager
+    async def _released(self, held: Drive) -> AsyncIterator[RunLog]:
+        try:
+            yield held.log
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.host.release(held)
+
+    async def post(self, run_id: str, command: Command) -> tuple[bool, Record | None]:
+        """Leave a command for a run that another process drives, and wait until it is taken."""
+        return await delivery.post(self.host, run_id, command)

@@ -8,7 +8,7 @@ import anyio
 
 from orchestrator.errors import RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
-from orchestrator.executor.effects.children import child_id
+from orchestrator.executor.effects.callers import child_id
 from orchestrator.kernel.records import EffectIntended
 
 if TYPE_CHECKING:

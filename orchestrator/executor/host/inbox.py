@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import RunError
 from orchestrator.executor.commands import command_of
-from orchestrator.executor.effects.remote_callers import Spend
+from orchestrator.executor.effects.callers import Spend
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive

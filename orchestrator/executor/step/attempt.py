@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-import time
+import logging
+import random
 from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.errors import GraphUnknown, InvalidOutcome, ModelError, ReplayMismatch, StepTimeout
-from orchestrator.executor.failures import traceback_of
-from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut, find_exception, flatten
+from orchestrator.errors import (
+    GraphUnknown,
+    InvalidOutcome,
+    ModelError,
+    ReplayMismatch,
+    StepError,
+    StepTimeout,
+)
+from orchestrator.executor.effects.effect import Attempt
+from orchestrator.executor.failures import failure_of, traceback_of
+from orchestrator.executor.interrupts import (
+    Lost,
+    Refused,
+    Suspend,
+    TimedOut,
+    find_exception,
+    flatten,
+    unwrap_single,
+)
+from orchestrator.executor.retry import GiveUp, TryAgain, decide
 from orchestrator.executor.step.context import StepContext
-from orchestrator.executor.step.node_call import subgraph_step, work
-from orchestrator.executor.step.outcome import encoded, ended_badly, faulted, taken_somewhere
+from orchestrator.executor.step.node_call import call_node, encoded, subgraph_step
 from orchestrator.graph.outcome import Failing
 from orchestrator.kernel.queries import reduced_values, validate_outcome
-from orchestrator.kernel.records import Asked, step_done
+from orchestrator.kernel.records import Asked, Failure, StepDone, StepFailed, StepRetried, step_done
+from orchestrator.redacting import redact
 
 if TYPE_CHECKING:
+    from orchestrator.executor.resources import Resources
     from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.records import Failure, Record
+    from orchestrator.graph.limits import Retry
+    from orchestrator.graph.node import Node
+    from orchestrator.kernel.records import Record
     from orchestrator.kernel.state import Activation
 
+logger = logging.getLogger("orchestrator.steps")
 
-async def run_step(live: RunLog, activation: Activation) -> Record | None:
+
+async def run_step(log: RunLog, resources: Resources, activation: Activation) -> Record | None:
     """Run an admitted activation until it ends, suspends or fails. The record still has to be journaled.
 
     None: it does not land (a limit set it aside).
@@ -33,62 +56,60 @@ async def run_step(live: RunLog, activation: Activation) -> Record | None:
         ReplayMismatch: see `Context.effect`.
         RunConflict, StoreError: the journal cannot go on. After all of these the run is interrupted, not failed.
     """
-    machine, plan = live.machine, activation.frame.plan
+    machine, plan = log.machine, activation.frame.plan
     if activation.fault is not None:
-        return faulted(live, activation, activation.fault)
-    spec = live.node_of(activation)
-    if activation.not_before is not None and (left := live.clock.left(activation.not_before, activation.backoff)) > 0:
+        return _faulted(log, activation, activation.fault)
+    spec = log.node_of(activation)
+    if activation.not_before is not None and (left := log.clock.left(activation.not_before, activation.backoff)) > 0:
         await anyio.sleep(left)
     if activation.node in plan.sub:
-        return subgraph_step(live, activation, spec)
+        return _subgraph(log, activation, spec)
     if spec.effect != "pure":
-        await live.durable()
-        if not live.lease.fresh:
-            await live.ensure_held()
-    started = time.time()
+        await log.durable()
+        if not log.lease.fresh:
+            await log.ensure_held()
+    started = log.clock.now()
     schema = plan.schema
-    context = StepContext(live, activation, spec)
-    if live.watchers:
-        context.tell("step_started", attempt=activation.attempt)
+    attempt = Attempt(log, resources, activation, spec)
+    context = StepContext(attempt)
+    if log.watchers:
+        attempt.tell("step_started", attempt=activation.attempt)
     try:
         if activation.merged:
             schema.check(activation.values)
         state = schema.view(activation.values, spec.reads)
         if spec.timeout is None:
-            result = await work(context, state)
+            result = await call_node(attempt, context, state)
         else:
             result = None
             with anyio.move_on_after(spec.timeout) as scope:
-                context.scope = scope
-                result = await work(context, state)
-            if context.timed_out:  # whatever the node made of it: its result comes too late
-                raise _too_late(context)
-        if context.signal is not None:
-            raise context.signal
-        outcome, values, ops = encoded(context, result)
+                attempt.scope = scope
+                result = await call_node(attempt, context, state)
+            if attempt.timed_out:  # whatever the node made of it: its result comes too late
+                raise _timeout(attempt)
+        if attempt.signal is not None:
+            raise attempt.signal
+        outcome, values, ops = encoded(attempt, result)
         fault = validate_outcome(activation, outcome, values, ops)
         if fault is not None:
             raise InvalidOutcome(fault.message)
         if activation.key in machine.ledger:
             # Also of a node that calls nothing any more: what it did before may not be left behind.
             context.stop_reading(goes_on=False)
-            context.ledger.check()
+            context.effects.check()
             await context.close_readers()
-        error = _taken(context, result.error) if isinstance(result, Failing) and result.name == outcome else None
+        error = None
+        if isinstance(result, Failing) and result.name == outcome:  # an edge takes it
+            error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
         reduced = reduced_values(activation, values, ops) if schema.coded else None
     except BaseException as raised:
         try:
-            return _not_done(context, raised, started)
+            return _not_done(attempt, context, raised, started)
         finally:
             context.stop_reading(goes_on=True)
             await context.close_readers()
-    now = time.time()
     return step_done(
-        seq=machine.head + 1,
-        ts=now,
-        activation=activation.key,
-        path=activation.path,
-        node=activation.node,
+        **log.at(activation),
         outcome=outcome,
         update=dict(values),
         ops=ops,
@@ -96,37 +117,25 @@ async def run_step(live: RunLog, activation: Activation) -> Record | None:
         attempt=activation.attempt,
         started=started,
         error=error,
-        failed=context.failed_calls or int(isinstance(result, Failing)),
+        failed=attempt.failed_calls or int(isinstance(result, Failing)),
     )
 
 
-def _too_late(context: StepContext) -> StepTimeout:
-    return StepTimeout(f"{context.node} took longer than {context.spec.timeout} s")
+def _timeout(attempt: Attempt) -> StepTimeout:
+    return StepTimeout(f"{attempt.activation.node} took longer than {attempt.spec.timeout} s")
 
 
-def _taken(context: StepContext, error: Exception) -> Failure:
-    """The failure that an outcome stands for, which an edge takes."""
-    return context.failure(error).model_copy(update={"traceback": traceback_of(error)})
-
-
-def _not_done(context: StepContext, error: BaseException, started: float) -> Record | None:
+def _not_done(attempt: Attempt, context: StepContext, error: BaseException, started: float) -> Record | None:
     """The record for an attempt that did not end with an outcome; raises what is no fault of the step."""
-    live, activation = context.live, context.activation
-    live.check()
+    log, activation = attempt.log, attempt.activation
+    log.check()
     signal: BaseException | None = find_exception(error, (Suspend, Refused, Lost, TimedOut))
     if signal is None and isinstance(error, Exception | GeneratorExit):
-        signal = context.signal  # the node made something else of it
-        if signal is None and context.timed_out:
+        signal = attempt.signal  # the node made something else of it
+        if signal is None and attempt.timed_out:
             signal = TimedOut()
     if isinstance(signal, Suspend):
-        return Asked(
-            seq=live.machine.head + 1,
-            ts=time.time(),
-            activation=activation.key,
-            path=activation.path,
-            node=activation.node,
-            question=signal.question,
-        )
+        return Asked(**log.at(activation), question=signal.question)
     if isinstance(signal, Lost):
         raise signal.error
     if isinstance(signal, Refused):
@@ -135,14 +144,108 @@ def _not_done(context: StepContext, error: BaseException, started: float) -> Rec
     if wrong is not None:
         raise wrong
     if isinstance(signal, TimedOut):
-        error = _too_late(context)
+        error = _timeout(attempt)
     if not isinstance(error, Exception):
         raise error
     causes = [one for one in flatten(error) if isinstance(one, ModelError) and one.resumable]
-    if len(causes) == len(flatten(error)) and not any(taken_somewhere(live, activation, one) for one in causes):
-        # Nothing is wrong with the graph: whoever mends the surroundings, or waits, goes on at these very calls.
+    if len(causes) == len(flatten(error)) and not any(_is_handled(log, activation, one) for one in causes):
+        # The graph is not at fault: when the surroundings work again, the run goes on at these very calls.
         reopened = context.reopen(causes)
         if reopened:
             raise causes[0]
     context.stop_reading(goes_on=False)
-    return ended_badly(live, activation, error, context.spec.retry, started)
+    return _raised(log, activation, error, attempt.spec.retry, started)
+
+
+# -- failures --------------------------------------------------------------------------------------------------------
+
+
+def _subgraph(log: RunLog, activation: Activation, node: Node) -> Record:
+    """The record for an activation whose node has a graph inside."""
+    started, retry = log.clock.now(), node.retry
+    try:
+        ended = subgraph_step(log, activation, node)
+    except (StepError, AttributeError, KeyError, TypeError, ValueError) as error:
+        return _raised(log, activation, error, retry, started)
+    if not isinstance(ended, Failure):
+        return ended
+    irreversible = activation.child is not None and bool(activation.child.irreversible)
+    again = None if retry is None else decide(retry, ended, activation.attempt, 0.5, irreversible=irreversible)
+    if isinstance(again, TryAgain):
+        return _retried(log, activation, ended, started, again.wait)
+    if isinstance(again, GiveUp) and again.why == "irreversible":
+        words = f"{ended.message} (not tried again: what was done inside cannot be undone)"
+        ended = ended.model_copy(update={"message": words})
+    return _failed(log, activation, ended, started, timeout=ended.type == "StepTimeout")
+
+
+def _raised(log: RunLog, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:
+    """The record for an attempt that raised an error. It is logged, too."""
+    cause = unwrap_single(error)
+    failure = failure_of(cause, activation).model_copy(update={"traceback": traceback_of(cause)})
+    again = None if retry is None else decide(retry, cause, activation.attempt, random.random())
+    if isinstance(again, TryAgain):
+        _report(log, activation, failure, logging.WARNING, f"failed, and is tried again in {again.wait:.3g} s")
+        return _retried(log, activation, failure, started, again.wait)
+    record = _failed(log, activation, failure, started, timeout=isinstance(cause, StepTimeout))
+    if isinstance(record, StepDone):
+        _report(log, activation, failure, logging.INFO, f"failed, and takes its edge for {record.outcome!r}")
+    else:
+        _report(log, activation, failure, logging.ERROR, "failed")
+    return record
+
+
+def _report(log: RunLog, activation: Activation, failure: Failure, level: int, what: str) -> None:
+    """Log a failed attempt, with what looks like a secret blanked."""
+    if not logger.isEnabledFor(level):
+        return
+    place = f"{activation.path}/{activation.node}" if activation.path else activation.node
+    words = redact(f"run {log.run_id}: {place} (attempt {activation.attempt}) {what}: {failure}\n{failure.traceback}")
+    about = {
+        "run_id": log.run_id, "node": activation.node, "path": activation.path, "attempt": activation.attempt,
+        "error_type": failure.type,
+    }  # fmt: skip
+    logger.log(level, "%s", words.rstrip(), extra=about)
+
+
+def _is_handled(log: RunLog, activation: Activation, error: BaseException) -> bool:
+    """Whether the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
+    at: Activation | None = activation
+    irreversible = False
+    while at is not None:
+        if at.frame.plan.topology.has_route(at.node, "error"):
+            return True
+        retry = log.node_of(at).retry
+        if retry is not None:
+            again = decide(retry, error, at.attempt, 0.5, irreversible=irreversible)
+            if isinstance(again, TryAgain):
+                return True
+        irreversible = bool(at.frame.irreversible)
+        at = at.frame.parent
+    return False
+
+
+def _failed(log: RunLog, activation: Activation, failure: Failure, started: float, *, timeout: bool = False) -> Record:
+    """The record for a failure that no further attempt follows: the edge that takes it, else the graph fails."""
+    stamp, topology = log.at(activation), activation.frame.plan.topology
+    attempt, ended = activation.attempt, stamp["ts"]
+    for outcome in ("timeout", "error") if timeout else ("error",):
+        if topology.has_route(activation.node, outcome):
+            return StepDone(**stamp, outcome=outcome, attempt=attempt, started=started, ended=ended, error=failure)
+    return StepFailed(**stamp, attempt=attempt, started=started, ended=ended, error=failure)
+
+
+def _retried(log: RunLog, activation: Activation, failure: Failure, started: float, wait: float) -> StepRetried:
+    """The record for an attempt that another one follows after `wait` seconds."""
+    stamp = log.at(activation)
+    now = stamp["ts"]
+    return StepRetried(
+        **stamp, attempt=activation.attempt, started=started, ended=now, error=failure, next_at=now + wait
+    )
+
+
+def _faulted(log: RunLog, activation: Activation, fault: Failure) -> StepFailed:
+    """The record for an activation whose node cannot run at all, such as one whose branches are in conflict."""
+    stamp = log.at(activation)
+    now, error = stamp["ts"], fault.model_copy(update={"node": activation.node, "path": activation.path})
+    return StepFailed(**stamp, attempt=activation.attempt, started=now, ended=now, error=error)

@@ -1,103 +1,178 @@
-"""The work of one attempt: running the node inline, in a thread or as an effect; or opening and landing a subgraph."""
+"""The work of one attempt: its node runs inline, in a thread or as an effect, or the graph inside opens or lands."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio.to_thread
+from pydantic import BaseModel
 
-from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate, StepError
+from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.retry import PATIENCE, mends_named
-from orchestrator.executor.step.outcome import encoded, ended_badly, failed, recorded, retried
+from orchestrator.executor.retry import TryAgain, decide
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
+from orchestrator.graph.codec import shown
+from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.kernel.queries import reduced_values, validate_outcome
-from orchestrator.kernel.records import Failure, GraphOpened, Record, StepDone
+from orchestrator.kernel.records import Failure, GraphOpened, StepDone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from orchestrator.executor.effects.effect import Attempt
     from orchestrator.executor.run_log import RunLog
     from orchestrator.executor.step.context import StepContext
     from orchestrator.graph.node import Node
+    from orchestrator.jsontypes import JsonObject
     from orchestrator.kernel.state import Activation, FrameResult
 
 
-def work(context: StepContext, state: object) -> Awaitable[object]:
+def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
     """What a node returns; of an irreversible one maybe what the journal says that it returned.
 
     No coroutine itself: each one around a node's own would cost every step that waits.
     """
-    gate = context.live.resources.gate
+    gate = attempt.resources.gate
     if gate is not None:
-        return _in_place(context, state, Place(gate))
-    return _run_node(context, state)
+        return _in_place(attempt, context, state, Place(gate))
+    return _run_node(attempt, context, state)
 
 
-async def _in_place(context: StepContext, state: object, place: Place) -> object:
-    context.place = place
+async def _in_place(attempt: Attempt, context: StepContext, state: object, place: Place) -> object:
+    attempt.place = place
     async with place:
-        if context.spec.effect != "pure" and not context.held:
-            await context.ensure_held()
-        return await _run_node(context, state)
+        if attempt.spec.effect != "pure" and not attempt.held:
+            await attempt.ensure_held()
+        return await _run_node(attempt, context, state)
 
 
-def _run_node(context: StepContext, state: object) -> Awaitable[object]:
-    if context.spec.effect == "irreversible":
-        return _once(context, state)
-    return _plainly(context, state)
+def _run_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
+    if attempt.spec.effect == "irreversible":
+        return _as_effect(attempt, context, state)
+    return _plainly(attempt, context, state)
 
 
-async def _once(context: StepContext, state: object) -> object:
+async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> object:
     async def run(key: str) -> object:
-        if context.spec.sync_fn is None:
+        if attempt.spec.sync_fn is None:
             await pass_fence()
         else:
             waits_at_fence(key)
-        return await _plainly(context, state)
+        return await _plainly(attempt, context, state)
 
     def encode(result: object) -> object:
-        outcome, values, ops = encoded(context, result)
+        outcome, values, ops = encoded(attempt, result)
         return {"outcome": outcome, "update": values, "ops": ops}
 
-    def taken(found: object) -> object:
-        said = recorded(found)
-        schema = context.activation.frame.plan.schema
-        values, ops = schema.encode_update(said.update)
-        fault = validate_outcome(context.activation, said.outcome, values, ops)
+    def validate(found: object) -> object:
+        given = _recorded(found)
+        schema = attempt.activation.frame.plan.schema
+        values, ops = schema.encode_update(given.update)
+        fault = validate_outcome(attempt.activation, given.outcome, values, ops)
         if fault is not None:
             raise InvalidOutcome(fault.message)
-        return {"outcome": said.outcome, "update": values, "ops": {**said.ops, **ops}}
+        return {"outcome": given.outcome, "update": values, "ops": {**given.ops, **ops}}
 
     effect = Effect[object](
-        kind="effect", name=context.node, effect="irreversible", request={}, run=run, encode=encode,
-        decode=recorded, taken=taken,
+        kind="effect", name=attempt.activation.node, effect="irreversible", request={}, run=run, encode=encode,
+        decode=_recorded, validate=validate,
     )  # fmt: skip
-    return await context.ledger.perform(effect)
+    return await context.effects.perform(effect)
 
 
-def _plainly(context: StepContext, state: object) -> Awaitable[object]:
-    spec = context.spec
+def _plainly(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
+    spec = attempt.spec
     function = spec.sync_fn
     if function is None:
         return spec._begin(state, context)
     if spec.effect == "pure":
-        return _here(context, function, state)
-    threads = context.live.resources.threads
-    return anyio.to_thread.run_sync(_in_thread, context, function, state, abandon_on_cancel=True, limiter=threads)
+        return _inline(context, function, state)
+    return anyio.to_thread.run_sync(
+        _in_thread, attempt, context, function, state, abandon_on_cancel=True, limiter=attempt.resources.threads
+    )
 
 
-def _in_thread(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
+def _in_thread(attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
     """Run a node's function. While it waited for this thread, the run may have been taken over."""
-    pass_fence_in_thread(current_fence.get() if context.spec.effect == "irreversible" else context)
+    pass_fence_in_thread(current_fence.get() if attempt.spec.effect == "irreversible" else attempt)
     return function(state, context)
 
 
-async def _here(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
+async def _inline(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
     return function(state, context)
+
+
+# -- what a node returned --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What the journal says that an irreversible node returned."""
+
+    outcome: str
+    update: JsonObject
+    ops: dict[str, str]
+
+
+def _recorded(found: object) -> _Recorded:
+    if not isinstance(found, Mapping) or "outcome" not in found:
+        # A person said that it happened, and gave an update at most.
+        return _Recorded("done", found if isinstance(found, Mapping) else {}, {})
+    return _Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
+
+
+def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
+    """What a node returned, checked: outcome, update as JSON, and how fields of it are taken."""
+    if isinstance(result, _Recorded):
+        return result.outcome, result.update, result.ops
+    activation = attempt.activation
+    if isinstance(result, Failing):
+        result = _decided(attempt, result)
+    outcome, update = _read(activation.node, result)
+    writes = attempt.spec.writes
+    if writes is not None and update and not writes.issuperset(update):
+        others = ", ".join(sorted(set(update) - writes))
+        raise InvalidUpdate(
+            f"{activation.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
+        )
+    values, ops = activation.frame.plan.schema.encode_update(update)
+    return outcome, values, ops
+
+
+def _decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
+    """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
+
+    Raises:
+        Exception: its error, where the node is tried again, or nothing takes it.
+    """
+    activation, retry = attempt.activation, attempt.spec.retry
+    named = activation.frame.plan.topology.has_route(activation.node, failing.name)
+    if not named and failing.otherwise is not None:
+        return Outcome(failing.otherwise, failing.update)
+    again = None if retry is None else decide(retry, failing.error, activation.attempt, 0.5)
+    if not named or isinstance(again, TryAgain):
+        raise failing.error
+    return failing
+
+
+def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
+    """Outcome and update of what a node returned."""
+    if result is None:
+        return "done", None
+    if isinstance(result, Outcome):
+        if result.name in RESERVED:
+            raise InvalidOutcome(
+                f"{node} returned outcome {result.name!r}, which is reserved for failures: raise an error instead"
+            )
+        return result.name, result.update
+    if isinstance(result, Mapping):
+        return "done", result
+    if isinstance(result, BaseModel):
+        raise InvalidUpdate(
+            f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
+        )
+    raise InvalidUpdate(f"{node} returned {shown(result)}: return an Outcome, a mapping of state fields, or None")
 
 
 # -- subgraphs --------------------------------------------------------------------------------------------------------
@@ -121,53 +196,31 @@ def _maps(node: Node) -> Maps:
     return cast(Maps, node)
 
 
-def subgraph_step(live: RunLog, activation: Activation, node: Node) -> Record:
-    """The record for an activation of a subgraph's node: its graph begins, or has ended."""
-    now = time.time()
-    try:
-        if activation.child is None:
-            return _opened(live, activation, node)
-        return _landed(live, activation, node, activation.child)
-    except (StepError, AttributeError, KeyError, TypeError, ValueError) as error:
-        return ended_badly(live, activation, error, node.retry, now)
+def subgraph_step(log: RunLog, activation: Activation, node: Node) -> GraphOpened | StepDone | Failure:
+    """The record for an activation of a subgraph's node: its graph begins, or has ended; its failure if it failed."""
+    child = activation.child
+    if child is None:
+        return _opened(log, activation, node)
+    if child.status == "failed":
+        words = "it failed"
+        return child.error or Failure(type="StepError", message=words, node=activation.node, path=activation.path)
+    return _landed(log, activation, node, child)
 
 
-def _opened(live: RunLog, activation: Activation, node: Node) -> Record:
+def _opened(log: RunLog, activation: Activation, node: Node) -> GraphOpened:
     plan = activation.frame.plan
     if activation.merged:
         plan.schema.check(activation.values)
     state = plan.schema.view(activation.values, node.reads)
     given = _maps(node).inner_input(state, activation.item)
-    return GraphOpened(
-        seq=live.machine.head + 1,
-        ts=time.time(),
-        activation=activation.key,
-        path=activation.path,
-        node=activation.node,
-        attempt=activation.attempt,
-        values=dict(plan.sub[activation.node].schema.initial(given)),
-    )
+    values = dict(plan.sub[activation.node].schema.initial(given))
+    return GraphOpened(**log.at(activation), attempt=activation.attempt, values=values)
 
 
-def _landed(live: RunLog, activation: Activation, node: Node, child: FrameResult) -> Record:
+def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult) -> StepDone:
     plan = activation.frame.plan
-    inner = plan.sub[activation.node]
-    now = time.time()
-    failure = child.error
-    if child.status == "failed":
-        failure = failure or Failure(type="StepError", message="it failed", node=activation.node, path=activation.path)
-        retry = node.retry
-        again = retry is not None and activation.attempt < retry.attempts and mends_named(retry, failure.type)
-        if again and child.irreversible:
-            # Another attempt runs the whole graph anew, and would do again what cannot be undone.
-            words = f"{failure.message} (not tried again: what was done inside cannot be undone)"
-            failure = failure.model_copy(update={"message": words})
-        elif retry is not None and again:
-            wait = max(retry.delay(activation.attempt, 0.5), min(failure.retry_after or 0.0, PATIENCE))
-            return retried(live, activation, failure, now, wait)
-        return failed(live, activation, failure, now, timeout=failure.type == "StepTimeout")
     if child.status == "completed":
-        inner.schema.check(child.values)
+        plan.sub[activation.node].schema.check(child.values)
     update = _maps(node).outer_update(child.values)
     if node.writes is not None and not node.writes.issuperset(update):
         raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
@@ -180,18 +233,15 @@ def _landed(live: RunLog, activation: Activation, node: Node, child: FrameResult
     if fault is not None:
         raise InvalidOutcome(fault.message)
     reduced = reduced_values(activation, values, ops)
+    stamp = log.at(activation)
     return StepDone(
-        seq=live.machine.head + 1,
-        ts=now,
-        activation=activation.key,
-        path=activation.path,
-        node=activation.node,
+        **stamp,
         outcome=outcome,
         update=dict(values),
         ops=ops,
         reduced=None if reduced is None else dict(reduced),
         attempt=activation.attempt,
-        started=now,
-        ended=now,
-        error=failure if exhausted else None,
+        started=stamp["ts"],
+        ended=stamp["ts"],
+        error=child.error if exhausted else None,
     )

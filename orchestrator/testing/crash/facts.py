@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.executor.effects.effect import NOT_MADE, SUSPENDED
+from orchestrator.executor.effects.replay import NOT_MADE, SUSPENDED
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Ended, StepDone, StepFailed
 

@@ -1,0 +1,299 @@
+"""Effects of one attempt: what touches the outside is journaled before and after, and never done twice without asking.
+
+`orchestrator.executor.effects.replay` decides what is done with an effect; here it is done. Whatever ends the attempt
+(a question, a spent limit, a lost journal) is noted in `Attempt.signal`: from then on the step touches nothing outside
+any more, whatever its node catches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from orchestrator.errors import ModelError
+from orchestrator.executor.effects import replay
+from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
+from orchestrator.executor.effects.questions import find_outcome, outcome_question_id
+from orchestrator.executor.effects.replay import Ending
+from orchestrator.executor.effects.shared_limits import admit
+from orchestrator.executor.effects.under_way import UnderWay, inside
+from orchestrator.executor.interrupts import at_home
+from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
+from orchestrator.fence import current_fence
+from orchestrator.kernel.ids import hash_id
+from orchestrator.redacting import without_known_in
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.ledger import EffectEntry
+    from orchestrator.kernel.records import EffectSettled
+
+T = TypeVar("T")
+
+_PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
+"""Seconds in which effects that run beside each other in one node get to say that they are still wanted."""
+_LONG_PATIENCE = (1.0,) * 60
+"""The same, where the call that waits for them is itself made in a task that the node started."""
+
+
+class AttemptEffects:
+    """The effects of one attempt of a step, against what the journal knows of them."""
+
+    __slots__ = ("_asked_for", "_counts", "_failed", "_reused", "attempt", "under_way")
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.under_way = UnderWay(attempt)
+        self._counts: dict[tuple[str, str], int] = {}
+        self._asked_for: set[str] = set()
+        self._reused: set[str] = set()
+        """Those of them whose results were given back: what was done inside of them is not asked for again."""
+        self._failed: list[tuple[BaseException, Ticket]] = []
+        """What the surroundings made fail, as it was raised into the node."""
+
+    # -- doing one -----------------------------------------------------------------------------------------------
+
+    async def perform(self, effect: Effect[T]) -> T:
+        """Do an effect, or give back what the journal says came of it.
+
+        Raises:
+            EffectFailed: the journal says that it failed.
+            ReplayMismatch: see `Context.effect`.
+            Refused: a limit forbids it.
+            Suspend: a person is asked what became of it.
+        """
+        settled, ticket = await self.begin(effect)
+        while ticket is not None:
+            watching = witness.get()
+            outer = inside.set((*inside.get(), ticket.key))
+            fence = current_fence.set(ticket)
+            try:
+                done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
+                if self.under_way.is_suspended_in(ticket.key):
+                    self.attempt.go_on()
+                return self.end(ticket, effect, done)
+            except BaseException as error:
+                if not self.broke(ticket, error, effect):
+                    raise
+            finally:
+                current_fence.reset(fence)
+                inside.reset(outer)
+            ticket = await self.once_more(effect, ticket)
+        return self.result(settled, effect)
+
+    async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
+        """How the effect ended, if that is known; else its ticket, the intent being durable: do it, then `end` it."""
+        await self.attempt.may_go_on()
+        wanted = effect.digest
+        occurrence = self._counts.get((effect.name, wanted), 0)
+        self._counts[effect.name, wanted] = occurrence + 1
+        entry = self._find(effect.name, wanted, occurrence)
+        if entry is not None:
+            self._asked_for.add(entry.intended.key)
+        decision = await self._decide(entry, effect)
+        match decision:
+            case replay.Reuse(settled):
+                watching = witness.get()
+                if watching is not None:
+                    watching.reuse(effect, settled)
+                self._reused.add(settled.key)
+                return settled, None
+            case replay.LeftBehind(other):
+                why = f"the code now calls {effect.name!r} with another request instead"
+                raise replay.mismatch(self.attempt.log.run_id, other, why)
+            case replay.Begin():
+                activation, run_id = self.attempt.activation, self.attempt.log.run_id
+                key = hash_id(run_id, activation.key, str(activation.attempt), effect.name, wanted, str(occurrence))
+                return None, await self._intend(effect, key, wanted, occurrence)
+            case replay.Wait(key, until, meant, tries):
+                await self._sleep(until, meant)
+                return None, await self._intend(effect, key, wanted, occurrence, tries)
+            case replay.Again(key, tries):
+                return None, await self._intend(effect, key, wanted, occurrence, tries)
+            case _:
+                found = await find_outcome(self.under_way, effect, decision)
+                if found is not None:
+                    self._reused.add(found.key)
+                    return found, None
+                more = replay.again(decision.entry)
+                return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
+
+    async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> replay.Decision:
+        """What is done with an effect, when effects that run beside it had time to say that they are still wanted."""
+        # In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have
+        # been at other places when the run was stopped: only a long silence says that one is missing.
+        activation = self.attempt.activation
+        answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
+        for patience in (*_PATIENCE, *(() if at_home() else _LONG_PATIENCE), None):
+            other = self._left_behind() if entry is None and effect.irreversible else None
+            decision = replay.decide(entry, effect, attempt=activation.attempt, answered=answered, left_behind=other)
+            if patience is None or not isinstance(decision, replay.LeftBehind):
+                break
+            await anyio.sleep(patience)
+        return decision
+
+    async def _intend(
+        self, effect: Effect[Any], key: str, wanted: str, occurrence: int, tries: int | None = None
+    ) -> Ticket:
+        """Have a call admitted by the limits, and journal its intent. `tries`: None for the first time."""
+        again = tries is not None
+        reserve = None
+        if effect.kind != "effect":
+            reserve = await admit(self.attempt, self.under_way.callers, effect, key, again=again)
+        self._asked_for.add(key)
+        return await self.under_way.intend(
+            effect, key, wanted, occurrence, again=again, tries=tries or 1, reserve=reserve
+        )
+
+    async def once_more(self, effect: Effect[Any], ticket: Ticket) -> Ticket:
+        """Wait until a failed call is due again, and intend it: the ticket of the next try."""
+        entry = self.attempt.log.machine.ledger.entry(ticket.key)
+        tried = None if entry is None else entry.failed_try
+        if tried is not None and tried.next_at is not None:
+            await self._sleep(tried.next_at, tried.next_at - tried.ended)
+        else:
+            self.attempt.go_on()
+        return await self._intend(effect, ticket.key, ticket.digest, ticket.occurrence, ticket.tries + 1)
+
+    async def _sleep(self, until: float, meant: float) -> None:
+        await anyio.sleep(self.attempt.log.clock.left(until, meant))
+        self.attempt.go_on()
+
+    # -- how it ended --------------------------------------------------------------------------------------------
+
+    def end(self, ticket: Ticket, effect: Effect[T], value: T) -> T:
+        """Journal the result of an effect, and give it as a replay will."""
+        unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
+        usage = None if effect.usage is None else effect.usage(value)
+        encoded = effect.encoded(value)
+        result = without_known_in(encoded)
+        if result is not encoded:  # a key that was repeated: the node gets what a replay will give it
+            value = effect.decode(result)
+        self.under_way.land(ticket, Ending(result, usage=usage, unknown=unknown))
+        return value
+
+    def broke(self, ticket: Ticket, error: BaseException, effect: Effect[Any] | None = None) -> bool:
+        """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled.
+
+        Args:
+            effect: it, if it may be tried again.
+
+        Returns:
+            whether it is to be tried again, `once_more`.
+        """
+        if ticket.key not in self.under_way:
+            return False  # the attempt is over; only now something closed what read it
+        ending = self._ending(ticket, error, effect)
+        if ending is None:
+            self.under_way.forget(ticket.key)
+            return False
+        self.under_way.land(ticket, ending)
+        return ending.next_at is not None
+
+    def _ending(self, ticket: Ticket, error: BaseException, effect: Effect[Any] | None) -> Ending | None:
+        """How an effect ended that raised or was stopped; None if its next holder finds it under way."""
+        attempt = self.attempt
+        if self.under_way.is_suspended_in(ticket.key):
+            asked = attempt.failure_named(replay.SUSPENDED, "it asked something first")
+            return Ending(error=asked) if ticket.irreversible else None
+        if isinstance(error, Exception):
+            wait = None if effect is None else self._wait_before(effect, ticket, error)
+            unknown = ticket.irreversible and ticket.entered is not False and outcome_is_open(error)
+            if isinstance(error, ModelError) and error.resumable:
+                self._failed.append((error, ticket))
+            next_at = None if wait is None else attempt.log.clock.now() + wait
+            return Ending(error=attempt.failure(error), unknown=unknown, next_at=next_at)
+        why = attempt.stopped()
+        if why is None:
+            return None
+        if ticket.entered is False:
+            return Ending(error=attempt.failure_named(replay.NOT_MADE, "stopped before the call was made"))
+        return Ending(error=attempt.failure_named(*why), unknown=ticket.irreversible)
+
+    def _wait_before(self, effect: Effect[Any], ticket: Ticket, error: Exception) -> float | None:
+        """Seconds until the call is tried again; None if it is not, or if that is up to the node's own `retry`."""
+        own = self.attempt.spec.retry
+        if effect.retry is None or (own is not None and own.matches(error)):
+            return None
+        decision = decide(effect.retry, error, ticket.tries, random.random())
+        return decision.wait if isinstance(decision, TryAgain) else None
+
+    def result(self, settled: EffectSettled | None, effect: Effect[T]) -> T:
+        """What the journal says came of an effect; see `Effect.result`."""
+        try:
+            return effect.result(settled)
+        except ModelError as error:
+            if settled is not None and error.resumable:
+                self._failed.append((error, Ticket(settled.key, settled.started, False, self.attempt)))
+            raise
+
+    # -- the end of the attempt ----------------------------------------------------------------------------------
+
+    def reopen(self, errors: Sequence[BaseException]) -> bool:
+        """Journal that calls are to be made again when the run is taken up the next time.
+
+        These are those that raised the errors, and those that failed beside them for the like of it. What the node
+        had dealt with before stays as it was: what it did then follows from it.
+
+        Args:
+            errors: what was raised out of the node.
+
+        Returns:
+            False: none of them is of a call of this attempt.
+        """
+        log = self.attempt.log
+        entry = log.machine.ledger.entry
+        failed = [
+            (raised, ticket, span) for raised, ticket in self._failed if (span := replay.failed_span(entry(ticket.key)))
+        ]
+        spans = [span for raised, _, span in failed if any(raised is error for error in errors)]
+        for raised, ticket, (begun, ended) in failed:
+            if any(begun <= last and first <= ended for first, last in spans):
+                # No try counts any more: whoever takes the run up has put something right, or waited.
+                ending = Ending(error=self.attempt.failure(raised), next_at=log.clock.now())
+                self.under_way.settle(ticket.key, ticket.started, ending, tries=0)
+        return bool(spans)
+
+    def check(self) -> None:
+        """Refuse to end the step while a settled irreversible effect is left behind; end what is open still.
+
+        Raises:
+            ReplayMismatch: one is.
+        """
+        attempt = self.attempt
+        entry = self._left_behind()
+        if entry is not None:
+            raise replay.mismatch(attempt.log.run_id, entry, f"{attempt.activation.node} ended without it")
+        # What the node itself stopped waiting for: it will not ask for it any more.
+        for entry in attempt.log.machine.ledger.of(attempt.activation.key):
+            intended = entry.intended
+            own = intended.attempt == attempt.activation.attempt
+            if own and replay.settled_of(entry) is None and intended.key not in self.under_way:
+                error = attempt.failure_named("Cancelled", f"{intended.node} stopped waiting for it")
+                ending = Ending(error=error, unknown=intended.effect == "irreversible")
+                self.under_way.settle(intended.key, intended.ts, ending)
+
+    # -- what the journal knows ----------------------------------------------------------------------------------
+
+    def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
+        """Whether asking for the effect now would do it, as far as the journal says, and its key if it has one."""
+        wanted = effect.digest
+        entry = self._find(effect.name, wanted, self._counts.get((effect.name, wanted), 0))
+        decision = replay.decide(entry, effect, attempt=self.attempt.activation.attempt)
+        return not isinstance(decision, replay.Reuse), "" if entry is None else entry.intended.key
+
+    def _find(self, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
+        activation = self.attempt.activation
+        entries = self.attempt.log.machine.ledger.of(activation.key)
+        return replay.find(entries, name, wanted, occurrence, activation.attempt)
+
+    def _left_behind(self) -> EffectEntry | None:
+        activation = self.attempt.activation
+        return replay.left_behind(
+            self.attempt.log.machine.ledger.of(activation.key),
+            asked_for=self._asked_for,
+            reused=self._reused,
+            attempt=activation.attempt,
+        )

@@ -1,0 +1,238 @@
+"""What the journal decides about an effect: pure functions, without I/O and without a clock.
+
+An effect is recognised by its activation, name, digest of the request, and occurrence (the how-manieth call of
+that kind in the attempt). `decide` says what is done with it, by what the journal knows of it:
+
+    settled                                        Reuse       its result is given back, nothing is called
+    failed, with a further try to come             Wait        called again when that is due
+    suspended by a question of its own, or stopped
+      before the call was made                     Again       begun anew
+    outcome unknown, may run again                 Again       called again under the same key
+    outcome unknown, irreversible                  Reconcile   `reconcile` is asked what became of it
+                                                   AskOutcome  there is none, or a person has answered already
+    not known                                      Begin       called
+                                                   LeftBehind  it would leave a settled irreversible effect behind
+
+In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.errors import ReplayMismatch
+from orchestrator.kernel.ledger import IRREVERSIBLE
+
+if TYPE_CHECKING:
+    from orchestrator.executor.effects.effect import Effect
+    from orchestrator.graph.limits import Usage
+    from orchestrator.kernel.ledger import EffectEntry
+    from orchestrator.kernel.records import EffectSettled, Failure
+
+SUSPENDED = "Suspended"
+"""Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
+NOT_MADE = "NotMade"
+"""Type of the failure that stands for an effect which was stopped while its call still waited for its turn."""
+
+
+# -- decisions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Make the call, under a new key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Make the call again, under the key that it had."""
+
+    key: str
+    tries: int
+    """The number of this try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Make the call again, under the key that it had, at a time that the journal says."""
+
+    key: str
+    until: float
+    """Unix seconds."""
+    meant: float
+    """Seconds between the failure and that time, by the clock that wrote both."""
+    tries: int
+    """The number of the next try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Give back what the journal says came of it."""
+
+    settled: EffectSettled
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Ask the effect's `reconcile` what became of it; if that fails, a person."""
+
+    entry: EffectEntry
+
+
+@dataclass(frozen=True, slots=True)
+class AskOutcome:
+    """Ask a person what became of it, or take the answer that was given."""
+
+    entry: EffectEntry
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """Refuse the call: the code no longer asks for this irreversible effect, which happened."""
+
+    entry: EffectEntry
+
+
+Decision: TypeAlias = Begin | Again | Wait | Reuse | Reconcile | AskOutcome | LeftBehind
+
+
+def decide(
+    entry: EffectEntry | None,
+    effect: Effect[Any],
+    *,
+    attempt: int,
+    answered: bool = False,
+    left_behind: EffectEntry | None = None,
+) -> Decision:
+    """What is done with an effect that a step asks for.
+
+    Args:
+        entry: what the journal knows of it, see `find`.
+        attempt: the number of the step's attempt, from 1.
+        answered: whether a person has said what became of it.
+        left_behind: an irreversible effect that the step has not asked for again, see `left_behind`.
+    """
+    if entry is None:
+        if left_behind is not None and effect.effect == "irreversible":
+            return LeftBehind(left_behind)
+        return Begin()
+    intended, tried = entry.intended, entry.failed_try
+    if tried is not None and tried.next_at is not None:
+        return Wait(intended.key, tried.next_at, tried.next_at - tried.ended, tried.tries + 1)
+    if is_suspended(entry):
+        return again(entry)
+    settled = settled_of(entry)
+    if settled is not None and not (settled.unknown and intended.attempt != attempt):
+        return Reuse(settled)
+    if intended.effect == "irreversible":
+        return AskOutcome(entry) if answered or effect.reconcile is None else Reconcile(entry)
+    return again(entry)
+
+
+def again(entry: EffectEntry) -> Again:
+    """Make a call again whose outcome is known to be open, or was found out not to have happened."""
+    before = entry.settled
+    return Again(entry.intended.key, before.tries + 1 if before is not None and before.next_at is not None else 1)
+
+
+# -- how an effect ended ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an effect ended, as it is journaled."""
+
+    result: object = None
+    error: Failure | None = None
+    usage: Usage | None = None
+    unknown: bool = False
+    """Whether it is open what it did."""
+    next_at: float | None = None
+    """When the call is tried again, Unix seconds."""
+
+
+# -- what the journal knows ------------------------------------------------------------------------------------------
+
+
+def find(entries: Iterable[EffectEntry], name: str, digest: str, occurrence: int, attempt: int) -> EffectEntry | None:
+    """The entry of an effect: of this attempt, or of an earlier one that is irreversible, or holds something that is.
+
+    Args:
+        entries: the effects of the activation, of all its attempts.
+        digest: of the request.
+        occurrence: how many effects of this name and request the attempt asked for before.
+    """
+    found = None
+    for entry in entries:
+        intended = entry.intended
+        if (intended.name, intended.digest, intended.occurrence) == (name, digest, occurrence):
+            if intended.attempt == attempt:
+                return entry
+            if intended.effect == "irreversible" or irreversible_happened(entry):
+                found = entry
+    return found
+
+
+def left_behind(
+    entries: Iterable[EffectEntry], *, asked_for: Collection[str], reused: Collection[str], attempt: int
+) -> EffectEntry | None:
+    """An irreversible effect of this attempt that happened, and that the code did not ask for again.
+
+    Args:
+        entries: the effects of the activation, in the journal's order.
+        asked_for: keys of the effects that the code asked for.
+        reused: keys of those of them whose results were given back: what was done inside of them is not asked for.
+    """
+    hidden = set(reused)
+    for entry in entries:
+        intended, settled = entry.intended, settled_of(entry)
+        if intended.inside in hidden:
+            hidden.add(intended.key)
+        elif (
+            intended.effect == "irreversible"
+            and intended.attempt == attempt
+            and intended.key not in asked_for
+            and settled is not None
+            and settled.ok
+        ):
+            return entry
+    return None
+
+
+def settled_of(entry: EffectEntry) -> EffectSettled | None:
+    """How it ended. What was settled before it was last intended is about the time before."""
+    settled = entry.settled
+    return settled if settled is not None and settled.seq > entry.intended.seq else None
+
+
+def is_suspended(entry: EffectEntry) -> bool:
+    """Whether it did nothing so far, since it asked something first or never got its turn, and may begin anew."""
+    settled = settled_of(entry)
+    return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
+
+
+def irreversible_happened(entry: EffectEntry) -> bool:
+    """Whether it was a call of a graph in whose run something irreversible happened, or may have."""
+    settled = settled_of(entry)
+    result = None if settled is None else settled.result
+    metadata = result.get("metadata") if isinstance(result, Mapping) else None
+    return isinstance(metadata, Mapping) and bool(metadata.get(IRREVERSIBLE))
+
+
+def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:
+    """From which record to which a call went on that failed for good and may be made again; None for any other."""
+    settled = None if entry is None else settled_of(entry)
+    if entry is None or settled is None or settled.ok or settled.next_at is not None:
+        return None
+    return None if entry.intended.effect == "irreversible" else (entry.intended.seq, settled.seq)
+
+
+def mismatch(run_id: str, entry: EffectEntry, why: str) -> ReplayMismatch:
+    """The error for code that no longer makes a call which happened and cannot be undone."""
+    intended = entry.intended
+    return ReplayMismatch(
+        f"run {run_id!r}: {intended.node} did {intended.name} (request {intended.digest}), "
+        f"which cannot be undone, and then crashed; {why}. Resume it with the code that it was started with"
+    )
