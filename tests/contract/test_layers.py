@@ -56,9 +56,6 @@ ROOMS = {
 """Each room, and the rooms that it may import. A room is a folder or a module, or a folder inside of one."""
 
 EXCEPTIONS = {
-    ("executor", "executor/effects"),
-    ("executor/effects", "executor/step"),
-    ("executor/effects", "executor/host"),
     ("executor/host", "embedia"),
     ("models", "models/offline"),
     ("tools", "tools/builtin"),
