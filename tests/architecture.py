@@ -1,7 +1,7 @@
 """The map in docs/architecture.md: the packages of the library, by their imports.
 
-An arrow leads from a part to a part that it imports. An arrow that others imply is left out, and so are imports for
-type checkers only. `python -m tests.architecture` draws it anew.
+An arrow leads from a part to a part that it imports. An arrow that others imply is left out.
+`python -m tests.architecture` draws it anew.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ PURPOSES: dict[str, tuple[Look, str]] = {
     "views": ("code", "folds for people"),
     "tools": ("tool", "tools, servers, pools"),
     "context": ("code", "what a node gets"),
+    "builtin": ("tool", "tools that come along"),
     "nodes": ("code", "kinds of nodes"),
     "sealing": ("code", "seals of records"),
     "embedia": ("code", "foreign event names"),
@@ -54,7 +55,7 @@ def modules() -> dict[str, Path]:
 
 def _statements(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.expr) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+        if isinstance(node, ast.expr):
             continue
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
@@ -63,7 +64,7 @@ def _statements(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 
 @cache
 def imports(file: Path) -> frozenset[str]:
-    """The modules of the library that a file imports when it is loaded or run."""
+    """The modules of the library that a file imports, for types too."""
     known, found = modules(), set[str]()
     for statement in _statements(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(statement, ast.Import):
@@ -96,7 +97,7 @@ def by_imports(part_of: Callable[[str], str | None]) -> nx.DiGraph[str]:
 
 def package(module: str) -> str:
     """The package that a module is in; small modules that everything uses are `basics`."""
-    name = module.split(".")[1]
+    name = "builtin" if module.startswith("orchestrator.tools.builtin") else module.split(".")[1]
     assert name in PURPOSES or not (LIBRARY / name).is_dir(), f"say in PURPOSES what the package {name} is for"
     return name if name in PURPOSES else "basics"
 

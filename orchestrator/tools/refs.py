@@ -6,6 +6,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -19,9 +20,7 @@ from orchestrator.tools.toolbox import Toolbox
 
 def builtin_groups() -> tuple[str, ...]:
     """Names of the groups of tools that come with the library."""
-    from orchestrator.tools import builtin
-
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(builtin.__path__)))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("builtin"))])))
 
 
 def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:

@@ -58,7 +58,6 @@ ROOMS = {
 EXCEPTIONS = {
     ("executor/host", "embedia"),
     ("models", "models/offline"),
-    ("tools", "tools/builtin"),
 }
 """Arrows that point upward still. This list only shrinks."""
 
