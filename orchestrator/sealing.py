@@ -30,9 +30,9 @@ from orchestrator.kernel.records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
+    from orchestrator.kernel.run_state import RunState
 
 _BYTES = 16
 """Bytes of a seal that are kept: as many as nobody can guess."""
@@ -117,7 +117,7 @@ class Audit:
         """Whether all records are believed."""
         return len(self.believed) == len(self.records)
 
-    def withdrawal(self, machine: Machine, now: float) -> AnswersWithdrawn | None:
+    def withdrawal(self, machine: RunState, now: float) -> AnswersWithdrawn | None:
         """The record that takes away what is approved in records that are not believed; None: nothing is.
 
         An answer stays where what it allowed was done already: to ask for that again would change nothing.
@@ -141,7 +141,7 @@ class Audit:
         said = [one.seq for one in self.records if isinstance(one, RunStarted | Resumed) and one.approve is not None]
         return bool(said) and all(record.seq in self.believed for record in self.records[said[-1] - 1 :])
 
-    def _doubtful(self, machine: Machine, answer: Answered) -> bool:
+    def _doubtful(self, machine: RunState, answer: Answered) -> bool:
         if answer.seq in self.believed or isinstance(answer.answer, Deny):
             return False
         asked = {one.question.id: one.question for one in self.records if isinstance(one, Asked)}
@@ -159,14 +159,14 @@ def audit(seal: Seal | None, run_id: str, records: Sequence[Record]) -> Audit:
     return Audit(frozenset([record.seq for record in records if chain.holds(record)]), chain, records)
 
 
-def live_answers(machine: Machine) -> Iterable[tuple[str, Answered]]:
+def live_answers(machine: RunState) -> Iterable[tuple[str, Answered]]:
     """The answers that steps have which are not done yet, by question."""
     for frame in machine.frames():
         for token in frame.live.values():
             yield from token.answers.items()
 
 
-def _done_since(machine: Machine, answer: Answered, question: Question) -> bool:
+def _done_since(machine: RunState, answer: Answered, question: Question) -> bool:
     """Whether what this answer allowed was done since, and its end is known.
 
     That can be seen of a tool call only: what else the step did may have been something else than was approved.

@@ -16,8 +16,8 @@ from orchestrator.values import check_text
 
 if TYPE_CHECKING:
     from orchestrator.executor.clock import DriveClock
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.tools.tool import Tool
 
 _anything = Codec(Any)
@@ -54,7 +54,7 @@ def as_answer(given: object) -> Answer:
 
 
 def check_answer(
-    machine: Machine, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool]
+    machine: RunState, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool]
 ) -> Answer:
     """The answer as it is to be journaled, if it fits an open question.
 
@@ -90,7 +90,7 @@ def stale_or_unknown(run_id: str, name: str, records: Sequence[Record]) -> Quest
     return QuestionUnknown(run_id, name)
 
 
-def by_policy(machine: Machine, question: Question, now: float, due: float | None) -> Answer | None:
+def by_policy(machine: RunState, question: Question, now: float, due: float | None) -> Answer | None:
     """The answer that the run's policy, or a deadline that has passed, gives; None if a person has to.
 
     Args:
@@ -104,7 +104,7 @@ def by_policy(machine: Machine, question: Question, now: float, due: float | Non
     return Approve() if RISKS.index(str(risk)) <= RISKS.index(machine.approve) else None
 
 
-def policy_answers(machine: Machine, clock: DriveClock) -> list[Answered]:
+def policy_answers(machine: RunState, clock: DriveClock) -> list[Answered]:
     """Records of the answers that policy and deadlines give to the open questions; `seq` counts on from the head."""
     now = clock.now()
     found: list[Answered] = []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import Question
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.stores.base import RunInfo
 
 
@@ -63,7 +63,7 @@ class DriveClock:
         if question.deadline is not None:
             self._asked[question.id] = self.now()
 
-    def due(self, machine: Machine, question: Question) -> float | None:
+    def due(self, machine: RunState, question: Question) -> float | None:
         """When its deadline passes: no later than was meant, counted from when this process has known the question."""
         deadline = question.deadline
         if deadline is None:
@@ -71,7 +71,7 @@ class DriveClock:
         asked = machine.asked_at.get(question.id, self._updated)
         return min(deadline, self._asked.get(question.id, self._began) + max(0.0, deadline - asked))
 
-    def first_due(self, machine: Machine) -> float | None:
+    def first_due(self, machine: RunState) -> float | None:
         """When the first deadline of an open question passes."""
         if not machine.questions or machine.status in FINAL:
             return None

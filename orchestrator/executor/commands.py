@@ -19,7 +19,7 @@ from orchestrator.kernel.records import Answered, Cancelled, Paused
 
 if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.tools.tool import Tool
 
 _answers: TypeAdapter[Answer] = TypeAdapter(Answer)
@@ -54,7 +54,7 @@ class AnswerQuestion:
     digest: str | None = None
     """The digest of the question that was looked at; another one is refused."""
 
-    def check(self, machine: Machine, tools: Mapping[str, Tool]) -> Answer:
+    def check(self, machine: RunState, tools: Mapping[str, Tool]) -> Answer:
         """The answer as it is to be journaled.
 
         Raises:

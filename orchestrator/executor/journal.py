@@ -16,8 +16,8 @@ from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.sealing import Chain
     from orchestrator.stores.base import RunInfo, Store
 
@@ -44,7 +44,7 @@ class Journal:
         """Whether the run has ended, and its lease was given back with its last record."""
         self.chain: Chain | None = None
         """What seals records; None: nothing does."""
-        self.due_of: Callable[[Machine], float | None] = due_of
+        self.due_of: Callable[[RunState], float | None] = due_of
         """When the next deadline of an open question passes, Unix seconds."""
         self.on_stored: Callable[[Sequence[Record]], None] | None = None
         self._consumed: list[int] = []
@@ -66,7 +66,7 @@ class Journal:
         """Note what the run's row says already."""
         self._row = info.status, info.due, info.waiting
 
-    async def durable(self, machine: Machine) -> None:
+    async def durable(self, machine: RunState) -> None:
         """Return when every record that was put before this call is in the store.
 
         Raises:
@@ -84,7 +84,7 @@ class Journal:
                     self._done = anyio.Event()
                 await self._done.wait()
 
-    async def _write(self, machine: Machine) -> None:
+    async def _write(self, machine: RunState) -> None:
         self._writing = True
         records, consumed = self.buffer, self._consumed
         self.buffer, self._consumed = [], []
@@ -117,7 +117,7 @@ class Journal:
             self.on_stored(records)
 
 
-def due_of(machine: Machine) -> float | None:
+def due_of(machine: RunState) -> float | None:
     """When the next deadline of an open question is, Unix seconds."""
     if not machine.questions or machine.status in FINAL:
         return None

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from orchestrator.executor.lease import LeaseHandle
     from orchestrator.executor.resources import Resources
     from orchestrator.graph.node import Node
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import EffectIntended, Record
-    from orchestrator.kernel.run_state import Delta
+    from orchestrator.kernel.run_state import Delta, RunState
     from orchestrator.kernel.state import Activation
     from orchestrator.tools.pool_leases import PoolLeases
 
@@ -94,7 +93,7 @@ class RunLog:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: RunState,
         journal: Journal,
         lease: LeaseHandle,
         flusher: Flusher,
@@ -214,7 +213,7 @@ class RunLog:
         if self.after_store is not None:
             self.after_store()
 
-    def _due_of(self, machine: Machine) -> float | None:
+    def _due_of(self, machine: RunState) -> float | None:
         return self.clock.first_due(machine)
 
     # -- the fence -----------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from pydantic_core import from_json, to_json
 
 from orchestrator.errors import StoreError
-from orchestrator.kernel.machine import Machine
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Snapshots:
         self._store, self._believed = store, believed
         self._recent: OrderedDict[str, Checkpoint] = OrderedDict()
 
-    def remember(self, machine: Machine, kept: int) -> None:
+    def remember(self, machine: RunState, kept: int) -> None:
         """Keep the machine of a run that is left and not over; nobody changes it any more."""
         self._recent.pop(machine.run_id, None)
         if machine.ended is None:
@@ -63,14 +63,14 @@ class Snapshots:
                     return Checkpoint(machine, seq)
             except Exception as error:  # whatever it is, the journal is there
                 log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
-        return Checkpoint(Machine(Plan.of(graph)), 0)
+        return Checkpoint(RunState(Plan.of(graph)), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A machine at a position of a run."""
 
-    machine: Machine
+    machine: RunState
     kept: int
     """Position of the last snapshot."""
 
@@ -96,7 +96,7 @@ class SnapshotPolicy:
         """Whether it is time to look."""
         return head >= self._next and not self.busy
 
-    def take(self, machine: Machine) -> bytes | None:
+    def take(self, machine: RunState) -> bytes | None:
         """A snapshot of where the machine stands, if it pays."""
         try:
             data = to_json(dump(machine))

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.kernel.machine import Machine, apply_stored
+from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.records import Failure, StepDone, StepFailed
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.versions import step_version
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class StateCursor:
 
     def __init__(self, plan: Plan, records: Sequence[Record]) -> None:
         self._records = records
-        self._machine = Machine(plan)
+        self._machine = RunState(plan)
         self._kept = {0: self._machine.copy()}
         self._lock = threading.Lock()
 

@@ -9,11 +9,11 @@ from orchestrator.kernel.state import Phase
 from orchestrator.views.overlay import NodeKey, Overlay
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Failure
+    from orchestrator.kernel.run_state import RunState
 
 
-def machine_overlay(machine: Machine, status: str, error: Failure | None) -> Overlay:
+def machine_overlay(machine: RunState, status: str, error: Failure | None) -> Overlay:
     """Where a machine has been and where it is."""
     visits = node_visits(machine)
     waiting: set[NodeKey] = set()

@@ -10,9 +10,9 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.versions import step_version
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.rank import Path
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.kernel.state import Activation
     from orchestrator.views.overlay import NodeKey
 
@@ -28,7 +28,7 @@ class OpenedMap(NamedTuple):
     items: Sequence[object]
 
 
-def opened_maps(machine: Machine, record: r.Record, activation: Activation | None) -> list[OpenedMap]:
+def opened_maps(machine: RunState, record: r.Record, activation: Activation | None) -> list[OpenedMap]:
     """The maps that a record will open, asked before it is folded. `activation` is the one that it tells of."""
     values: Mapping[str, object]
     if isinstance(record, r.RunStarted):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.views.overlay import Planned, PlannedState, PlannedStep
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.kernel.state import Activation, MapItem, OrderedMap
 
 
@@ -75,7 +75,7 @@ class PlannedMaps:
 
     def open(
         self,
-        machine: Machine,
+        machine: RunState,
         path: str,
         edge: int,
         target: str,
@@ -95,7 +95,7 @@ class PlannedMaps:
                     plan.move(item.index, state, 1)
         return number
 
-    def _new_group(self, machine: Machine, path: str, target: str, size: int) -> OrderedMap | None:
+    def _new_group(self, machine: RunState, path: str, target: str, size: int) -> OrderedMap | None:
         for frame in machine.frames():
             if frame.place != path:
                 continue

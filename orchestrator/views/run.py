@@ -22,9 +22,9 @@ from orchestrator.views.reader import read
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Usage
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.question import AnyQuestion
     from orchestrator.kernel.records import Record
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.stores.base import Store
     from orchestrator.views.explanation import RunExplanation
 
@@ -60,7 +60,7 @@ class Run(Generic[StateT]):
     """
 
     def __init__(
-        self, machine: Machine, definition: GraphDefinition[StateT], store: Store, *, interrupted: bool = False
+        self, machine: RunState, definition: GraphDefinition[StateT], store: Store, *, interrupted: bool = False
     ) -> None:
         self.machine, self.definition = machine, definition
         self._store = store

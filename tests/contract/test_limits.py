@@ -11,8 +11,9 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import Context, Executor, Graph, Limits, Node, Outcome, Reply, Usage, append, node
 from orchestrator.graph.limits import Reserve
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.queries import total_reserve
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.nodes import ITEM, Subgraph
@@ -272,7 +273,7 @@ async def test_what_calls_under_way_reserved_is_in_the_journal_until_they_end() 
     async with Executor(model=BesideModel()) as executor:
         run = await executor.start(beside(tokens=100_000), {"items": [1, 2], "n": 50})
         records = await executor.store.read(run.run_id)
-        machine = Machine(run.machine.plan)
+        machine = RunState(run.machine.plan)
         held = []
         for record in records:
             apply(machine, record)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Executor, Run
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from tests.data.runs010 import ANSWER, CALLING, INSIDE, STORE, STRATEGIES, answer_to, graph_named, opened
 
@@ -59,7 +60,7 @@ async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: s
             assert status not in FINAL or run.status == status
             assert status not in PAUSED or (run.status, bool(run.waiting)) == ("paused", True)
             assert status not in ("interrupted", "message", "answered") or run.status == "interrupted"
-            whole = Machine(run.machine.plan)
+            whole = RunState(run.machine.plan)
             for record in await executor.store.read(run_id):
                 apply(whole, record)
                 if whole.ended is None:

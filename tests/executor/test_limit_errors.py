@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Run, append, node
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Subgraph
 from orchestrator.testing import ScriptedModel
@@ -138,7 +139,7 @@ async def test_a_snapshot_keeps_it() -> None:
     async with Executor() as executor:
         found = await executor.start(graph, {})
         records = await executor.store.read(found.run_id)
-    machine = Machine(Plan.of(graph))
+    machine = RunState(Plan.of(graph))
     for record in records:
         apply(machine, record)
         again = load(Plan.of(graph), dump(machine))

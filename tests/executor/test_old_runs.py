@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from orchestrator import Executor, Value
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.records import RunStarted, decode, encode
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from tests.executor.old_runs import EXPECTED, STORE, graphs
 
@@ -35,7 +36,7 @@ def store(tmp_path: Path) -> str:
 async def test_an_old_journal_folds_to_the_states_that_it_had(store: str, name: str) -> None:
     async with Executor(store, graphs=[*GRAPHS.values()]) as executor:
         info = await executor.store.info(name)
-        machine = Machine(Plan.of(GRAPHS[info.graph]))
+        machine = RunState(Plan.of(GRAPHS[info.graph]))
         states = []
         for record in await executor.store.read(name):
             apply(machine, record)

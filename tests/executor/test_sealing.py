@@ -16,9 +16,10 @@ from pydantic import BaseModel
 from orchestrator import Approve, Context, Deny, Executor, Graph, node, tool
 from orchestrator.errors import StoreError
 from orchestrator.executor import Run, Seal
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record, StepDone
+from orchestrator.kernel.run_state import RunState
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.stores import open_store
 from orchestrator.stores.sqlite.writes import checksum
@@ -116,7 +117,7 @@ def world(tmp_path: Path) -> World:
 async def step_past_the_confirm(world: World) -> StepDone:
     """The forged end of the confirm that nobody answered."""
     records = await world.records()
-    machine = Machine(Plan.of(graph))
+    machine = RunState(Plan.of(graph))
     for record in records:
         apply(machine, record)
     (asked,) = [one for one in records if isinstance(one, Asked)]

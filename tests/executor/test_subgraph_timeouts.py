@@ -11,9 +11,10 @@ import pytest
 from pydantic import Field
 
 from orchestrator import Context, Executor, Graph, Retry, Update, node
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Record, TimerFired
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump
 from orchestrator.nodes import Subgraph
 from tests.support.executors import Log, chain, says
@@ -43,8 +44,8 @@ async def sleeps(seconds: float = 60) -> None:
     await anyio.sleep(seconds)
 
 
-def refolded(graph: Graph, records: Sequence[Record]) -> Machine:
-    machine = Machine(Plan.of(graph))
+def refolded(graph: Graph, records: Sequence[Record]) -> RunState:
+    machine = RunState(Plan.of(graph))
     for record in records:
         apply(machine, record)
     return machine

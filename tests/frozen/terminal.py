@@ -20,8 +20,9 @@ from typer.main import get_command
 from orchestrator import Executor
 from orchestrator.cli.app import app
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.queries import state_values
+from orchestrator.kernel.run_state import RunState
 from orchestrator.render import render, to_svg
 from tests.data.runs010 import STORE
 from tests.frozen.blanking import compact
@@ -134,7 +135,7 @@ def stores() -> Sections:
         async with Executor(url) as executor:
             for info in (await executor.runs(limit=1000)).runs:
                 run = await executor.load(info.run_id)
-                machine = Machine(run.machine.plan)
+                machine = RunState(run.machine.plan)
                 lines = []
                 for record in await executor.store.read(info.run_id):
                     apply(machine, record)

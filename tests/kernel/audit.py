@@ -14,10 +14,10 @@ from typing import Any
 
 from orchestrator.graph.topology import END, STOP
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Delta, Machine
 from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import branches
+from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, Phase
 
 from .harness import TooLongError
@@ -99,7 +99,7 @@ class Audit:
         self.count: Counter[str] = Counter()
         """What was seen, so that a test can say that it was there."""
 
-    def __call__(self, machine: Machine, record: r.Record, delta: Delta) -> None:
+    def __call__(self, machine: RunState, record: r.Record, delta: Delta) -> None:
         frames = {frame.key: frame for frame in machine.frames()}
         for frame in frames.values():
             if len(frame.live) > MOST:
@@ -115,7 +115,7 @@ class Audit:
             for key, frame in frames.items()
         }
 
-    def _check_end(self, machine: Machine, record: r.Record) -> None:
+    def _check_end(self, machine: RunState, record: r.Record) -> None:
         """Nothing runs and nothing is asked: then it has ended. It has ended: then nothing runs, lives or is asked."""
         if machine.result is None:
             assert machine.running or machine.questions, "nothing runs, nothing is asked, and there is no end"
@@ -240,7 +240,7 @@ def sends(frame: FrameState, landed: Stood, record: r.StepDone) -> Counter[str]:
     return sent
 
 
-def recount(machine: Machine, frame: FrameState) -> None:
+def recount(machine: RunState, frame: FrameState) -> None:
     """Every counter and queue of a frame, counted again."""
     walks = Walks.of(frame.plan)
     live = list(frame.live.values())

@@ -16,11 +16,12 @@ from typing import Any
 
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import PAUSE, Delta, Machine, apply, fold
+from orchestrator.kernel.machine import PAUSE, apply, fold
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import branches, edges_taken, node_visits, state_values, validate_outcome
 from orchestrator.kernel.question import Approve, Question
 from orchestrator.kernel.rules import RULES
+from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation
 
@@ -60,7 +61,7 @@ class Trace:
 
     order: str
     plan: Plan
-    machine: Machine
+    machine: RunState
     records: list[r.Record] = field(default_factory=list)
     deltas: list[tuple[list[str], list[str]]] = field(default_factory=list)
     """Per record the keys that were started, and those cancelled."""
@@ -111,7 +112,7 @@ class Trace:
         return sorted(found, key=canonical)
 
 
-def observe(machine: Machine) -> dict[str, Any]:
+def observe(machine: RunState) -> dict[str, Any]:
     """All that can be asked of a machine, as plain data."""
     return {
         "head": machine.head,
@@ -161,7 +162,7 @@ class Simulation:
         late: float = 0.0,
         overdue: Collection[str] = (),
         most_steps: int = 5_000,
-        observers: Sequence[Callable[[Machine, r.Record, Delta], None]] = (),
+        observers: Sequence[Callable[[RunState, r.Record, Delta], None]] = (),
     ) -> None:
         self.plan, self.behaviour, self.inputs = plan, behaviour or Script(), inputs
         self.order = order or orders(plan, 1)[0]
@@ -172,9 +173,9 @@ class Simulation:
         self.observers = observers
         self.overdue = frozenset(overdue)
         """Subgraph nodes whose time is up when the first step inside would land."""
-        self.machine = Machine(plan)
+        self.machine = RunState(plan)
         self.trace = Trace(self.order.name, plan, self.machine)
-        self.shadows: list[Machine] = []
+        self.shadows: list[RunState] = []
         self.acts: dict[str, Act] = {}
         self.asked: Counter[str] = Counter()
         self.done: set[str] = set()

@@ -17,8 +17,9 @@ import pytest
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Delta, Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.queries import total_reserve
+from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation
 
@@ -102,9 +103,9 @@ class Watch:
 
     def __init__(self, run: Simulation) -> None:
         self.run, self.met = run, Counter[str]()
-        self.loaded = Machine(run.plan)
+        self.loaded = RunState(run.plan)
 
-    def __call__(self, machine: Machine, record: r.Record, delta: Delta) -> None:
+    def __call__(self, machine: RunState, record: r.Record, delta: Delta) -> None:
         self.met[record.type] += 1
         apply(self.loaded, r.decode(r.encode(record)))
         where = f"record {record.seq}, {record.type}"
@@ -151,7 +152,7 @@ def watched(kind: str, seed: int, count: int) -> Counter[str]:
         run.observers = [watch]
         try:
             trace = run.run()
-            folded = Machine(drawn)
+            folded = RunState(drawn)
             for record in trace.records:
                 apply(folded, record)
             assert observe(folded) == observe(trace.machine)

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.rules import RULES
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump
 
 from .build import Lean, plan
@@ -52,7 +53,7 @@ class Work:
             sys.settrace(before)
 
 
-Chooses = Callable[[Machine, int], tuple[int, str, Mapping[str, Any]]]
+Chooses = Callable[[RunState, int], tuple[int, str, Mapping[str, Any]]]
 """(the machine, number of the step) -> which of what runs lands, its outcome, its update."""
 
 
@@ -63,9 +64,9 @@ def per_step(graph: Plan, chooses: Chooses, steps: int, values: Mapping[str, Any
 
 def driven(
     graph: Plan, chooses: Chooses, steps: int, values: Mapping[str, Any], window: int = 0
-) -> tuple[Machine, int]:
+) -> tuple[RunState, int]:
     """The machine after so many steps, and the lines that the last `window` of them ran."""
-    machine = Machine(graph)
+    machine = RunState(graph)
     start = graph.schema.initial(values)
     started = {"run_id": "run", "graph": "g", "structure": "s", "content": "c", "rules": RULES}
     apply(machine, r.RunStarted(seq=1, ts=1.0, values=dict(start), **started))
@@ -85,17 +86,17 @@ def driven(
     return machine, work.lines
 
 
-def node_of(machine: Machine, place: int) -> str:
+def node_of(machine: RunState, place: int) -> str:
     return list(machine.running.values())[place].node
 
 
-def forward(machine: Machine, number: int) -> tuple[int, str, Mapping[str, Any]]:
+def forward(machine: RunState, number: int) -> tuple[int, str, Mapping[str, Any]]:
     """What runs longest lands first; every node that may goes round again, and counts."""
     node = node_of(machine, 0)
     return 0, "again" if "again" in machine.plan.nodes[node].outcomes else "done", {"count": 1}
 
 
-def starving_q(machine: Machine, number: int) -> tuple[int, str, Mapping[str, Any]]:
+def starving_q(machine: RunState, number: int) -> tuple[int, str, Mapping[str, Any]]:
     """The same, while the branch of node q stays open for ever."""
     running = list(machine.running.values())
     place = next(i for i, a in enumerate(running) if a.node != "q")
@@ -103,7 +104,7 @@ def starving_q(machine: Machine, number: int) -> tuple[int, str, Mapping[str, An
     return place, "again" if "again" in machine.plan.nodes[node].outcomes else "done", {"count": 1}
 
 
-def silent_q(machine: Machine, number: int) -> tuple[int, str, Mapping[str, Any]]:
+def silent_q(machine: RunState, number: int) -> tuple[int, str, Mapping[str, Any]]:
     """The same, and what runs writes nothing."""
     return (*starving_q(machine, number)[:2], {})
 
@@ -151,7 +152,7 @@ def test_ordering_the_branches_that_rounds_left_behind_costs_no_more_per_round()
     found = []
     for rounds in (40, 40 * TIMES):
 
-        def chooses(machine: Machine, number: int, last: int = 4 * rounds - 1) -> tuple[int, str, Mapping[str, Any]]:
+        def chooses(machine: RunState, number: int, last: int = 4 * rounds - 1) -> tuple[int, str, Mapping[str, Any]]:
             place, outcome, update = forward(machine, number)
             return place, "ok" if number == last else outcome, update
 

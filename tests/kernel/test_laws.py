@@ -22,8 +22,9 @@ from orchestrator.graph.limits import Limits
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.limit_failure import SPENT
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.run_state import RunState
 
 from .behave import Seeded
 from .harness import Simulation, TooLongError, Trace, agree, many, observe
@@ -192,7 +193,7 @@ def test_a_snapshot_at_any_record_and_the_tail_are_the_whole(kind: str, seed: in
     except TooLongError:
         assume(False)
         return
-    folded = Machine(trial.plan)
+    folded = RunState(trial.plan)
     for record in trace.records:
         apply(folded, record)
     assert observe(folded) == observe(trace.machine)
@@ -205,7 +206,7 @@ def test_races_end_too_and_their_journal_decides(kind: str, seed: int) -> None:
         for order in orders(trial.plan, 6):
             trace = trial.run(order, probability=0.1, late=0.5)
             ends_once(trace)
-            again = Machine(trial.plan)
+            again = RunState(trial.plan)
             for record in trace.records:
                 apply(again, record)
             assert observe(again) == observe(trace.machine)

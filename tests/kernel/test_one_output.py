@@ -21,7 +21,8 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.executor.step.context import StepContext
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Subgraph
 
@@ -71,8 +72,8 @@ def journal(trace: Trace) -> list[tuple[object, ...]]:
 def refolded(trace: Trace) -> None:
     """The journal as it is stored gives the same run again, and so do a snapshot taken at some record and the rest."""
     dice = random.Random(len(trace.records))
-    folded = Machine(trace.plan)
-    loaded: Machine | None = None
+    folded = RunState(trace.plan)
+    loaded: RunState | None = None
     at = dice.randrange(len(trace.records))
     for number, record in enumerate(trace.records):
         again = r.decode(r.encode(record))

@@ -18,9 +18,9 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel import records as r
 from orchestrator.kernel.ledger import EffectEntry, Ledger
-from orchestrator.kernel.machine import Delta, Machine
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import Path, Rank
+from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, OrderedMap
 from orchestrator.kernel.version import Version
@@ -31,7 +31,7 @@ from .harness import Simulation, TooLongError
 from .orders import orders
 from .sketches import Sketch, limited, mutated, settle, structured, unstructured, values_for
 
-WALKED = (Machine, FrameState, Ledger, EffectEntry, Activation, MapItem, OrderedMap, OpenFork, Version, Rank, Path)
+WALKED = (RunState, FrameState, Ledger, EffectEntry, Activation, MapItem, OrderedMap, OpenFork, Version, Rank, Path)
 PASSING = {"delta", "touched_joins", "touched_items"}
 """What lives only while a record is folded."""
 
@@ -84,7 +84,7 @@ class Reload:
     def __init__(self, plan: Plan, dice: random.Random, share: float) -> None:
         self.plan, self.dice, self.share, self.count = plan, dice, share, 0
 
-    def __call__(self, machine: Machine, record: r.Record, delta: Delta) -> None:
+    def __call__(self, machine: RunState, record: r.Record, delta: Delta) -> None:
         if self.dice.random() < self.share:
             self.count += 1
             loaded = load(self.plan, json.loads(json.dumps(dump(machine))))

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from orchestrator import Graph
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import edges_taken
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase
 from orchestrator.render.build import draw
 from orchestrator.render.moments import RUN, Live, replay
@@ -37,7 +38,7 @@ def marks(graph: Graph, run: Overlay) -> dict[str, Mark]:
     return {part: mark for part, mark in found.items() if mark != Mark()}
 
 
-def busy(machine: Machine) -> tuple[set[NodeKey], set[NodeKey]]:
+def busy(machine: RunState) -> tuple[set[NodeKey], set[NodeKey]]:
     """Where a machine works, and where it asks."""
     running: set[NodeKey] = set()
     for activation in machine.running.values():
@@ -52,7 +53,7 @@ def busy(machine: Machine) -> tuple[set[NodeKey], set[NodeKey]]:
 
 def check(graph: Graph, records: list[r.Record]) -> None:
     """Every moment of a run."""
-    live, machine, shown = Live(graph), Machine(Plan.of(graph)), dict[str, Mark]()
+    live, machine, shown = Live(graph), RunState(Plan.of(graph)), dict[str, Mark]()
     visits: Counter[NodeKey] = Counter()
     for number, record in enumerate(records, 1):
         landing = machine.running.get(getattr(record, "activation", ""))
@@ -74,7 +75,7 @@ def check(graph: Graph, records: list[r.Record]) -> None:
     }
 
 
-def _maps(machine: Machine, way: tuple[str, int]) -> bool:
+def _maps(machine: RunState, way: tuple[str, int]) -> bool:
     plan = machine.plan
     for name in filter(None, way[0].split("/")):
         plan = plan.sub[name]

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from orchestrator.executor.concurrency import YieldBudget
     from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.machine import Machine
     from orchestrator.kernel.records import Record
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.kernel.state import Activation
 
 LAST_FLUSH = 10.0
@@ -63,7 +63,7 @@ class Drive:
         log.scheduler, log.after_store = self, self._after_store
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> RunState:
         """The run's machine."""
         return self.log.machine
 

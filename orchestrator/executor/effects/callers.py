@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.resources import Children
     from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.ledger import EffectEntry
-    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.views.run import Run
 
 # -- ids ---------------------------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ def old_child_id(parent: str, key: str) -> str:
     return f"{parent}.{key}"
 
 
-def caller_of(machine: Machine) -> Caller | None:
+def caller_of(machine: RunState) -> Caller | None:
     """The call that began a run; None if a person or a program did."""
     started = machine.started
     if started is None or started.caller is not None:
@@ -51,7 +51,7 @@ def caller_of(machine: Machine) -> Caller | None:
     return None
 
 
-def depth_of(machine: Machine) -> int:
+def depth_of(machine: RunState) -> int:
     """How many runs are around a run, each of which waits for the next."""
     caller = caller_of(machine)
     return 0 if caller is None else caller.depth
@@ -68,7 +68,7 @@ class Totals:
     usage: Usage
     reserve: Reserve
 
-    def in_caller(self, machine: Machine, entry: EffectEntry) -> Totals:
+    def in_caller(self, machine: RunState, entry: EffectEntry) -> Totals:
         """The totals of the calling run, once it has journaled these."""
         return Totals(
             machine.run_id,
@@ -97,7 +97,7 @@ def exchanged(total: Reserve, before: Reserve, now: Reserve) -> Reserve:
     )
 
 
-def own_totals(machine: Machine) -> Totals:
+def own_totals(machine: RunState) -> Totals:
     """What a run itself, and all runs inside it, have spent and reserved."""
     return Totals(machine.run_id, machine.shared_usage, total_reserve(machine))
 
@@ -112,7 +112,7 @@ class Exceeded:
     """Of the caller's graph that has the limit."""
 
 
-def lacks_room(machine: Machine, entry: EffectEntry, inner: Totals, reserve: Reserve) -> Exceeded | bool:
+def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Reserve) -> Exceeded | bool:
     """Whether a caller's limits leave room for one more call of its inner run.
 
     Args:
@@ -297,5 +297,5 @@ async def _post(children: Children, caller: Caller, inner: Totals, call: str) ->
     return Denied(machine.run_id, lacking.limit) if isinstance(lacking, Exceeded) else _AGAIN
 
 
-def _granted(machine: Machine) -> Granted:
+def _granted(machine: RunState) -> Granted:
     return Granted(own_totals(machine), caller_of(machine))

@@ -29,7 +29,7 @@ from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 if TYPE_CHECKING:
     from orchestrator.executor.effects.perform import AttemptEffects
-    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.run_state import RunState
 
 
 def model_for(effects: AttemptEffects) -> Model:
@@ -228,7 +228,7 @@ def _as_json(where: str, value: Any) -> Any:
     return found
 
 
-def _shortened(request: dict[str, Any], machine: Machine) -> dict[str, object]:
+def _shortened(request: dict[str, Any], machine: RunState) -> dict[str, object]:
     """The request with references in place of the messages that the journal has already."""
     seen: set[str] = set()
     messages: list[dict[str, object]] = []

@@ -22,9 +22,10 @@ from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import Snapshots
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Resumed, RunStarted
+from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.owner import Owner
 from orchestrator.tools.pool_leases import PoolLeases
@@ -123,7 +124,7 @@ class Host:
         chain = None if self.seal is None else self.seal.chain(run_id)
         if chain is not None:
             started = cast("RunStarted", chain.sealed(started))
-        machine = Machine(Plan.of(graph))
+        machine = RunState(Plan.of(graph))
         apply(machine, started)
         info = RunInfo(
             run_id, graph.name, machine.status, started.labels, created=started.ts, updated=started.ts, head=1,
@@ -209,7 +210,7 @@ class Host:
             self.store, run_id, self.owner, ttl=self.ttl, wait=wait, stopping=lambda: self.stopping
         )
 
-    def _live(self, machine: Machine, hold: leases.LeaseHandle, kept: int = 0) -> Drive:
+    def _live(self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0) -> Drive:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
         log = RunLog(machine, journal, hold, self.flusher, self.resources, self.holdings)
         return Drive(log, self.pace, kept=kept)

@@ -10,7 +10,8 @@ from orchestrator.executor.snapshots import Checkpoint
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import content_changes
 from orchestrator.graph.digests import content_digest
-from orchestrator.kernel.machine import Machine, apply_stored
+from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.run_state import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ class RunLoader:
     def __init__(self, store: Store, resources: Resources, snapshots: Snapshots) -> None:
         self._store, self._resources, self._snapshots = store, resources, snapshots
 
-    async def machine_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Machine:
+    async def machine_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> RunState:
         """The machine of a run at a position, in a graph of the structure that it has.
 
         Raises:

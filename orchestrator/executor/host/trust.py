@@ -11,14 +11,14 @@ from orchestrator.sealing import audit
 
 if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.machine import Machine
+    from orchestrator.kernel.run_state import RunState
     from orchestrator.sealing import Audit, Seal
     from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")
 
 
-async def audited(store: Store, seal: Seal | None, machine: Machine, *, trust_answers: bool = True) -> Audit | None:
+async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_answers: bool = True) -> Audit | None:
     """Which records of a run are believed; None: all of them."""
     if seal is None and trust_answers:
         return None
@@ -37,7 +37,7 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
             log.push(withdrawal)
 
 
-async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: Machine | None) -> None:
+async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: RunState | None) -> None:
     """Drop the approvals that lay in a run's inbox before it was taken up, if this seal's key did not seal them.
 
     Who can write a store's file can lay them there; what comes while a run is driven comes from a process that works

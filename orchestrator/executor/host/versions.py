@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import GraphChanged, ToolsChanged
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import structure_diff
-from orchestrator.kernel.machine import Machine, apply_stored
+from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Resumed, RunStarted
+from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ _MOST = 20
 """Arguments of a changed tool that an error names."""
 
 
-def folded(graph: GraphDefinition, records: Sequence[Record]) -> Machine:
+def folded(graph: GraphDefinition, records: Sequence[Record]) -> RunState:
     """A machine of a graph, folded over records.
 
     Raises:
         StoreCorrupt: they do not follow each other.
     """
-    machine = Machine(Plan.of(graph))
+    machine = RunState(Plan.of(graph))
     for record in records:
         apply_stored(machine, record)
     return machine
@@ -56,7 +57,7 @@ def last_content(records: Sequence[Record]) -> str:
     return found
 
 
-def graph_to_go_on_in(run_id: str, old: GraphDefinition, new: GraphDefinition, machine: Machine) -> GraphDefinition:
+def graph_to_go_on_in(run_id: str, old: GraphDefinition, new: GraphDefinition, machine: RunState) -> GraphDefinition:
     """The graph that a run of the graph `old` goes on in, now that its code is that of `new`.
 
     `machine` is the run, folded without code.
@@ -154,7 +155,7 @@ def _digests(found: Reach, tools: Mapping[str, Tool]) -> dict[str, str]:
 
 
 def compare_offered(
-    machine: Machine, graph: GraphDefinition, tools: Toolbox, *, strict: bool, accept: bool
+    machine: RunState, graph: GraphDefinition, tools: Toolbox, *, strict: bool, accept: bool
 ) -> tuple[str, ...]:
     """What changed in the tools that a run may still call, line by line.
 
@@ -198,7 +199,7 @@ def _grave(
             yield f"{what} takes other arguments; now: {takes} (schema {now[name][:8]}, it was {digest[:8]})"
 
 
-def _ahead(machine: Machine, graph: GraphDefinition) -> tuple[list[str], set[str]]:
+def _ahead(machine: RunState, graph: GraphDefinition) -> tuple[list[str], set[str]]:
     """The nodes that a run sits at; and all that can be reached from them, with themselves."""
     at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
     found = graph.topology.reachable(at)

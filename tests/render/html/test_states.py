@@ -11,9 +11,10 @@ import pytest
 
 from orchestrator import Executor, node
 from orchestrator.executor import Run
-from orchestrator.kernel.machine import Machine, apply
+from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Forked
+from orchestrator.kernel.run_state import RunState
 from orchestrator.views.states import Patch, States, states
 from orchestrator.views.timeline import timeline
 from tests.render.html.sample import run_count, run_tour
@@ -104,7 +105,7 @@ async def test_states_of_a_fork_with_other_values(tmp_path: Path) -> None:
     for seq in steps[:-1]:
         forked = Forked(seq=seq + 1, ts=0.0, run_id="f", parent="r", at=seq, update={"log": "put in", "total": 40})
         records = [*run.at(seq).records(), forked]
-        kept, machine = states(plan, records), Machine(plan)
+        kept, machine = states(plan, records), RunState(plan)
         for record in records:
             apply(machine, record)
         for token in (token for frame in machine.frames() for token in frame.live.values()):
