@@ -6,7 +6,7 @@
 The events follow from the journal alone, so they are the same live and years later. The publisher of an event is the
 run's id for the agent itself, the activation for an agent inside it, and the effect's key for a model or tool call.
 
-`executor.events(style="embedia")` loads this module when it is first asked for; nothing else in the library imports it.
+`executor.events(style="embedia")` loads this module through `orchestrator.upward`; no other module imports it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Embedia:
         self._messages: dict[str, Mapping[str, Any]] = {}
         self._questions: dict[str, Question] = {}
 
-    def tell(self, record: r.Record) -> list[EmbediaEvent]:
+    def events_of(self, record: r.Record) -> list[EmbediaEvent]:
         """The events of a record; often none."""
         handler = _HANDLERS.get(record.type)
         if handler is None:
@@ -238,9 +238,9 @@ def embedia(
     records: Iterable[r.Record], graph: GraphDefinition | None = None, tokenizer: Callable[[str], int] | None = None
 ) -> Iterator[EmbediaEvent]:
     """All events of a journal, or of its first records. See `Embedia` for the arguments."""
-    teller = Embedia(graph, tokenizer)
+    style = Embedia(graph, tokenizer)
     for record in records:
-        yield from teller.tell(record)
+        yield from style.events_of(record)
 
 
 _HANDLERS: Mapping[str, Callable[[Embedia, Any], _Published]] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -62,3 +63,11 @@ def record_of(event: Event) -> Record | None:
     if event.seq is None:
         return None
     return record_from_fields({**event.data, "type": event.type, "seq": event.seq, "ts": event.ts}, event.run_id)
+
+
+class EventStyle(Protocol):
+    """Gives the records of one run, in order, as events under other names."""
+
+    def events_of(self, record: Record) -> Sequence[Event]:
+        """The events of a record; often none."""
+        ...

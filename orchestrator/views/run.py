@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from orchestrator.kernel.question import AnyQuestion
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.run_state import RunState
-    from orchestrator.stores.base import Store
     from orchestrator.views.explanation import RunExplanation
 
 T = TypeVar("T")
@@ -38,6 +37,12 @@ class Drawings(Protocol):
     def to_mermaid(self, graph: GraphDefinition, run: Run, /) -> str: ...
     def to_text(self, graph: GraphDefinition, run: Run, /) -> str: ...
     def to_html(self, graph: GraphDefinition, run: Run, other: Run | None, /) -> str: ...
+
+
+class RecordSource(Protocol):
+    """Reads records of runs, as a store does."""
+
+    def read_now(self, run_id: str, *, upto: int | None = None) -> Sequence[Record]: ...
 
 
 def _drawings() -> Drawings:
@@ -60,7 +65,7 @@ class Run(Generic[StateT]):
     """
 
     def __init__(
-        self, machine: RunState, definition: GraphDefinition[StateT], store: Store, *, interrupted: bool = False
+        self, machine: RunState, definition: GraphDefinition[StateT], store: RecordSource, *, interrupted: bool = False
     ) -> None:
         self.machine, self.definition = machine, definition
         self._store = store

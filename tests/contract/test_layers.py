@@ -31,7 +31,7 @@ ROOMS = {
     "stores": f"{FLOOR} graph kernel",
     "models": f"{FLOOR} graph",
     "models/offline": f"{FLOOR} graph models",
-    "views": f"{FLOOR} graph kernel stores",
+    "views": f"{FLOOR} graph kernel",
     "tools": f"{FLOOR} graph models",
     "context": f"{FLOOR} graph kernel models tools",
     "tools/builtin": f"{FLOOR} graph models tools context",
@@ -56,7 +56,6 @@ ROOMS = {
 """Each room, and the rooms that it may import. A room is a folder or a module, or a folder inside of one."""
 
 EXCEPTIONS = {
-    ("executor/host", "embedia"),
     ("models", "models/offline"),
 }
 """Arrows that point upward still. This list only shrinks."""

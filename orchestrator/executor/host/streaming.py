@@ -17,13 +17,14 @@ import anyio
 from orchestrator.errors import StoreCorrupt
 from orchestrator.kernel.records import FINAL
 from orchestrator.typevars import StateT
+from orchestrator.upward import above
 from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
-    from orchestrator.embedia import Embedia
     from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
     from orchestrator.kernel.records import Record
+    from orchestrator.views.events import EventStyle
     from orchestrator.views.run import Run
 
 _FOLLOW = 0.2
@@ -204,25 +205,24 @@ class Events(AsyncIterator[Event]):
         self._host, self._run_id, self._after, self._style = host, run_id, after, style
         # What the other style says of a record depends on all before it.
         self._seen = RecordFollower(host, run_id, after if style is None else 0, follow=follow)
-        self._told: deque[Event] = deque()
-        self._teller: Embedia | None = None
+        self._ahead: deque[Event] = deque()
+        self._styled: EventStyle | None = None
 
     async def __anext__(self) -> Event:
-        while not self._told:
+        while not self._ahead:
             seen = await anext(self._seen)
             if self._style is None:
                 return seen if isinstance(seen, Event) else event_of(self._run_id, seen)
             if not isinstance(seen, Event):
-                told = (await self._embedia()).tell(seen)
-                self._told.extend(told if seen.seq > self._after else ())
-        return self._told.popleft()
+                events = (await self._other_style(self._style)).events_of(seen)
+                self._ahead.extend(events if seen.seq > self._after else ())
+        return self._ahead.popleft()
 
-    async def _embedia(self) -> Embedia:
-        if self._teller is None:
-            from orchestrator.embedia import Embedia
-
-            self._teller = Embedia(await self._host.loader.stored_graph(await self._host.store.info(self._run_id)))
-        return self._teller
+    async def _other_style(self, name: Literal["embedia"]) -> EventStyle:
+        if self._styled is None:
+            graph = await self._host.loader.stored_graph(await self._host.store.info(self._run_id))
+            self._styled = above(name)(graph)
+        return self._styled
 
 
 class Stream(Generic[StateT]):
