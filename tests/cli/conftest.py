@@ -12,10 +12,10 @@ from tests.support.shell import Shell
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     """A new directory for each test."""
-    return Shell(tmp_path)
+    return Shell(tmp_path, inside=True)
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A directory for the tests of a module."""
-    return Shell(tmp_path_factory.mktemp("shared"))
+    return Shell(tmp_path_factory.mktemp("shared"), inside=True)

@@ -197,7 +197,7 @@ def test_a_key_that_others_can_read_seals_nothing(shell: Shell) -> None:
     assert key.stat().st_mode & 0o777 == 0o600
     assert shell("approve", "a", "--no-resume").code == 0
     key.chmod(0o644)
-    refused, paused = shell("resume", "a"), shell("resume", "a", *code)
+    refused, paused = shell("resume", "a"), shell.process("resume", "a", *code)  # a process warns once
     assert (refused.code, paused.code) == (2, 3)
     assert paused.err.count("key is not yours alone") == 1
     assert not (shell.place / "notes.txt").exists()

@@ -22,6 +22,7 @@ from typing import Any
 import anyio
 
 from orchestrator.stores import open_store
+from tests.support.inside import run_inside
 from tests.support.programs import PATIENCE, ROOT, Begun, Piped
 
 
@@ -50,10 +51,14 @@ class Done:
 
 
 class Shell:
-    """A directory with the trial module in it, and commands that run there."""
+    """A directory with the trial module in it, and commands that run there.
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    Args:
+        inside: whether calling it runs a command in this process. What `begin`, `terminal` and `sh` run are processes.
+    """
+
+    def __init__(self, place: Path, *, inside: bool = False) -> None:
+        self.place, self._inside = place, inside
         shutil.copy(Path(__file__).with_name("trial.py"), place)
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         self._seen: dict[tuple[object, ...], Done] = {}
@@ -61,8 +66,23 @@ class Shell:
 
     def __call__(self, *words: object, **options: Any) -> Done:
         """Run a command; nobody is at its stdin."""
+        if self._inside and options.keys() <= {"stdin", "env", "cwd"}:
+            return self._run_inside(words, **options)
+        return self.process(*words, **options)
+
+    def process(self, *words: object, **options: Any) -> Done:
+        """Run a command as a process of its own."""
         with self.begin(*words, **options) as process:
             return process.end()
+
+    def _run_inside(
+        self, words: Sequence[object], stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> Done:
+        done = Done(
+            *run_inside([*map(str, words)], cwd=cwd or self.place, env={**self.env, **(env or {})}, stdin=stdin)
+        )
+        assert "Traceback" not in done.err or "--traceback" in words, done.err
+        return done
 
     def sh(self, command: str | Sequence[str]) -> Done:
         """Run words, or a line of bash, from nothing: a command in it begins as it does for its users."""
@@ -80,7 +100,9 @@ class Shell:
         return self(*words[3:])
 
     def all(self, *commands: Sequence[object], **options: Any) -> list[Done]:
-        """Run commands that have nothing to do with each other, several at a time."""
+        """Run commands that have nothing to do with each other; if they are processes, several at a time."""
+        if self._inside:
+            return [self(*words, **options) for words in commands]
         with ThreadPoolExecutor(4) as pool:
             return list(pool.map(lambda words: self(*words, **options), commands))
 

@@ -147,7 +147,7 @@ hostile = Graph(name="hostile", state=State, nodes={{"x": execute}},
 
 
 def test_no_command_lets_it_through(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
+    shell = Shell(tmp_path, inside=True)
     (tmp_path / "hostile.py").write_text(MODULE)
     command = ("run", "hostile.py:hostile", "--tools", "hostile.py", "--run-id", "r")
     with shell.terminal(*command, env={"TERM": "dumb"}) as terminal:

@@ -140,7 +140,7 @@ graph = Graph(name="asks", state=State, nodes={"ask": ask}, edges=edges, input="
 
 
 def test_the_command_line_asks_on_a_terminal_and_pauses_elsewhere(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
+    shell = Shell(tmp_path, inside=True)
     (shell.place / "asks.py").write_text(ASKS)
     words = ("run", "asks.py:graph", "Which one?\x1b[31m", "--tools", "ask_human", "--model", "offline")
     paused = shell(*words, "--run-id", "later")
