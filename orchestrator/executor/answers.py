@@ -1,23 +1,25 @@
-"""Answers: whether one fits its question, what it means, and what a policy or a deadline answers. Pure."""
+"""Answers: whether one fits its question, what it means, what policies and deadlines answer, and what is believed."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Approve, Deny, Question, Value
-from orchestrator.kernel.records import Answered, Asked
+from orchestrator.kernel.records import Answered, Asked, EffectIntended
+from orchestrator.nodes.confirm import Confirm
 from orchestrator.tools.validation import faults
 from orchestrator.values import check_text
 
 if TYPE_CHECKING:
-    from orchestrator.executor.clock import DriveClock
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.run_state import RunState
+    from orchestrator.sealing import Audit
     from orchestrator.tools.tool import Tool
 
 _anything = Codec(Any)
@@ -37,7 +39,7 @@ def as_answer(given: object) -> Answer:
     """What `Executor.answer` was given: an answer, or any other value as a `Value`, as plain JSON.
 
     Raises:
-        InvalidAnswer: JSON cannot say it.
+        InvalidAnswer: it has no JSON form.
         SecretInState: it holds a secret.
     """
     try:
@@ -54,9 +56,14 @@ def as_answer(given: object) -> Answer:
 
 
 def check_answer(
-    machine: RunState, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool]
+    machine: RunState, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool], now: float
 ) -> Answer:
     """The answer as it is to be journaled, if it fits an open question.
+
+    Args:
+        name: the id of the question.
+        expected: the digest of the question that was looked at; None: any.
+        now: Unix seconds.
 
     Raises:
         QuestionUnknown: no such question is open.
@@ -66,7 +73,7 @@ def check_answer(
     question = machine.questions.get(name)
     if question is None:
         raise QuestionUnknown(machine.run_id, name)
-    if question.deadline is not None and question.deadline <= time.time():
+    if question.deadline is not None and question.deadline <= now:
         raise StaleAnswer(f"run {machine.run_id!r}: the deadline of question {name!r} has passed; its default holds")
     if expected is not None and expected != question.digest:
         raise StaleAnswer(
@@ -104,22 +111,16 @@ def by_policy(machine: RunState, question: Question, now: float, due: float | No
     return Approve() if RISKS.index(str(risk)) <= RISKS.index(machine.approve) else None
 
 
-def policy_answers(machine: RunState, clock: DriveClock) -> list[Answered]:
-    """Records of the answers that policy and deadlines give to the open questions; `seq` counts on from the head."""
-    now = clock.now()
-    found: list[Answered] = []
-    for question in machine.questions.values():
-        answer = by_policy(machine, question, now, clock.due(machine, question))
-        if answer is not None:
-            seq = machine.head + 1 + len(found)
-            found.append(
-                Answered(seq=seq, ts=now, question=question.id, answer=answer, policy=True, about=about(question))
-            )
-    return found
+def policy_answers(
+    machine: RunState, now: float, due: Callable[[RunState, Question], float | None]
+) -> list[tuple[Question, Answer]]:
+    """The open questions that policy and deadlines answer. Arguments as of `by_policy`, `due` by question."""
+    found = [(one, by_policy(machine, one, now, due(machine, one))) for one in machine.questions.values()]
+    return [(question, answer) for question, answer in found if answer is not None]
 
 
 class OutcomeAnswer(NamedTuple):
-    """What a person who looked says became of an effect."""
+    """What became of an effect, by the answer of a person."""
 
     choice: str
     result: object
@@ -168,3 +169,75 @@ def _fits(question: Question, value: object) -> None:
     found = faults(value, schema, schema, "the answer") if schema is not None else []
     if found:
         raise InvalidAnswer(f"question {question.id!r}: {'; '.join(found)}")
+
+
+# -- approvals that are believed ---------------------------------------------------------------------------------------
+
+
+class CallGuard:
+    """The approvals of one run that are believed and not used yet, and the questions of its journal.
+
+    A journal may hold a confirm that was passed. In a run that has records which are not believed, a call is made only
+    if a believed answer approved it; else the step that is about to make it asks.
+    """
+
+    def __init__(self, graph: GraphDefinition | None, audit: Audit) -> None:
+        self._confirms = [] if graph is None else list(_confirms(graph))
+        self._shown: dict[str, tuple[object, object]] = {}
+        self._doubted: dict[str, Question] = {}
+        """Questions of the journal that are not believed, by their ids."""
+        self._approved: Counter[str] = Counter()
+        self._intended: set[str] = set()
+        for record in audit.records:
+            self.note(record, believed=record.seq in audit.believed)
+
+    def note(self, record: Record, *, believed: bool = True) -> None:
+        """Take the next record into account."""
+        if isinstance(record, Asked):
+            payload = record.question.payload
+            if believed:
+                self._doubted.pop(record.question.id, None)
+            else:
+                self._doubted[record.question.id] = record.question
+            if record.question.kind == "approval" and "tool" in payload:
+                self._shown[record.question.id] = payload["tool"], payload.get("args")
+        elif isinstance(record, Answered):
+            tool, args = self._shown.get(record.question, (None, None))
+            if believed and tool is not None and isinstance(record.answer, Approve):
+                self._approved[_call(tool, args if record.answer.args is None else record.answer.args)] += 1
+        elif isinstance(record, EffectIntended) and record.kind == "tool":
+            if believed:
+                self._intended.add(record.key)
+            if not record.again:
+                self._approved[_call(record.name, record.request.get("args"))] -= 1
+
+    def showed(self, question: Question) -> bool:
+        """Whether the person who answered a question saw what the step asks, and no other words under its id."""
+        shown = self._doubted.get(question.id)
+        return shown is None or _words(shown) == _words(question)
+
+    def asks_about(self, tool: Tool, args: Mapping[str, object], key: str) -> bool:
+        """Whether a call has to be asked about: the graph would, and no believed answer approved it.
+
+        Args:
+            key: of the call, if the journal has it as intended.
+        """
+        if key in self._intended or not any(confirm.asks_about(tool.risk) for confirm in self._confirms):
+            return False
+        return self._approved[_call(tool.name, args)] <= 0
+
+
+def _confirms(graph: GraphDefinition) -> Iterable[Confirm]:
+    for node in graph.nodes.values():
+        if isinstance(node, Confirm) and node.tool is not None:
+            yield node
+        if node.subgraph is not None:
+            yield from _confirms(node.subgraph)
+
+
+def _words(question: Question) -> tuple[object, ...]:
+    return question.kind, question.prompt, question.payload, question.choices
+
+
+def _call(tool: object, args: object) -> str:
+    return digest([tool, args])

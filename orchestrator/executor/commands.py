@@ -7,6 +7,7 @@ place that brings a command to a run, whoever drives it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -60,7 +61,7 @@ class AnswerQuestion:
         Raises:
             QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit the question.
         """
-        return check_answer(machine, self.question, self.answer, self.digest, tools)
+        return check_answer(machine, self.question, self.answer, self.digest, tools, time.time())
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
         """Journal the answer.

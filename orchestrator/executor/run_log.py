@@ -22,7 +22,7 @@ from orchestrator.kernel.machine import apply
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.executor.call_guard import CallGuard
+    from orchestrator.executor.answers import CallGuard
     from orchestrator.executor.journal import Flusher, Journal
     from orchestrator.executor.lease import LeaseHandle
     from orchestrator.executor.resources import Resources

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.executor.concurrency import YieldBudget
     from orchestrator.executor.run_log import RunLog
+    from orchestrator.kernel.question import Answer, Question
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.run_state import RunState
     from orchestrator.kernel.state import Activation
@@ -181,16 +182,19 @@ class Drive:
         log.clock.asked(question)
         answer = by_policy(log.machine, question, log.clock.now(), log.clock.due(log.machine, question))
         if answer is not None:
-            answered = Answered(**log.now(), question=question.id, answer=answer, policy=True, about=about(question))
-            started += log.put(answered).started
+            started += log.put(self._by_policy(question, answer)).started
         elif question.deadline is not None:
             self._timers.look()
         return started
 
+    def _by_policy(self, question: Question, answer: Answer) -> Answered:
+        return Answered(**self.log.now(), question=question.id, answer=answer, policy=True, about=about(question))
+
     def answer_by_policy(self) -> None:
         """Give the answers that policy and passed deadlines give."""
-        for answered in policy_answers(self.machine, self.log.clock):
-            self.log.push(answered)
+        log = self.log
+        for question, answer in policy_answers(log.machine, log.clock.now(), log.clock.due):
+            log.push(self._by_policy(question, answer))
 
     async def end_if_over(self) -> None:
         """Journal the end of the run, when nothing is left to do but that."""

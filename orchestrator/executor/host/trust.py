@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.call_guard import CallGuard
+from orchestrator.executor.answers import CallGuard
 from orchestrator.sealing import audit
 
 if TYPE_CHECKING:
