@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
-"""Seconds in which effects that run beside each other in one node get to say that they are still wanted."""
+"""Seconds in which effects that run beside each other in one node get to be asked for."""
 _LONG_PATIENCE = (1.0,) * 60
 """The same, where the call that waits for them is itself made in a task that the node started."""
 
@@ -56,10 +56,10 @@ class AttemptEffects:
     # -- doing one -----------------------------------------------------------------------------------------------
 
     async def perform(self, effect: Effect[T]) -> T:
-        """Do an effect, or give back what the journal says came of it.
+        """Do an effect, or return the outcome that is journaled.
 
         Raises:
-            EffectFailed: the journal says that it failed.
+            EffectFailed: it failed before, by the journal.
             ReplayMismatch: see `Context.effect`.
             Refused: a limit forbids it.
             Suspend: a person is asked what became of it.
@@ -121,9 +121,9 @@ class AttemptEffects:
                 return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
 
     async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> replay.Decision:
-        """What is done with an effect, when effects that run beside it had time to say that they are still wanted."""
+        """What is done with an effect, after effects that run beside it had time to be asked for."""
         # In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have
-        # been at other places when the run was stopped: only a long silence says that one is missing.
+        # been at other places when the run was stopped: only a long silence means that one is missing.
         activation = self.attempt.activation
         answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
         for patience in (*_PATIENCE, *(() if at_home() else _LONG_PATIENCE), None):
@@ -199,8 +199,8 @@ class AttemptEffects:
             asked = attempt.failure_named(replay.SUSPENDED, "it asked something first")
             return Ending(error=asked) if ticket.irreversible else None
         if isinstance(error, Exception):
-            wait = None if effect is None else self._wait_before(effect, ticket, error)
             unknown = ticket.irreversible and ticket.entered is not False and outcome_is_open(error)
+            wait = None if effect is None or unknown else self._wait_before(effect, ticket, error)
             if isinstance(error, ModelError) and error.resumable:
                 self._failed.append((error, ticket))
             next_at = None if wait is None else attempt.log.clock.now() + wait
@@ -221,7 +221,7 @@ class AttemptEffects:
         return decision.wait if isinstance(decision, TryAgain) else None
 
     def result(self, settled: EffectSettled | None, effect: Effect[T]) -> T:
-        """What the journal says came of an effect; see `Effect.result`."""
+        """The journaled outcome of an effect; see `Effect.result`."""
         try:
             return effect.result(settled)
         except ModelError as error:
@@ -251,7 +251,7 @@ class AttemptEffects:
         spans = [span for raised, _, span in failed if any(raised is error for error in errors)]
         for raised, ticket, (begun, ended) in failed:
             if any(begun <= last and first <= ended for first, last in spans):
-                # No try counts any more: whoever takes the run up has put something right, or waited.
+                # No try counts any more: before the run is taken up again, something was repaired, or time has passed.
                 ending = Ending(error=self.attempt.failure(raised), next_at=log.clock.now())
                 self.under_way.settle(ticket.key, ticket.started, ending, tries=0)
         return bool(spans)
@@ -278,7 +278,7 @@ class AttemptEffects:
     # -- what the journal knows ----------------------------------------------------------------------------------
 
     def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
-        """Whether asking for the effect now would do it, as far as the journal says, and its key if it has one."""
+        """Whether the effect would be done now, by the journal, and its key if it has one."""
         wanted = effect.digest
         entry = self._find(effect.name, wanted, self._counts.get((effect.name, wanted), 0))
         decision = replay.decide(entry, effect, attempt=self.attempt.activation.attempt)

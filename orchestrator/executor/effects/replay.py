@@ -1,11 +1,11 @@
 """What the journal decides about an effect: pure functions, without I/O and without a clock.
 
 An effect is recognised by its activation, name, digest of the request, and occurrence (the how-manieth call of
-that kind in the attempt). `decide` says what is done with it, by what the journal knows of it:
+that kind in the attempt). `decide` maps what the journal knows of it to what is done:
 
     settled                                        Reuse       its result is given back, nothing is called
     failed, with a further try to come             Wait        called again when that is due
-    suspended by a question of its own, or stopped
+    suspended by a question that it asked, or stopped
       before the call was made                     Again       begun anew
     outcome unknown, may run again                 Again       called again under the same key
     outcome unknown, irreversible                  Reconcile   `reconcile` is asked what became of it
@@ -56,7 +56,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Make the call again, under the key that it had, at a time that the journal says."""
+    """Make the call again, under the key that it had, at a journaled time."""
 
     key: str
     until: float
@@ -69,7 +69,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Give back what the journal says came of it."""
+    """Return the journaled outcome."""
 
     settled: EffectSettled
 
@@ -111,7 +111,7 @@ def decide(
     Args:
         entry: what the journal knows of it, see `find`.
         attempt: the number of the step's attempt, from 1.
-        answered: whether a person has said what became of it.
+        answered: whether a person has answered what became of it.
         left_behind: an irreversible effect that the step has not asked for again, see `left_behind`.
     """
     if entry is None:
@@ -119,7 +119,8 @@ def decide(
             return LeftBehind(left_behind)
         return Begin()
     intended, tried = entry.intended, entry.failed_try
-    if tried is not None and tried.next_at is not None:
+    open_and_final = tried is not None and tried.unknown and intended.effect == "irreversible"
+    if tried is not None and tried.next_at is not None and not open_and_final:
         return Wait(intended.key, tried.next_at, tried.next_at - tried.ended, tried.tries + 1)
     if is_suspended(entry):
         return again(entry)
@@ -157,7 +158,9 @@ class Ending:
 
 
 def find(entries: Iterable[EffectEntry], name: str, digest: str, occurrence: int, attempt: int) -> EffectEntry | None:
-    """The entry of an effect: of this attempt, or of an earlier one that is irreversible, or holds something that is.
+    """The entry of an effect: one of this attempt, or an irreversible one of an earlier attempt.
+
+    A call of a graph counts as irreversible if something irreversible happened in its run, or may have.
 
     Args:
         entries: the effects of the activation, of all its attempts.
