@@ -71,14 +71,14 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
 
 def traceback_of(error: BaseException) -> str:
     """The traceback of an error, with those of the errors that it came from or holds, at most `MOST` characters."""
-    parts = [_told(error)]
+    parts = [_text_of(error)]
     link, seen = error, {id(error)}
     for _ in range(_CHAIN):
         before, words = _before(link)
         if before is None or id(before) in seen:
             break
         seen.add(id(before))
-        part = f"{_told(before)}\n{words}\n"
+        part = f"{_text_of(before)}\n{words}\n"
         if sum(map(len, parts)) + len(part) > MOST:
             break
         parts.insert(0, part)
@@ -92,14 +92,14 @@ def traceback_of(error: BaseException) -> str:
 
 
 def traceback_of_tool(error: Exception) -> str:
-    """The traceback of an error that a tool raised; empty if its message says all, and no code is the user's."""
+    """The traceback of an error that a tool raised; empty if its message suffices and no frame is the user's code."""
     if isinstance(error, ToolError) and not _is_in_own_code(error.__traceback__):
         return ""
     return traceback_of(error)
 
 
 def bounded(text: str, most: int = MOST) -> str:
-    """A traceback as it can be stored, at most `most` characters: the last lines say what happened."""
+    """A traceback as it can be stored, at most `most` characters: the last lines are kept."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= most else f"[...]\n{text[-most + 6 :]}"
 
@@ -124,7 +124,7 @@ def _before(error: BaseException) -> tuple[BaseException | None, str]:
     return (None if error.__suppress_context__ else error.__context__), _CONTEXT
 
 
-def _told(error: BaseException, depth: int = 0) -> str:
+def _text_of(error: BaseException, depth: int = 0) -> str:
     """One error: its frames and its message, and those of the errors that it holds."""
     kind = type(error)
     name = (
@@ -140,8 +140,8 @@ def _told(error: BaseException, depth: int = 0) -> str:
     lines.append(f"{name}: {message}" if message else name)
     if isinstance(error, BaseExceptionGroup) and depth < 2:
         for number, inner in enumerate(error.exceptions[:_GROUP], 1):
-            told = _told(inner, depth + 1).replace("\n", "\n  | ")
-            lines.append(f"  +- error {number} of {len(error.exceptions)}\n  | {told}")
+            inner_text = _text_of(inner, depth + 1).replace("\n", "\n  | ")
+            lines.append(f"  +- error {number} of {len(error.exceptions)}\n  | {inner_text}")
         if len(error.exceptions) > _GROUP:
             lines.append(f"  +- and {len(error.exceptions) - _GROUP} errors more")
     return "\n".join(lines)
@@ -164,7 +164,7 @@ def _lines(trace: TracebackType | None) -> Iterator[str]:
             others.append(frame)
         else:
             if not own:
-                others.clear()  # what ran the user's code says nothing about the error
+                others.clear()  # what called the user's code has nothing to do with the error
             own.append(frame)
         trace = trace.tb_next
     first, last = _OWN_FRAMES

@@ -1,6 +1,6 @@
-"""How a step says, from deep inside a node, that it does not end now.
+"""Signals that end an attempt from deep inside its node, without an outcome.
 
-These are no errors: nothing failed, so code of a node that catches `Exception` must not catch them.
+They derive from `BaseException`: nothing failed, so a node that catches `Exception` does not catch them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Suspend(BaseException):
 
 
 class Refused(BaseException):
-    """Raised out of a node whose next call a spent limit forbids. The journal says so already."""
+    """Raised out of a node whose next call a spent limit forbids. It is journaled already."""
 
 
 class Lost(BaseException):
-    """Raised out of a node when the run's journal cannot be written any more: `error` says why."""
+    """Raised out of a node when the run's journal cannot be written any more; `error` is the reason."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -69,7 +69,7 @@ def find_exception(error: BaseException, kinds: tuple[type[E], ...]) -> E | None
 
 
 def flatten(error: BaseException) -> list[BaseException]:
-    """The exceptions that a group holds, also in groups inside of it; one that is no group is its own."""
+    """The exceptions in a group and in its inner groups; an exception that is no group by itself."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     return [leaf for inner in error.exceptions for leaf in flatten(inner)]

@@ -106,7 +106,7 @@ def _names(retry: Retry, kind: str) -> bool:
 def outcome_is_open(error: BaseException) -> bool:
     """Whether an error leaves open what the other side did: a connection broke or time ran out, or this caused it.
 
-    What a tool says itself (`ToolError`, `AgentError`) is certain, whatever made it say so.
+    An error that a tool raises on purpose (`ToolError`, `AgentError`) is certain, whatever its cause.
     """
     cause: BaseException | None = error
     while cause is not None:

@@ -3,7 +3,7 @@
 A graph called as a tool is a run of its own. Before each of its model and tool calls, every caller's journal gets a
 record `spent` with the totals of the inner run, and another one when the call has ended. So what a caller may still
 do follows from its own journal alone. As the records hold totals, a crash between two journals neither counts a call
-twice nor loses one: the next record says the same, or more.
+twice nor loses one: the next record holds the same, or more.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Denied:
 
 
 def note_spent(log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:
-    """Journal an inner run's totals in its caller's journal, unless that says so already.
+    """Journal an inner run's totals in its caller's journal, unless it has them already.
 
     Args:
         log: the caller's.
@@ -179,7 +179,7 @@ def note_spent(log: RunLog, entry: EffectEntry, inner: Totals, call: str, messag
 
 
 def total_up(log: RunLog, key: str, run: Run | None) -> None:
-    """Journal what the run that a call began has spent in all, now that no step waits for it any more."""
+    """Journal what the run that a call began has spent in all, when no step waits for it any more."""
     entry = log.machine.ledger.entry(key)
     if run is not None and entry is not None and log.machine.ended is None:
         note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve()), "")
@@ -236,8 +236,6 @@ class Spend:
         return cls(str(body.get("key")), str(body.get("call")), Totals(str(body.get("run")), usage, reserve))
 
 
-# -- callers that are not driven here ----------------------------------------------------------------------------------
-
 _AGAIN = 0.05
 """Seconds until a caller is asked again that could not answer."""
 
@@ -258,10 +256,10 @@ async def ask_remote(children: Children, caller: Caller, inner: Totals, call: st
     Calls under way are not waited for: whether those in the journal still run is not known here.
 
     Returns:
-        Seconds after which to ask again, if the caller could not answer.
+        `Granted`, `Denied`, or the seconds after which to ask again, if the caller could not answer.
 
     Raises:
-        StoreError: the store cannot say.
+        StoreError: the store failed.
     """
     try:
         borrowed = await children.borrow(caller.run_id)
@@ -284,8 +282,8 @@ async def ask_remote(children: Children, caller: Caller, inner: Totals, call: st
 
 async def _post(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
     """The same, of a caller that another process drives."""
-    taken, record = await children.post(caller.run_id, Spend(caller.key, call, inner))
-    if not taken:
+    received, record = await children.post(caller.run_id, Spend(caller.key, call, inner))
+    if not received:
         return _AGAIN
     machine = (await children.load(caller.run_id)).machine
     if isinstance(record, Spent):

@@ -115,7 +115,7 @@ class Witness(Protocol):
         ...
 
     def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
-        """The journal's result is about to be given to who asks for this effect."""
+        """A step is about to get the journal's result of this effect."""
         ...
 
 
@@ -155,7 +155,7 @@ class Attempt:
         """Ask the store whether the run is still held here, before something outside is done.
 
         Raises:
-            Lost: it is not, or the store cannot say.
+            Lost: it is not, or the store failed.
         """
         try:
             await self.log.ensure_held()

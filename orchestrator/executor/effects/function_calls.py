@@ -71,5 +71,5 @@ async def call_function(
 def _wants_key(function: Callable[..., object]) -> bool:
     try:
         return "idempotency_key" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return False

@@ -1,4 +1,4 @@
-"""A graph as a tool: each call of it is a run of its own, in the same store."""
+"""A graph as a tool: each call is a separate run in the same store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.views.run import Run
 
 DEPTH = 10
-"""How many runs may be inside each other, unless a tool says otherwise."""
+"""How many runs may be inside each other, unless a tool declares another depth."""
 
 
 class GraphTool(Tool):
@@ -95,7 +95,7 @@ class GraphTool(Tool):
                     async with attempt.aside():
                         with log.holdings.inside(run_id, log.run_id):
                             run = await children.answer(run, question.id, answer, log.run_id)
-                except InvalidAnswer as error:  # whoever took the answer had not the tools to check it by
+                except InvalidAnswer as error:  # the caller had no tools to check the answer by
                     faults.setdefault(question.id, []).append(str(error))
         except (StoreError, RunConflict, ReplayMismatch, GraphChanged) as error:
             raise attempt.signalled(Lost(error)) from error  # no result of the call: the run inside can go on later
@@ -146,7 +146,7 @@ def graph_tool(
 
     Args:
         name: what a model calls it.
-        description: what a model is told that it does.
+        description: what it does, for the model.
         risk: what its calls can do to the world, which follows from the tools that the graph uses.
         limits: of each of its runs: the fields set here replace those of the graph's own limits.
         depth: how many runs may be inside each other where this tool is called, its own among them.

@@ -1,4 +1,4 @@
-"""Models as a node has them: every call an effect, every piece of a reply told to who watches."""
+"""Models as a node has them: every call is an effect, every piece of a reply a live event."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class JournaledModel:
                 effects.under_way.put_down(ticket)
                 raise
             except BaseException as error:
-                # What the node has read of a reply cannot be taken back: then the next try is a matter of its step.
+                # What the node has read cannot be taken back: then only a retry of the step asks again.
                 if not effects.broke(ticket, error, None if shown else effect):
                     raise
             finally:
@@ -199,7 +199,7 @@ class JournaledModel:
         return reply
 
     def _tell(self, event: ModelEvent) -> None:
-        """Show a piece of a reply to who watches."""
+        """Send a piece of a reply to the watchers of the run."""
         if event.reasoning:
             self._attempt.tell("token", text=event.text, reasoning=event.reasoning)
         elif event.text:

@@ -2,7 +2,7 @@
 
 why           what is known
 interrupted   the process, or what in the node waited for the call, was stopped while it was under way
-timeout       time ran out before the other side said anything
+timeout       time ran out before the other side answered
 connection    the connection to the other side broke
 cancelled     the run stopped it: a cancel, a lost race, a limit
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHOICES = ("retry", "happened", "failed")
-"""What can be answered when nobody knows whether an effect happened."""
+"""The answers to a question about an unknown outcome."""
 
 _WORDS = {
     "interrupted": "it was under way when the run was stopped",
@@ -61,7 +61,7 @@ def make_question(
 
     Args:
         occurrence: the how-manieth question it is, of the node's own task or of all those with the same `beside`.
-        beside: digest of all that is asked, where the order of questions says nothing: of tasks beside each other.
+        beside: digest of all that is asked, where questions have no order: those of tasks that run beside each other.
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
@@ -81,7 +81,7 @@ def make_question(
 
 
 def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Question:
-    """A question of another run, as one of the step that began that run.
+    """A question of another run, asked by the step that began that run.
 
     Args:
         faults: why the answers that it had before did not fit.
@@ -101,7 +101,7 @@ def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Qu
 
 
 async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str] = ()) -> Answer:
-    """The answer to a question of a run that this step began. It is asked here, with all that it says.
+    """The answer to a question of a run that this step began. The step asks it, unchanged.
 
     Args:
         faults: why the answers that it had before did not fit.
@@ -126,7 +126,7 @@ def answer_to(attempt: Attempt, question: Question) -> Answer:
     """The answer to a question of this step.
 
     An answer to a question of the same id that showed another call, or in a run that is not believed other words, does
-    not count: the journal may say of a question what the step never asked.
+    not count: a journal that is not believed may hold questions that the step never asked.
 
     Raises:
         Suspend: there is none yet.
@@ -213,7 +213,7 @@ def outcome_question(attempt: Attempt, entry: EffectEntry, again: int, doubts: M
 async def find_outcome(
     under_way: UnderWay, effect: Effect[T], decision: Reconcile | AskOutcome
 ) -> EffectSettled | None:
-    """How an effect of unknown outcome is to be taken: as settled, or (None) to be called again.
+    """Find out the outcome of an effect: settled by now, or (None) to be called again.
 
     Raises:
         Suspend: a person is asked.

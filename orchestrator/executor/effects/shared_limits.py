@@ -162,7 +162,7 @@ class Callers:
             new: whether the run counts it from now on.
 
         Returns:
-            None: it may be made. `Denied`: a limit is spent, the caller's journal says so. A run: wait for what it
+            None: it may be made. `Denied`: a limit is spent, which the caller's journal has. A run: wait for what it
             has under way, then ask again; or for so many seconds.
         """
         granted: dict[str, Granted] = {}
@@ -220,7 +220,7 @@ class Callers:
         """Journal which limit forbids the call, and stop all that waits for it, from the outermost run inwards."""
         activation = log.machine.activation(entry.intended.activation)
         note_exceeded(log, entry, exceeded)
-        with anyio.CancelScope(shield=True):  # a crash must not leave inner runs cancelled and nothing that says why
+        with anyio.CancelScope(shield=True):  # a crash must not leave inner runs cancelled without a reason
             await log.durable()
         denied = Denied(log.run_id, exceeded.limit)
         if activation is not None:
@@ -236,7 +236,7 @@ class Callers:
         return Totals(totals.run_id, usage, exchanged(totals.reserve, before, call_reserve))
 
     def report(self, call: str) -> None:
-        """Journal what the run has spent by now, where its callers are driven here; else the next call says so."""
+        """Journal what the run has spent by now, where its callers are driven here; else the next call does."""
         totals = own_totals(self._log.machine)
         for log, entry in self._around():
             note_spent(log, entry, totals, call)

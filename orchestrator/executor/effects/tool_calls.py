@@ -1,4 +1,4 @@
-"""Tools as a node has them: arguments checked, every call an effect."""
+"""Tools as a node has them: arguments are checked, every call is an effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestrator.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
-    from orchestrator.executor.call_guard import CallGuard
+    from orchestrator.executor.answers import CallGuard
     from orchestrator.executor.effects.perform import AttemptEffects
     from orchestrator.kernel.state import Activation
 
@@ -141,7 +141,7 @@ async def perform_tool(
     """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`.
 
     The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
-    error leaves its outcome open (see `outcome_is_open`), whatever the retry says: a connection that broke or time
+    error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
     that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first.
     """
     attempt = effects.attempt
@@ -242,7 +242,7 @@ _NOTHING = ToolResult().model_dump(mode="json")
 
 
 def _data(result: ToolResult) -> dict[str, Any]:
-    """A result without what goes without saying: as of `ToolResult`, whatever the defaults of its own class are."""
+    """A result as JSON, omitting what equals the defaults of `ToolResult`."""
     data = result.model_dump(mode="json", include=set(ToolResult.model_fields))
     found = {name: value for name, value in data.items() if value != _NOTHING.get(name)}
     if result.traceback:
@@ -251,7 +251,7 @@ def _data(result: ToolResult) -> dict[str, Any]:
 
 
 def _tool_result(found: object) -> ToolResult:
-    """A tool's result from the journal, or from a person who said what it was."""
+    """A tool's result from the journal, or from a person's answer."""
     if isinstance(found, Mapping) and found.keys() <= ToolResult.model_fields.keys():
         kind = ToolFailure if found.get("error") is not None and found.get("exit_code") else ToolResult
         return kind.model_validate(found)

@@ -147,7 +147,7 @@ class UnderWay:
         return record
 
     def settle_now(self, key: str, ending: Ending) -> EffectSettled:
-        """The same, of one that is not under way: something else than its call said how it ended."""
+        """The same, of one that is not under way: its outcome was found out otherwise."""
         return self.settle(key, self.attempt.log.clock.now(), ending)
 
     def forget(self, key: str) -> None:
@@ -193,7 +193,7 @@ class UnderWay:
         if readers:
             with anyio.move_on_after(1, shield=True):
                 for close in readers:
-                    with contextlib.suppress(Exception):  # it was read to its end, or failed: it has said so
+                    with contextlib.suppress(Exception):  # it was read to its end, or has raised its error
                         await close()
 
     def read_here(self, ticket: Ticket) -> None:

@@ -55,7 +55,7 @@ class StepContext(Context[Any]):
 
     @property
     def activation(self) -> Activation:
-        """What of the run the step is."""
+        """The activation that the step runs."""
         return self._attempt.activation
 
     @property
@@ -98,7 +98,7 @@ class StepContext(Context[Any]):
 
     @property
     def holder(self) -> PoolClient:
-        """The run, as who holds instances of the pools of tools."""
+        """The run as a client of the pools of its tools."""
         log = self._attempt.log
         return log.holdings.of(log.run_id)
 
@@ -166,14 +166,14 @@ class StepContext(Context[Any]):
         self, text: str = "", *, done: float | None = None, total: float | None = None, key: str = ""
     ) -> None:
         if self._attempt.log.watchers:
-            shown_now: dict[str, object] = {"done": done, "total": total}
+            fields: dict[str, object] = {"done": done, "total": total}
             key = key or innermost()
             entry = self._attempt.log.machine.ledger.entry(key) if key else None
             if entry is not None:
-                shown_now |= {"key": key, "tool": entry.intended.name}
+                fields |= {"key": key, "tool": entry.intended.name}
             if text:
-                shown_now["text"] = storable(cut(text, _MOST_SHOWN))
-            self._attempt.tell("progress", **{name: value for name, value in shown_now.items() if value is not None})
+                fields["text"] = storable(cut(text, _MOST_SHOWN))
+            self._attempt.tell("progress", **{name: value for name, value in fields.items() if value is not None})
 
     async def ask(
         self,
@@ -196,7 +196,7 @@ class StepContext(Context[Any]):
         if deadline is not None and not math.isfinite(deadline):
             raise InvalidValue(f"the deadline of a question is {deadline} seconds: leave it out for none")
         tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
-        # In the node's own task the order of questions says which is which, whatever the prompts are by now. Tasks
+        # In the node's own task questions are told apart by their order, whatever the prompts are by now. Tasks
         # that it starts run in any order, so that only what is asked tells their questions apart.
         beside = () if at_home() else (digest([kind, prompt, shown_with, choices, schema]),)
         question = make_question(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
-    """What a node returns; of an irreversible one maybe what the journal says that it returned.
+    """What a node returns; of an irreversible one maybe what the journal has of an earlier call.
 
     No coroutine itself: each one around a node's own would cost every step that waits.
     """
@@ -108,7 +108,7 @@ async def _inline(context: StepContext, function: Callable[[Any, Any], object], 
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What the journal says that an irreversible node returned."""
+    """What an irreversible node returned, by the journal."""
 
     outcome: str
     update: JsonObject
@@ -117,13 +117,13 @@ class _Recorded:
 
 def _recorded(found: object) -> _Recorded:
     if not isinstance(found, Mapping) or "outcome" not in found:
-        # A person said that it happened, and gave an update at most.
+        # A person answered that it happened, and gave an update at most.
         return _Recorded("done", found if isinstance(found, Mapping) else {}, {})
     return _Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
 
 
 def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
-    """What a node returned, checked: outcome, update as JSON, and how fields of it are taken."""
+    """What a node returned, checked: outcome, update as JSON, and how its fields are merged."""
     if isinstance(result, _Recorded):
         return result.outcome, result.update, result.ops
     activation = attempt.activation
@@ -227,7 +227,7 @@ def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult)
     values, ops = plan.schema.encode_update(update)
     exhausted = child.status == "exhausted"
     # A graph that spent its own limits leaves those around it alone, and what it made is not lost. An edge may tell
-    # the cases apart; else the record, and `ctx.error` behind the node, say what was spent.
+    # the cases apart; else the record, and `ctx.error` behind the node, name what was spent.
     outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else "done"
     fault = validate_outcome(activation, outcome, values, ops)
     if fault is not None:
