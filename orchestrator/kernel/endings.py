@@ -20,9 +20,9 @@ def stop(run: RunState, key: str) -> Activation | None:
 
 def drop(run: RunState, token: Activation) -> None:
     """Remove a live token: stop it, end the graph inside it, withdraw its questions."""
-    tokens.withdraw(token.frame, token)
-    if run.observer is not None:
-        run.observer.dropped(token)
+    tokens.withdraw(token)
+    for observer in run.observers:
+        observer.dropped(token)
     if stop(run, token.key) is not None:
         run.delta.cancelled.append(token)
     if run.reserves:
@@ -42,8 +42,8 @@ def finish(run: RunState, frame: FrameState, result: FrameResult) -> None:
     """End a graph: drop the tokens it has left, and hand its result to the activation around it, or to the run."""
     if frame.result is not None:
         return
-    if run.observer is not None:
-        run.observer.finished(frame, result)
+    for observer in run.observers:
+        observer.finished(frame, result)
     frame.result = replace(result, irreversible=frame.irreversible) if frame.irreversible else result
     frame.exhausting = None
     for token in list(frame.live.values()):

@@ -40,7 +40,7 @@ def new_frame(run: RunState, plan: Plan, key: str, root: Version, parent: Activa
         path = f"{parent.path}/{parent.node}" if parent.path else parent.node
         place = f"{outer.place}/{parent.node}" if outer.place else parent.node
     counters = run.counters[place]
-    frame = FrameState(plan, key, run.rules, root, plan.limits, counters, run.observer, parent, path, place)
+    frame = FrameState(plan, key, run.rules, root, plan.limits, counters, parent, path, place)
     frame.line = (frame, *around)
     return frame
 
@@ -79,12 +79,12 @@ def land(
     if update or reduced:
         alone = len(frame.live) == 1 and not activation.forks and not frame.ended_versions
         version = step_version(activation, update, ops, reduced, alone=alone)
-    tokens.remove(frame, activation)
+    tokens.remove(activation)
     if outcome == "exhausted" and not frame.plan.topology.has_route(activation.node, outcome):
         # Journals of early versions hold this: there a spent limit of an inner graph also ended the graph around it.
         parked = Activation(frame, activation.key, activation.node, version, activation.rank, activation.forks)
         parked.phase = Phase.PARKED
-        tokens.add(frame, parked)
+        tokens.add(run, parked)
         exhaust(frame, "nested", activation.node, error)
     else:
         send(run, activation, version, outcome, error)
@@ -101,7 +101,7 @@ def _settle(run: RunState, frame: FrameState) -> None:
         if frame.touched_items:
             items, frame.touched_items = frame.touched_items, {}
             for item in items.values():
-                settle_item(frame, item)
+                settle_item(run, frame, item)
             continue
         touched = next_touched(frame, due)
         if touched is not None:
@@ -116,8 +116,7 @@ def _settle(run: RunState, frame: FrameState) -> None:
 
 def _end(run: RunState, frame: FrameState) -> None:
     """The last token ended: the ended versions become the result (R9)."""
-    observer = run.observer
-    if observer is not None:
+    for observer in run.observers:
         observer.ending(frame)
     status = "exhausted" if frame.after_limit else "completed"
     versions = frame.ended_versions or [frame.root]
@@ -128,7 +127,7 @@ def _end(run: RunState, frame: FrameState) -> None:
         finish(run, frame, FrameResult("failed", frame.root.values, failure))
     else:
         finish(run, frame, FrameResult(status, version.values, frame.spent_limit))
-    if observer is not None:
+    for observer in run.observers:
         observer.done()
 
 
@@ -174,12 +173,10 @@ def exhaust(frame: FrameState, limit: str, node: str = "", inside: Failure | Non
 
 def collapse(run: RunState, frame: FrameState) -> None:
     """Merge all live and ended tokens into one at the exhausted target, or into the result."""
-    observer = run.observer
-    if observer is None:
-        _collapse(run, frame)
-    else:
+    for observer in run.observers:
         observer.collapsing(frame)
-        _collapse(run, frame)
+    _collapse(run, frame)
+    for observer in run.observers:
         observer.done()
 
 
@@ -209,9 +206,9 @@ def _collapse(run: RunState, frame: FrameState) -> None:
         return
     frame.after_limit = True
     edges = enumerate(frame.plan.edges)
-    take_edge(frame, next(i for i, edge in edges if edge.source == "*" and edge.outcome == "exhausted"))
+    take_edge(run, frame, next(i for i, edge in edges if edge.source == "*" and edge.outcome == "exhausted"))
     token = Activation(frame, hash_id(frame.key, "exhausted", target), target, version, FIRST)
     token.merged = True
     token.error = frame.spent_limit
-    tokens.enqueue(frame, token)
+    tokens.enqueue(run, token)
     _settle(run, frame)

@@ -56,8 +56,8 @@ def fire_if_ready(run: RunState, frame: FrameState, entry: OpenFork, join: str) 
 
 def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: int | None) -> None:
     arrivals = entry.arrivals.pop(join)
-    if run.observer is not None:
-        run.observer.joining(frame, join, arrivals[:count])
+    for observer in run.observers:
+        observer.joining(join, arrivals[:count])
     if count is not None:
         _drop_losers(run, frame, entry, join, arrivals[count:])
         arrivals = arrivals[:count]
@@ -75,7 +75,7 @@ def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: i
         version = entry.version  # the last state that the branches have in common
         fault = Failure(type=type(error).__name__, message=str(error), node=join)
     for token in arrivals:
-        tokens.remove(frame, token)
+        tokens.remove(token)
     rank = _rank_after(frame, entry, first) if closes else first.rank
     for token in arrivals:
         for closed in token.forks[len(forks) :]:
@@ -88,9 +88,9 @@ def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: i
     fired.fault = fault
     if not closes:
         entry.trunk = version
-    tokens.enqueue(frame, fired)
-    if run.observer is not None:
-        run.observer.done()
+    tokens.enqueue(run, fired)
+    for observer in run.observers:
+        observer.done()
 
 
 def _rank_after(frame: FrameState, entry: OpenFork, lowest: Activation) -> Rank:

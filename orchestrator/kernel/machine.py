@@ -56,8 +56,8 @@ def apply(run: RunState, record: Record) -> Delta:
         raise StoreCorrupt(run.run_id, seq, f"it follows record {run.head}")
     if (run.root is None) != (kind == "run_started"):
         raise StoreCorrupt(run.run_id, seq, f"a journal begins with run_started, this is {kind}")
-    if run.observer is not None:
-        run.observer.applying(record)
+    for observer in run.observers:
+        observer.applying(record)
     delta = run.delta = Delta()
     if run.was_running and ts > run.updated and kind != "resumed":
         run.seconds += ts - run.updated

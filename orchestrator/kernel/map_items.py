@@ -8,12 +8,13 @@ from orchestrator.errors import StepError
 from orchestrator.kernel import tokens
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.records import Failure
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameState, MapItem
 from orchestrator.kernel.version import Version
 from orchestrator.kernel.versions import merged
 
 
-def settle_item(frame: FrameState, item: MapItem) -> None:
+def settle_item(run: RunState, frame: FrameState, item: MapItem) -> None:
     """If the item is done, note it and start the items that needed only this one still."""
     if item.done or item.open or not item.started:
         return
@@ -24,20 +25,20 @@ def settle_item(frame: FrameState, item: MapItem) -> None:
         dependent = ordered_map.items[index]
         dependent.missing -= 1
         if not dependent.missing:
-            start_item(frame, dependent)
+            start_item(run, frame, dependent)
 
 
-def start_item(frame: FrameState, item: MapItem) -> None:
+def start_item(run: RunState, frame: FrameState, item: MapItem) -> None:
     """Start an item, or skip it because an item that it needs ended."""
-    if frame.observer is not None:
-        frame.observer.item_ready(item)
+    for observer in run.observers:
+        observer.item_ready(item)
     ordered_map = item.ordered_map
     token = ordered_map.pending.pop(item.index, None)
     if token is None:
         return
     needed = [ordered_map.items[index] for index in item.needs]
     item.started = True
-    tokens.remove(frame, token)
+    tokens.remove(token)
     if ordered_map.target is not None and any(not other.versions for other in needed):
         frame.touched_items[id(item)] = item
         return
@@ -47,9 +48,9 @@ def start_item(frame: FrameState, item: MapItem) -> None:
         except StepError as error:
             token.fault = Failure(type=type(error).__name__, message=str(error), node=token.node)
     if token.fault is not None:
-        tokens.enqueue(frame, token)
+        tokens.enqueue(run, token)
     else:
-        tokens.place(frame, token)
+        tokens.place(run, token)
 
 
 def _needed_version(frame: FrameState, item: MapItem, needed: Sequence[MapItem]) -> Version:

@@ -20,12 +20,10 @@ class Observer:
     def applying(self, record: Record) -> None:
         """A record that follows the ones before it is about to be folded in."""
 
-    def sending(
-        self, frame: FrameState, source: Activation, version: Version, outcome: str, error: Failure | None
-    ) -> None:
+    def sending(self, source: Activation, version: Version, outcome: str, error: Failure | None) -> None:
         """An outcome is about to take its edges."""
 
-    def joining(self, frame: FrameState, join: str, arrivals: list[Activation]) -> None:
+    def joining(self, join: str, arrivals: list[Activation]) -> None:
         """A join is about to fire for these tokens, in the order in which they arrived."""
 
     def collapsing(self, frame: FrameState) -> None:
@@ -40,7 +38,7 @@ class Observer:
     def edge_taken(self, frame: FrameState, index: int) -> None:
         """An edge was taken."""
 
-    def added(self, frame: FrameState, token: Activation) -> None:
+    def added(self, token: Activation) -> None:
         """A token is about to join the live ones."""
 
     def item_ready(self, item: MapItem) -> None:

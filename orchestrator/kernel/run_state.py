@@ -35,7 +35,7 @@ class RunState:
     """One run, folded up to record `head`. Read it; only `orchestrator.kernel.machine.apply` changes it."""
 
     plan: Plan
-    observer: Observer | None = None
+    observers: tuple[Observer, ...] = ()
     head: int = 0
     """`seq` of the last record."""
     started: RunStarted | None = None
@@ -151,5 +151,5 @@ class RunState:
         return found
 
     def copy(self) -> RunState:
-        """An independent state at the same record, without observer. Versions, plans and records are shared."""
-        return deepcopy(self, {id(self.observer): None})
+        """An independent state at the same record, without observers. Versions, plans and records are shared."""
+        return deepcopy(self, {id(self.observers): ()})

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Limits
     from orchestrator.graph.topology import Scope
-    from orchestrator.kernel.observer import Observer
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.rank import Rank
     from orchestrator.kernel.records import Answered, Failure
@@ -217,7 +216,6 @@ class FrameState:
     """The state that it began with."""
     limits: Limits
     counters: FrameCounters
-    observer: Observer | None = None
     parent: Activation | None = None
     """The activation of the subgraph's node; None for the run's own graph."""
     path: str = ""

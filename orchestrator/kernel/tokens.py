@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orchestrator.kernel.rank import order_by
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, MapItem, Phase
 
 
-def place(frame: FrameState, token: Activation) -> None:
+def place(run: RunState, token: Activation) -> None:
     """Put a new token where it waits: at its join, or in the queue."""
-    node = token.node
+    frame, node = token.frame, token.node
     fork = frame.plan.topology.match.get(node) if token.forks else None
     if fork is not None:
         for entry in token.forks:
@@ -21,24 +22,25 @@ def place(frame: FrameState, token: Activation) -> None:
                 token.phase = Phase.WAITING
                 entry.arrivals.setdefault(node, []).append(token)
                 frame.touched_joins[id(entry), node] = (entry, node)
-                add(frame, token)
+                add(run, token)
                 return
     token.phase = Phase.QUEUED
     frame.queue.append(token)
-    add(frame, token)
+    add(run, token)
 
 
-def enqueue(frame: FrameState, token: Activation) -> None:
+def enqueue(run: RunState, token: Activation) -> None:
     """Add a token that may run as soon as limits allow."""
     token.phase = Phase.QUEUED
-    frame.queue.append(token)
-    add(frame, token)
+    token.frame.queue.append(token)
+    add(run, token)
 
 
-def add(frame: FrameState, token: Activation) -> None:
+def add(run: RunState, token: Activation) -> None:
     """Add a token to the live ones. Its phase must be set."""
-    if frame.observer is not None:
-        frame.observer.added(frame, token)
+    frame = token.frame
+    for observer in run.observers:
+        observer.added(token)
     frame.live[token.key] = token
     if token.forks:
         _count(frame, token, 1)
@@ -50,8 +52,9 @@ def add(frame: FrameState, token: Activation) -> None:
             item.open += 1
 
 
-def remove(frame: FrameState, token: Activation) -> None:
+def remove(token: Activation) -> None:
     """Remove a token from the live ones. Its phase must still be the one it was added with."""
+    frame = token.frame
     del frame.live[token.key]
     if token.forks:
         _count(frame, token, -1)
@@ -61,7 +64,7 @@ def remove(frame: FrameState, token: Activation) -> None:
             item.open -= 1
 
 
-def withdraw(frame: FrameState, token: Activation) -> None:
+def withdraw(token: Activation) -> None:
     """Remove a token from the live ones and from the queue, join or map in which it waits."""
     if token.phase is Phase.WAITING:
         for entry in token.forks:
@@ -69,11 +72,11 @@ def withdraw(frame: FrameState, token: Activation) -> None:
             if waiting is not None and token in waiting:
                 waiting.remove(token)
     elif token.phase is Phase.QUEUED:
-        frame.queue.remove(token)
+        token.frame.queue.remove(token)
     elif token.phase is Phase.PENDING:
         item = token.map_items[-1]
         item.ordered_map.pending.pop(item.index, None)
-    remove(frame, token)
+    remove(token)
 
 
 def _count(frame: FrameState, token: Activation, step: int) -> None:

@@ -25,9 +25,9 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
         error: the failure behind a reserved outcome.
     """
     frame, node, rank, forks = source.frame, source.node, source.rank, source.forks
-    topology, observer = frame.plan.topology, run.observer
-    if observer is not None:
-        observer.sending(frame, source, version, outcome, error)
+    topology = frame.plan.topology
+    for observer in run.observers:
+        observer.sending(source, version, outcome, error)
     routes = topology.routes(node, outcome)
     if node in topology.fans:
         forks = _open_fork(frame, node, source.key, rank, version, forks)
@@ -35,7 +35,7 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
     for number, route in enumerate(routes):
         if several:
             rank = source.rank.branch(node, number)
-        take_edge(frame, route.index)
+        take_edge(run, frame, route.index)
         if route.each is not None:
             _open_map(run, source, version, route, rank, forks)
         else:
@@ -44,16 +44,16 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
             token = Activation(frame, key, target, version, rank, forks, source.stack, source.map_items)
             if error is not None:
                 token.error = error
-            _arrive(run, frame, token)
-    if observer is not None:
+            _arrive(run, token)
+    for observer in run.observers:
         observer.done()
 
 
-def take_edge(frame: FrameState, index: int) -> None:
+def take_edge(run: RunState, frame: FrameState, index: int) -> None:
     """Count an edge that is taken."""
     frame.counters.taken[index] += 1
-    if frame.observer is not None:
-        frame.observer.edge_taken(frame, index)
+    for observer in run.observers:
+        observer.edge_taken(frame, index)
 
 
 def _open_fork(
@@ -82,7 +82,7 @@ def _open_map(
     if not items:
         target = _empty_target(frame, vertex, route.target, outer) or END
         key = hash_id(origin, route.target, "empty")
-        _arrive(run, frame, Activation(frame, key, target, version, rank, forks, source.stack, source.map_items))
+        _arrive(run, Activation(frame, key, target, version, rank, forks, source.stack, source.map_items))
         return
     stack = tuple(binding for binding in source.stack if binding[0] != vertex)
     ordered_map: OrderedMap | None = None
@@ -94,33 +94,34 @@ def _open_map(
         branch = rank.branch(source.node, index)
         full = (*stack, (vertex, item, route.each))
         if ordered_map is None:
-            _arrive(run, frame, Activation(frame, key, route.target, version, branch, forks, full, source.map_items))
+            _arrive(run, Activation(frame, key, route.target, version, branch, forks, full, source.map_items))
             continue
         member = MapItem(ordered_map, index, needs[index], entry)
         token = Activation(frame, key, route.target, version, branch, forks, full, (*source.map_items, member))
-        _add_pending(frame, member, token)
+        _add_pending(run, member, token)
     if ordered_map is not None:
         for member in ordered_map.items:
             if not member.missing:
-                start_item(frame, member)
+                start_item(run, frame, member)
 
 
-def _add_pending(frame: FrameState, item: MapItem, token: Activation) -> None:
+def _add_pending(run: RunState, item: MapItem, token: Activation) -> None:
     ordered_map = item.ordered_map
     ordered_map.items.append(item)
     for need in item.needs:
         ordered_map.dependents.setdefault(need, []).append(item.index)
     token.phase = Phase.PENDING
     ordered_map.pending[item.index] = token
-    tokens.add(frame, token)
+    tokens.add(run, token)
 
 
 def _empty_target(frame: FrameState, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
     return frame.plan.topology.empty_target(fork, mapped, outer, declared=frame.rules.declared_order)
 
 
-def _arrive(run: RunState, frame: FrameState, token: Activation) -> None:
+def _arrive(run: RunState, token: Activation) -> None:
     """Have a token reach its node, END or STOP."""
+    frame = token.frame
     if frame.result is not None:
         return
     if token.node == END:
@@ -134,4 +135,4 @@ def _arrive(run: RunState, frame: FrameState, token: Activation) -> None:
         status = "exhausted" if frame.after_limit else "completed"
         endings.finish(run, frame, FrameResult(status, token.values, frame.spent_limit))
     else:
-        tokens.place(frame, token)
+        tokens.place(run, token)

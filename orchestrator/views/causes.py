@@ -159,10 +159,9 @@ class Causes(Fold):
             self._causes.pop(record.activation, None)
         self._failing = record if isinstance(record, r.StepFailed) else None
 
-    def sending(
-        self, frame: FrameState, source: Activation, version: Version, outcome: str, error: Failure | None
-    ) -> None:
+    def sending(self, source: Activation, version: Version, outcome: str, error: Failure | None) -> None:
         """See `Observer.sending`."""
+        frame = source.frame
         edges = frame.plan.edges
         routes = frame.plan.topology.routes(source.node, outcome)
         numbers = {route.index for route in routes}
@@ -185,7 +184,7 @@ class Causes(Fold):
         found = self._causes.pop(source.key, None)
         return Cause("graph", source.child.status, self.run.head) if source.child is not None else found
 
-    def joining(self, frame: FrameState, join: str, arrivals: list[Activation]) -> None:
+    def joining(self, join: str, arrivals: list[Activation]) -> None:
         """See `Observer.joining`."""
         self._doing.append(_Joining(join, tuple(token.key for token in arrivals)))
 
@@ -215,7 +214,7 @@ class Causes(Fold):
             self.run.head, "", frame.place, frame.path, ANY, "exhausted", (self._edge,), tuple(others)
         )
 
-    def added(self, frame: FrameState, token: Activation) -> None:
+    def added(self, token: Activation) -> None:
         """See `Observer.added`."""
         if token.key in self.origins or not self._doing:
             return

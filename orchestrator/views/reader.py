@@ -9,7 +9,7 @@ A view is a `Fold`. It learns of a record before the fold (`applying`), of what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from orchestrator.kernel.machine import apply_stored
@@ -19,9 +19,7 @@ from orchestrator.views.events import record_of
 
 if TYPE_CHECKING:
     from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.records import Failure, Record
-    from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
-    from orchestrator.kernel.version import Version
+    from orchestrator.kernel.records import Record
     from orchestrator.views.events import Event
 
 
@@ -57,7 +55,7 @@ class Reader:
 
     def __init__(self, plan: Plan, *folds: Fold) -> None:
         self._folds = folds
-        self.run = RunState(plan, folds[0] if len(folds) == 1 else _Observers(folds) if folds else None)
+        self.run = RunState(plan, folds)
         for fold in folds:
             fold.run = self.run
 
@@ -101,56 +99,3 @@ def read(plan: Plan, records: Iterable[Record], *folds: Fold) -> RunState:
     for fold in folds:
         fold.finish()
     return reader.run
-
-
-class _Observers(Observer):
-    """Several observers as one."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = observers
-
-    def applying(self, record: Record) -> None:
-        for one in self._observers:
-            one.applying(record)
-
-    def sending(
-        self, frame: FrameState, source: Activation, version: Version, outcome: str, error: Failure | None
-    ) -> None:
-        for one in self._observers:
-            one.sending(frame, source, version, outcome, error)
-
-    def joining(self, frame: FrameState, join: str, arrivals: list[Activation]) -> None:
-        for one in self._observers:
-            one.joining(frame, join, arrivals)
-
-    def collapsing(self, frame: FrameState) -> None:
-        for one in self._observers:
-            one.collapsing(frame)
-
-    def ending(self, frame: FrameState) -> None:
-        for one in self._observers:
-            one.ending(frame)
-
-    def done(self) -> None:
-        for one in self._observers:
-            one.done()
-
-    def edge_taken(self, frame: FrameState, index: int) -> None:
-        for one in self._observers:
-            one.edge_taken(frame, index)
-
-    def added(self, frame: FrameState, token: Activation) -> None:
-        for one in self._observers:
-            one.added(frame, token)
-
-    def item_ready(self, item: MapItem) -> None:
-        for one in self._observers:
-            one.item_ready(item)
-
-    def dropped(self, token: Activation) -> None:
-        for one in self._observers:
-            one.dropped(token)
-
-    def finished(self, frame: FrameState, result: FrameResult) -> None:
-        for one in self._observers:
-            one.finished(frame, result)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.state import StateSchema
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.run_state import Delta
-    from orchestrator.kernel.state import Activation, FrameState
+    from orchestrator.kernel.state import Activation
     from orchestrator.kernel.version import Version
 
 Patch: TypeAlias = dict[str, list[object]]
@@ -89,17 +89,17 @@ class States(Fold):
             for token in frame.live.values():
                 self._before(token)
 
-    def added(self, frame: FrameState, token: Activation) -> None:
+    def added(self, token: Activation) -> None:
         """See `Observer.added`. A merge is looked at while its parents are known."""
-        version = token.version
+        version, schema = token.version, token.frame.plan.schema
         if version.key in self._made or version.key in self._merges:
             return
         base = next((one for one in reversed(version.parents) if one.key in self._made), None)
         if base is not None:
-            patch = patch_of(frame.plan.schema, base.values, version.values)
+            patch = patch_of(schema, base.values, version.values)
             self._merges[version.key] = self._made[base.key], patch
         elif version.key:
-            self._made[version.key] = self._whole(frame.plan.schema, version)
+            self._made[version.key] = self._whole(schema, version)
 
     def dropped(self, token: Activation) -> None:
         """See `Observer.dropped`. What was at work had a state, too."""

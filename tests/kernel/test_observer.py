@@ -45,12 +45,10 @@ class Watch(Observer):
         assert not self.open, f"{self.open} are not done before record {record.seq}"
         self.count["records"] += 1
 
-    def sending(
-        self, frame: FrameState, source: Activation, version: Version, outcome: str, error: r.Failure | None
-    ) -> None:
+    def sending(self, source: Activation, version: Version, outcome: str, error: r.Failure | None) -> None:
         self._begin("sending")
 
-    def joining(self, frame: FrameState, join: str, arrivals: list[Activation]) -> None:
+    def joining(self, join: str, arrivals: list[Activation]) -> None:
         assert arrivals
         assert {token.node for token in arrivals} == {join}
         self._begin("joining")
@@ -70,8 +68,8 @@ class Watch(Observer):
         assert self.open[-1] in ("sending", "collapsing")
         self.taken[frame.place, index] += 1
 
-    def added(self, frame: FrameState, token: Activation) -> None:
-        assert token.key not in frame.live
+    def added(self, token: Activation) -> None:
+        assert token.key not in token.frame.live
         self.count["added"] += 1
 
     def item_ready(self, item: MapItem) -> None:
@@ -107,7 +105,7 @@ def runs(make: Callable[[int], Sketch], seeds: range) -> Iterator[Trace]:
 
 def watched(graph: Plan, records: list[r.Record]) -> tuple[RunState, Watch]:
     watch = Watch()
-    run = RunState(graph, watch)
+    run = RunState(graph, (watch,))
     for record in records:
         apply(run, record)
     return run, watch
@@ -135,8 +133,6 @@ def test_a_copy_and_a_fold_leave_the_observer_behind() -> None:
     run, watch = watched(trace.plan, [first])
     for record in rest:
         run = fold(run, record)
-    assert run.observer is None
-    assert run.root is not None
-    assert run.root.observer is None
+    assert not run.observers
     assert watch.count["records"] == 1
     assert dump(run) == dump(trace.machine)

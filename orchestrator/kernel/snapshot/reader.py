@@ -79,7 +79,7 @@ class _Reader:
     """One frame back from its tables."""
 
     def __init__(self, run: RunState, plan: Plan, data: Data, parent: Activation | None) -> None:
-        self.plan, self.data = plan, data
+        self.run, self.plan, self.data = run, plan, data
         self.paths: list[Path] = []
         for up, fork, index in data["paths"]:
             self.paths.append(Path(self._path(up), fork, index))
@@ -183,7 +183,7 @@ class _Reader:
         if token.phase is Phase.PENDING:
             member = token.map_items[-1]
             member.ordered_map.pending[member.index] = token
-        tokens.add(self.frame, token)
+        tokens.add(self.run, token)
 
     def _result(self, plan: Plan, entry: Data) -> FrameResult:
         error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
