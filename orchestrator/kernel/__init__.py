@@ -18,9 +18,9 @@ its own:
 | `joins`, `map_items` | what waits for other tokens: joins (R4, R5, R8), items with needs (R12) |
 | `endings` | dropped tokens and graphs that end (R13) |
 | `tokens` | the live tokens, and which joins they can still reach (R4) |
-| `versions`, `version`, `replacements`, `rank` | states as versions: commits, merges, conflicts, order (R6, R7) |
+| `versions`, `merge`, `replacements`, `rank` | states as versions: commits, merges, conflicts, order (R6, R7) |
 | `reservations`, `ledger` | calls under way, and the effects of running steps |
-| `run_state`, `state`, `plan`, `records`, `question`, `rules` | the facts |
+| `run_state`, `state`, `version`, `plan`, `records`, `question`, `rules` | the facts |
 
 Beside the fold, `queries` answers questions about a run, `snapshot` writes a state as JSON and reads it back, and an
 `observer` learns what a fold does. `docs/kernel.md` has the rules R1 to R15.

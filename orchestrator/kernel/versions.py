@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.kernel.merge import merge
 from orchestrator.kernel.state import Activation, FrameState
-from orchestrator.kernel.version import Version, merge
+from orchestrator.kernel.version import Version
 
 
 def step_version(

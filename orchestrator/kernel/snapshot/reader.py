@@ -11,13 +11,14 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel import tokens
 from orchestrator.kernel.frame import new_frame
 from orchestrator.kernel.ledger import EffectEntry
+from orchestrator.kernel.merge import merge
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.rank import FIRST, ROOT, Path, Rank
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot.format import FORMAT, FRAME_FIELDS, RUN_FIELDS, Data
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork, OrderedMap, Phase
-from orchestrator.kernel.version import Version, merge
+from orchestrator.kernel.version import Version
 
 
 def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
