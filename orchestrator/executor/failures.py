@@ -1,4 +1,4 @@
-"""Errors as data: what a run keeps of one, and where it was raised.
+"""Errors: taken out of groups, and as data: what a run keeps of one, and where it was raised.
 
 The traceback is text, short, without values, the user's own code first:
 
@@ -22,16 +22,17 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.errors import EffectFailed, ToolError, ToolFailed, message_of
-from orchestrator.executor.interrupts import unwrap_single
 from orchestrator.kernel.records import Failure
 from orchestrator.redacting import redact, without_known
 from orchestrator.tools.capping import cut
 
 if TYPE_CHECKING:
     from orchestrator.kernel.state import Activation
+
+E = TypeVar("E", bound=BaseException)
 
 MOST_SAID = 20_000
 """Characters of an error's message that a run keeps: its beginning and its end. It is in records, in logs and in pages,
@@ -53,6 +54,32 @@ _LEAST = 200
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 _TOOL = "\n\nThat made the call of the tool fail, which was the cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
+
+
+def find_exception(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:
+    """The first exception of these kinds: the one given, or one in the groups that a node's task group made."""
+    if isinstance(error, kinds):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            found = find_exception(inner, kinds)
+            if found is not None:
+                return found
+    return None
+
+
+def flatten(error: BaseException) -> list[BaseException]:
+    """The exceptions in a group and in its inner groups; an exception that is no group by itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in flatten(inner)]
+
+
+def unwrap_single(error: BaseException) -> BaseException:
+    """The exception that a group of one holds."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def failure_of(error: BaseException, activation: Activation) -> Failure:

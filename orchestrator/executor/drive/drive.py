@@ -19,7 +19,7 @@ from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.drive.ending import end_if_over
 from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
-from orchestrator.executor.interrupts import find_exception, unwrap_single
+from orchestrator.executor.failures import find_exception, unwrap_single
 from orchestrator.executor.lease import give_back, given_back
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
 from orchestrator.kernel.queries import time_left_inside

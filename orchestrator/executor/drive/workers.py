@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.executor.interrupts import settle_in
+from orchestrator.executor.interrupts import enter_step_task
 from orchestrator.executor.journal import MOST
 from orchestrator.executor.step.attempt import run_step
 
@@ -86,7 +86,7 @@ class Workers:
 
     async def _work(self) -> None:
         self._coming -= 1
-        settle_in()
+        enter_step_task()
         try:
             scope = anyio.CancelScope()
             with scope:

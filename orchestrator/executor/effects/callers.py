@@ -14,7 +14,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown
-from orchestrator.executor.commands import Cancel
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.kernel.queries import exceeded_limit, must_wait, reserve_of, total_reserve
 from orchestrator.kernel.records import Caller, LimitSpent, Spent
@@ -146,10 +145,6 @@ class Denied:
         if self.limit:
             return f"the limit {self.limit!r} of run {self.run_id} is spent"
         return f"run {self.run_id} does not wait for it any more"
-
-    def cancel(self, log: RunLog) -> None:
-        """Cancel a run inside of that one."""
-        Cancel(f"run {self.run_id}", str(self)).apply(log)
 
 
 # -- the journals of callers -------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from orchestrator.executor.effects import replay
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
 from orchestrator.executor.effects.questions import find_outcome, outcome_question_id
 from orchestrator.executor.effects.replay import Ending
-from orchestrator.executor.effects.shared_limits import admit
+from orchestrator.executor.effects.shared_limits import admit, callers_of
 from orchestrator.executor.effects.under_way import UnderWay, inside
-from orchestrator.executor.interrupts import at_home
+from orchestrator.executor.interrupts import in_step_task
 from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence
 from orchestrator.kernel.ids import hash_id
@@ -45,7 +45,7 @@ class AttemptEffects:
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
-        self.under_way = UnderWay(attempt)
+        self.under_way = UnderWay(attempt, callers_of(attempt.resources.children, attempt.log))
         self._counts: dict[tuple[str, str], int] = {}
         self._asked_for: set[str] = set()
         self._reused: set[str] = set()
@@ -126,7 +126,7 @@ class AttemptEffects:
         # been at other places when the run was stopped: only a long silence means that one is missing.
         activation = self.attempt.activation
         answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
-        for patience in (*_PATIENCE, *(() if at_home() else _LONG_PATIENCE), None):
+        for patience in (*_PATIENCE, *(() if in_step_task() else _LONG_PATIENCE), None):
             other = self._left_behind() if entry is None and effect.irreversible else None
             decision = replay.decide(entry, effect, attempt=activation.attempt, answered=answered, left_behind=other)
             if patience is None or not isinstance(decision, replay.LeftBehind):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from orchestrator.errors import RunConflict, StoreError
+from orchestrator.executor.commands import Cancel
 from orchestrator.executor.effects.callers import (
     Denied,
     Exceeded,
@@ -88,9 +89,14 @@ async def admit(
             attempt.go_on()
             return reserve
         if isinstance(answer, Denied):
-            answer.cancel(log)  # the run around it does so as well, unless it is not driven now
+            _cancel(log, answer)  # the run around it does so as well, unless it is not driven now
             raise attempt.signalled(Refused())
         await _wait_for(attempt, answer)
+
+
+def _cancel(log: RunLog, denied: Denied) -> None:
+    """Cancel a run inside of the one that denied its call."""
+    Cancel(f"run {denied.run_id}", str(denied)).apply(log)
 
 
 async def _wait_for(attempt: Attempt, what: RunLog | float) -> None:
@@ -195,7 +201,7 @@ class Callers:
                     answer = await ask_remote(self._children, caller, totals, call)
                     if isinstance(answer, Denied):
                         for between, _, _ in reversed(found):
-                            answer.cancel(between)
+                            _cancel(between, answer)
                     if not isinstance(answer, Granted):
                         return answer
                     granted[caller.run_id] = answer
@@ -226,7 +232,7 @@ class Callers:
         if activation is not None:
             log.halt(activation)
         for inner in between:
-            denied.cancel(inner)
+            _cancel(inner, denied)
         return denied
 
     def _with(self, *, call_reserve: Reserve, before: Reserve, new: bool) -> Totals:

@@ -16,11 +16,11 @@ import anyio.lowlevel
 from orchestrator.errors import ModelError
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket
 from orchestrator.executor.effects.replay import Ending
-from orchestrator.executor.effects.shared_limits import callers_of
 from orchestrator.executor.interrupts import Lost, Suspend
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 
 if TYPE_CHECKING:
+    from orchestrator.executor.effects.shared_limits import Callers
     from orchestrator.graph.limits import Reserve
 
 inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
@@ -38,9 +38,8 @@ class UnderWay:
 
     __slots__ = ("_asking", "_landed", "_open", "_readers", "_reading", "attempt", "callers")
 
-    def __init__(self, attempt: Attempt) -> None:
-        self.attempt = attempt
-        self.callers = callers_of(attempt.resources.children, attempt.log)
+    def __init__(self, attempt: Attempt, callers: Callers | None) -> None:
+        self.attempt, self.callers = attempt, callers
         """The runs around the attempt's run."""
         self._open: set[str] = set()
         self._landed = anyio.Event()

@@ -17,16 +17,8 @@ from orchestrator.errors import (
     StepTimeout,
 )
 from orchestrator.executor.effects.effect import Attempt
-from orchestrator.executor.failures import failure_of, traceback_of
-from orchestrator.executor.interrupts import (
-    Lost,
-    Refused,
-    Suspend,
-    TimedOut,
-    find_exception,
-    flatten,
-    unwrap_single,
-)
+from orchestrator.executor.failures import failure_of, find_exception, flatten, traceback_of, unwrap_single
+from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut
 from orchestrator.executor.retry import GiveUp, TryAgain, decide
 from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_call import call_node, encoded, subgraph_step

@@ -17,7 +17,7 @@ from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.questions import answer_to, make_question
 from orchestrator.executor.effects.shared_limits import remaining_limits
 from orchestrator.executor.effects.under_way import innermost
-from orchestrator.executor.interrupts import at_home
+from orchestrator.executor.interrupts import in_step_task
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.tools.capping import cut
@@ -198,7 +198,7 @@ class StepContext(Context[Any]):
         tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
         # In the node's own task questions are told apart by their order, whatever the prompts are by now. Tasks
         # that it starts run in any order, so that only what is asked tells their questions apart.
-        beside = () if at_home() else (digest([kind, prompt, shown_with, choices, schema]),)
+        beside = () if in_step_task() else (digest([kind, prompt, shown_with, choices, schema]),)
         question = make_question(
             self._attempt, self._occurrence(*beside), kind, beside=beside, prompt=prompt, payload=shown_with,
             choices=choices, schema=schema, deadline=deadline, tool=tool,

@@ -14,7 +14,7 @@ import anyio
 from orchestrator.errors import StoreError
 from orchestrator.executor.effects.effect import witness
 from orchestrator.executor.executor import Executor
-from orchestrator.executor.interrupts import unwrap_single
+from orchestrator.executor.failures import unwrap_single
 from orchestrator.stores import open_store
 from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
 from orchestrator.testing.crash.living import Answering, Answers, journals, live
