@@ -44,7 +44,7 @@ def why(
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.reading import loaded, one_run
     from orchestrator.cli.storage import store_url
-    from orchestrator.views.explanation import why as reasons
+    from orchestrator.views.explainer import why as reasons
 
     async def look(executor: Executor) -> RunExplanation:
         found = await loaded(executor, run)

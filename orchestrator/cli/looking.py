@@ -98,7 +98,7 @@ def show(
     from orchestrator.cli.shown import note
     from orchestrator.cli.storage import store_url
     from orchestrator.render.terminal.run_report import run_text
-    from orchestrator.views.explanation import reasons
+    from orchestrator.views.explainer import reasons
 
     async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str]]:
         found = await loaded(executor, run, at)

@@ -1,6 +1,6 @@
-"""Why a run is where it is: what sent each step, which edges were taken and which were not, and what decided it.
+"""Why a run went as it did: what each step came from, which edges it took or did not take, and what decided that.
 
-All of it follows from the journal, by the fold itself: `Causes` observes it and notes what the graphs do.
+All of it follows from the journal: `Causes` observes the fold.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["Cause", "Causes", "Drop", "GraphEnd", "Origin", "Transition", "Trans
 
 @dataclass(frozen=True, slots=True)
 class TransitionEdge:
-    """An edge, as one transition had it."""
+    """An edge that a transition took, or could have taken."""
 
     index: int
     """Its number in the graph's edges."""
     edge: Edge
     items: int | None = None
-    """How many branches a map opened; None where it is no map, or was not taken."""
+    """Number of branches that a map opened; None for other edges and for edges that were not taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What an outcome rests on: the last thing that was said to the step from outside of it."""
+    """What decided an outcome: the last external result the step received."""
 
     kind: Literal["model", "tool", "effect", "answer", "graph"]
     name: str
@@ -45,7 +45,7 @@ class Cause:
     by: str = ""
     """Who answered."""
     policy: bool = False
-    """Whether a rule answered."""
+    """Whether a policy answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,45 +54,45 @@ class Transition:
 
     seq: int
     activation: str
-    """Of the step that ended; of START the key of its graph; of a spent limit empty."""
+    """The step that ended; for START the key of its graph, for a spent limit empty."""
     place: str
     path: str
     node: str
-    """A node, START, or `*` where a spent limit leads on."""
+    """A node, START, or `*` for a spent limit."""
     outcome: str
     taken: tuple[TransitionEdge, ...]
     not_taken: tuple[TransitionEdge, ...]
-    """Edges that begin here, too, and were not taken."""
+    """The other edges that begin here."""
     cause: Cause | None = None
     error: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What brought a step about."""
+    """Why a step ran."""
 
     by: Literal["edge", "join", "limit"]
     seq: int
-    """The record behind which it could begin."""
+    """The record after which it could begin."""
     after: tuple[str, ...]
-    """Activations (for START the graph's key) that it comes from. Of a join all that it merged, as they came."""
+    """Activations (for START the graph's key) that it comes from; for a join all of them, in order of arrival."""
     edge: TransitionEdge | None = None
     """The edge; None for a join."""
     branch: int | None = None
     """Number of the branch or item, from 0, if there are several."""
     branches: int = 1
     last: str = ""
-    """Of a join: the activation whose token came last, which made it fire."""
+    """For a join: the activation whose token arrived last and made it fire."""
     losers: tuple[tuple[str, str], ...] = ()
-    """Of a race: (path, node) of what was dropped because it came too late."""
+    """For a race: (path, node) of the tokens that were dropped because they were too late."""
     needs: tuple[int, ...] = ()
-    """Of an item of a map: the items that had to be done before."""
+    """For an item of a map: the items that it needs."""
     limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A step, or what waited to become one, that was dropped."""
+    """Why a token, running or waiting, was dropped."""
 
     seq: int
     why: Literal["race", "stop", "failed", "limit", "cancelled", "ended"]
@@ -110,7 +110,7 @@ class GraphEnd:
     what: str = ""
     """The node that led to STOP or failed, or the limit."""
     ways: int = 1
-    """How many ways came to END and were merged."""
+    """Number of tokens that reached END and were merged."""
     error: Failure | None = None
 
 
@@ -129,19 +129,23 @@ class _Ending(NamedTuple):
 
 
 class Causes(Fold):
-    """Remembers why a run went as it did. It takes memory for each step: for looking at runs, not for running them."""
+    """Remembers why a run went as it did. It keeps data for each step, so use it to look at runs, not to run them.
+
+    Attributes:
+        transitions: Activation -> where it led.
+        origins: Activation -> why it ran.
+        drops: Activation -> why it was dropped.
+        ends: Key of a graph -> why it ended.
+    """
 
     def __init__(self) -> None:
         self.transitions: dict[str, Transition] = {}
-        """Activation -> where it led."""
         self.origins: dict[str, Origin] = {}
-        """Activation -> what brought it about."""
         self.drops: dict[str, Drop] = {}
         self.ends: dict[str, GraphEnd] = {}
-        """Key of a graph -> why it ended."""
         self._causes: dict[str, Cause] = {}
         self._doing: list[Transition | _Joining | _Collapsing | _Ending] = []
-        """What is being done, innermost last: what happens happens for this reason."""
+        """The reasons for what happens now, innermost last."""
         self._edge: TransitionEdge | None = None
         self._lost: list[tuple[str, str]] = []
         self._failing: r.StepFailed | None = None
@@ -271,7 +275,7 @@ class Causes(Fold):
 
     @property
     def end(self) -> GraphEnd | None:
-        """Why the run itself ended; None while it has not."""
+        """Why the run itself ended; None if it has not."""
         return None if self.run.root is None else self.ends.get(self.run.root.key)
 
 
@@ -283,7 +287,7 @@ def _items(version: Version, field: str | None) -> int | None:
 
 
 def _beginning(edges: Iterable[Edge], node: str, outcome: str) -> Iterable[tuple[int, Edge]]:
-    """Edges that begin at a node; where its outcome is a reserved one those of any node, too."""
+    """Edges that begin at a node; for a reserved outcome also those of any node (`*`)."""
     any_too = outcome in RESERVED
     return [
         (index, edge)

@@ -1,6 +1,6 @@
-"""The longest way through a run: of calls that had to wait for each other, how many there were.
+"""The critical path of a run: the longest chain of calls that had to wait for each other.
 
-It follows from what depends on what, and not from when things happened to be done.
+It follows from dependencies, not from the times at which things happened.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ class CompletedCall(NamedTuple):
 
 
 def critical_path(plan: Plan, records: Iterable[r.Record], weight: Callable[[CompletedCall], float]) -> float:
-    """The heaviest chain of calls of a run, each of which could only begin when the one before had ended.
+    """The weight of the heaviest chain of calls, each of which could only begin after the one before had ended.
 
-    Calls inside one step count as a chain where one began after the other had ended.
+    Calls inside one step form a chain if one began after the other had ended.
 
     Args:
-        records: the run's journal.
-        weight: of a call that succeeded: 1 for what is to be counted, 0 for other calls.
+        plan: of the run's graph; its code is not needed.
+        records: the run's records from its first one.
+        weight: the weight of a call that succeeded: 1 to count it, 0 to ignore it.
     """
     chains = _Chains(weight)
     read(plan, records, chains)

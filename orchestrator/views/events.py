@@ -1,4 +1,4 @@
-"""What a watcher of a run sees: journaled events, which are the records, and live ones, which are provisional."""
+"""Events of a run: journaled ones, which are its records, and live ones, which are provisional."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
 LIVE_TYPES = ("step_started", "token", "progress", "emitted")
-"""Types of events that are not journaled: `seq` is None, and a replay does not have them."""
+"""Types of live events: they are not journaled, so `seq` is None and a replay does not have them."""
 EVENT_TYPES = (*RECORD_TYPES, *LIVE_TYPES)
 """Every `type` that an event can have."""
 
 
 class Event(BaseModel):
-    """Something that happened in a run. A journaled event has a `seq`, and is the same whenever it is read."""
+    """Something that happened in a run. A journaled event has a `seq` and is the same whenever it is read."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,34 +31,34 @@ class Event(BaseModel):
     """Unix seconds."""
     run_id: str
     data: dict[str, object] = {}
-    """The other fields of the record, those at their default left out; of a live event what its type says."""
+    """The other fields of the record, without those at their default; for a live event the data of its type."""
 
     @property
     def node(self) -> str:
-        """The node that it is about, or an empty text."""
+        """The node that it is about; empty for events of the whole run."""
         return str(self.data.get("node", ""))
 
     @property
     def path(self) -> str:
-        """The branch that it is about."""
+        """The path of the branch that it is about."""
         return str(self.data.get("path", ""))
 
     def to_json(self) -> dict[str, object]:
-        """The event as one flat JSON object: `type, seq, ts, run_id`, and the fields of `data`."""
+        """The event as one flat JSON object: `type`, `seq`, `ts`, `run_id`, and the fields of `data`."""
         return {"type": self.type, "seq": self.seq, "ts": self.ts, "run_id": self.run_id, **self.data}
 
 
 def event_of(run_id: str, record: Record) -> Event:
-    """The event that a record is."""
+    """The event of a record."""
     data = record.model_dump(mode="json", exclude={"type", "seq", "ts", "v", "run_id", "seal"}, exclude_defaults=True)
     return Event(type=record.type, seq=record.seq, ts=record.ts, run_id=run_id, data=data)
 
 
 def record_of(event: Event) -> Record | None:
-    """The record that a journaled event is, such as to fold it; None for a live event.
+    """The record of a journaled event; None for a live event.
 
     Raises:
-        ValueError: it is none that this version knows, or an event of another style.
+        ValueError: this version does not know the record, or the event has another style.
     """
     if event.seq is None:
         return None

@@ -1,4 +1,4 @@
-"""The steps of a run, one by one, as `Executor.history` gives them."""
+"""The steps of a run, as `Executor.history` returns them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
 _EVERY = 1000
-"""Records after which a copy of the folding machine is kept, so that a step far back is reached by a short fold."""
+"""Records between two kept copies of the run's state: an earlier step is reached by a short fold from a copy."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A step of a run's history: a checkpoint, which a fork can begin from."""
+    """A step of a run's history: a checkpoint that a fork can begin from."""
 
     seq: int
     ts: float
@@ -38,14 +38,14 @@ class Point:
     ended: float
     error: Failure | None
     failed: int
-    """Calls of tools in it that failed, or could not be made, though the step ended with an outcome."""
+    """Tool calls that failed or could not be made in a step that ended with an outcome nevertheless."""
     _cursor: StateCursor
 
     @property
     def values(self) -> dict[str, Any]:
         """The state of the acting branch after the step, as plain JSON.
 
-        It is folded from the records when it is read. Reading the points one after the other folds each record once.
+        It is folded from the records when it is read. Reading the points in order folds each record once.
         """
         return self._cursor.values(self.seq)
 
@@ -63,7 +63,7 @@ class Point:
 
 
 class StateCursor:
-    """The records of a run from its first one, and a machine that folds them up to where a state is asked for."""
+    """The state of a run at any of its records: it moves by folding, and starts over from copies."""
 
     def __init__(self, plan: Plan, records: Sequence[Record]) -> None:
         self._records = records
@@ -72,7 +72,7 @@ class StateCursor:
         self._lock = threading.Lock()
 
     def values(self, seq: int) -> dict[str, Any]:
-        """The state of the branch that acted, after the step of this record, as plain JSON."""
+        """The state of the acting branch after the step that a record ended, as plain JSON."""
         with self._lock:
             self._go_to(seq - 1)
             record = self._records[seq - 1]
@@ -97,7 +97,12 @@ class StateCursor:
 
 
 def points(plan: Plan, records: Sequence[Record]) -> list[Point]:
-    """The steps among all records of a run from its first one."""
+    """The steps of a run.
+
+    Args:
+        plan: of the run's graph; its code is not needed.
+        records: the run's records from its first one.
+    """
     cursor = StateCursor(plan, records)
     return [_point(record, cursor) for record in records if isinstance(record, StepDone | StepFailed)]
 

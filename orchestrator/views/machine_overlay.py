@@ -1,4 +1,4 @@
-"""An overlay from a run as it is in memory, for when its journal is gone: less than `trace` tells, and all it knows."""
+"""The overlay of a run whose journal is gone, from its state in memory. It has less than the one of `trace`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def machine_overlay(machine: RunState, status: str, error: Failure | None) -> Overlay:
-    """Where a machine has been and where it is."""
+    """Where a run has been and where it is.
+
+    Args:
+        machine: the run's state.
+        status: the run's status.
+        error: why it failed.
+    """
     visits = node_visits(machine)
     waiting: set[NodeKey] = set()
     for frame in machine.frames():

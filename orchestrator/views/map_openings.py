@@ -1,4 +1,4 @@
-"""Which maps a record opens, and to which item of a map a token belongs."""
+"""The maps that a record opens, and the places of tokens in them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ if TYPE_CHECKING:
 
 
 class OpenedMap(NamedTuple):
-    """A map that is opened."""
+    """A map that a record opens."""
 
     path: str
-    """Of its frame: names of the subgraph nodes around it."""
+    """Path of its graph: names of the subgraph nodes around it."""
     plan: Plan
     edge: int
-    """Its edge's number."""
+    """Number of its edge."""
     items: Sequence[object]
 
 
 def opened_maps(machine: RunState, record: r.Record, activation: Activation | None) -> list[OpenedMap]:
-    """The maps that a record will open, asked before it is folded. `activation` is the one that it tells of."""
+    """The maps that a record will open. Call it before the record is folded in.
+
+    Args:
+        machine: the run's state before the record.
+        record: the record.
+        activation: the activation that the record is about, if it runs.
+    """
     values: Mapping[str, object]
     if isinstance(record, r.RunStarted):
         plan, path, node, outcome, values = machine.plan, "", START, "done", record.values
@@ -58,7 +64,7 @@ def opened_maps(machine: RunState, record: r.Record, activation: Activation | No
 
 
 def enclosing_nodes(path: str, node: str) -> list[NodeKey]:
-    """A node and the subgraph nodes around it; `path` holds their names."""
+    """A node and the subgraph nodes around it, whose names `path` holds."""
     found = [(path, node)]
     while path:
         path, _, name = path.rpartition("/")
@@ -67,13 +73,13 @@ def enclosing_nodes(path: str, node: str) -> list[NodeKey]:
 
 
 def _path_inside(activation: Activation) -> str:
-    """The path of the graph inside a subgraph's activation."""
+    """Path of the graph that a subgraph's activation runs."""
     place = activation.frame.place
     return f"{place}/{activation.node}" if place else activation.node
 
 
 def branch_of(token: Activation) -> Path | None:
-    """Where the branch of the innermost item of a map began."""
+    """The branch of the innermost map that a token is in; None outside of maps."""
     if not token.stack:
         return None
     vertex = token.stack[-1][0]

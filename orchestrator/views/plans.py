@@ -1,4 +1,4 @@
-"""The steps that a run plans itself: maps over items that need each other, step by step."""
+"""Plans that a run makes itself: maps over items that depend on each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _PlannedMap:
-    """The steps of one such map."""
+    """One such map, with its steps."""
 
     __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
 
@@ -23,21 +23,21 @@ class _PlannedMap:
         self.path, self.edge, self.group = path, edge, group
         self.steps = [_step(number, item) for number, item in enumerate(items)]
         self.busy: Counter[tuple[int, str]] = Counter()
-        """(number of a step, `running` or `waiting`) -> tokens."""
+        """(number of a step, `running` or `waiting`) -> number of tokens."""
         self.ended: dict[int, PlannedState] = {}
 
     def move(self, number: int, state: str, by: int) -> None:
-        """So many tokens of a step more, or less, are in a state."""
+        """Change the number of a step's tokens in a state."""
         self.busy[number, state] += by
         self.look(number)
 
     def end(self, number: int, state: PlannedState) -> None:
-        """A step is over."""
+        """A step ended."""
         self.ended[number] = state
         self.look(number)
 
     def look(self, number: int) -> None:
-        """Bring a step up to date."""
+        """Update the state of a step."""
         step = self.steps[number]
         state: PlannedState = self.ended.get(number, "planned")
         if self.busy[number, "waiting"]:
@@ -48,7 +48,7 @@ class _PlannedMap:
             self.steps[number] = replace(step, state=state)
 
     def settle(self, item: MapItem) -> None:
-        """A step's tokens all reached a join, or ended; then those may be over that need it and never began."""
+        """End a step whose tokens all reached a join or END, and the steps that are skipped because of it."""
         pending = [item]
         while pending:
             item = pending.pop()
@@ -58,18 +58,18 @@ class _PlannedMap:
 
 
 class PlannedMaps:
-    """All plans of a run, in the order in which they were made."""
+    """All plans of a run, in the order in which it made them."""
 
     def __init__(self) -> None:
         self._plans: list[_PlannedMap] = []
         self._numbers: dict[int, int] = {}
-        """Identity of a map's group -> number of its plan, which keeps the group alive."""
+        """Identity of a map in the kernel -> number of its plan, which keeps that map alive."""
 
     def __len__(self) -> int:
         return len(self._plans)
 
     def planned(self, number: int) -> Planned:
-        """A plan as it stands."""
+        """A plan after the last record."""
         plan = self._plans[number]
         return Planned(plan.path, plan.edge, tuple(plan.steps))
 
@@ -82,7 +82,11 @@ class PlannedMaps:
         items: Sequence[object],
         doing: Iterable[tuple[str, Activation]],
     ) -> int | None:
-        """A map was opened just now, and `doing` is what works or waits already. Its plan's number."""
+        """Add the plan of a map that the last record opened; None if its items do not depend on each other.
+
+        Args:
+            doing: states of the tokens that run or wait already.
+        """
         group = self._new_group(machine, path, target, len(items))
         if group is None:
             return None
@@ -107,26 +111,26 @@ class PlannedMaps:
         return None
 
     def moves(self, token: Activation, state: str, by: int) -> Collection[int]:
-        """A token begins (1) or ends (-1) to be in a state. The plans that this changes."""
+        """A token enters (1) or leaves (-1) a state. Returns the numbers of the plans that change."""
         found = self._of(token)
         for number, item in found:
             self._plans[number].move(item.index, state, by)
         return {number for number, _ in found}
 
     def settles(self, token: Activation) -> Collection[int]:
-        """A token landed, or is gone. The plans that this may change."""
+        """A token landed or was dropped. Returns the numbers of the plans that may change."""
         found = self._of(token)
         for number, item in found:
             self._plans[number].settle(item)
         return {number for number, _ in found}
 
     def fails(self, token: Activation) -> None:
-        """A token failed for good."""
+        """A token failed without a further attempt."""
         for number, item in self._of(token):
             self._plans[number].end(item.index, "failed")
 
     def _of(self, token: Activation) -> list[tuple[int, MapItem]]:
-        """The steps that a token belongs to."""
+        """The plans and items that a token belongs to."""
         return [
             (self._numbers[id(item.ordered_map)], item)
             for item in token.map_items

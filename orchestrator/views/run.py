@@ -1,4 +1,4 @@
-"""A run as its users see it: where it stood when it was looked at. It does not change afterwards."""
+"""A run as its users see it, as of the moment at which it was loaded."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def _drawings() -> Drawings:
 
 
 class Run(Generic[StateT]):
-    """What an executor tells of a run.
+    """A run as of one moment. It does not change afterwards.
 
     `Run[State]` says what class its `state` is of. A run of a `Graph[State]` is one; of a run that was found by its id
     the class is not known, and an annotation may say it: `run: Run[Essay] = await executor.load(run_id)`.
 
     Attributes:
         run_id: its id.
-        graph: its graph's name; `definition` is the graph itself, without code where that is not at hand.
+        graph: its graph's name; `definition` is the graph itself, without code if the executor does not have it.
         status: `running`, `paused`, `interrupted`, `completed`, `failed`, `cancelled` or `exhausted`.
-        seq: number of the last record that was looked at.
-        labels: what it was labelled with.
+        seq: number of the last record that it is of.
+        labels: its labels.
     """
 
     def __init__(
@@ -77,20 +77,19 @@ class Run(Generic[StateT]):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The state as plain JSON: the final one; while a fork is open the state at the outermost one, plus what its
-        joins merged."""
+        """The state as plain JSON. While a fork is open: the state at the outermost fork with what its joins merged."""
         return dict(state_values(self.machine))
 
     @property
     def state(self) -> StateT:
-        """The same as an instance of the state class; where that is not known, as attributes."""
+        """The state as an instance of the state class; without the class as an object with the same attributes."""
         schema = self.machine.plan.schema
         view: StateT = schema.view(schema.decode(self.values))
         return view
 
     @cached_property
     def branches(self) -> Sequence[Branch]:
-        """What is live: path, node, phase and values of every token."""
+        """Path, node, phase and values of every live token."""
         return branches(self.machine)
 
     @property
@@ -117,7 +116,7 @@ class Run(Generic[StateT]):
 
     @property
     def waiting(self) -> tuple[AnyQuestion, ...]:
-        """The questions that it waits for."""
+        """Its open questions."""
         # The executor gave each question the payload of its kind.
         return cast("tuple[AnyQuestion, ...]", tuple(self.machine.questions.values()))
 
@@ -128,17 +127,17 @@ class Run(Generic[StateT]):
 
     @property
     def steps(self) -> int:
-        """How many steps have ended."""
+        """Number of steps that have ended."""
         return self.machine.steps
 
     @property
     def seconds(self) -> float:
-        """Time alive, in seconds: pauses and the gaps after a crash do not count."""
+        """Seconds alive, without pauses and gaps after a crash."""
         return self.machine.seconds
 
     @property
     def error(self) -> Failure | None:
-        """Why it failed; of an interrupted run the failure of a model's server, if that is what interrupted it."""
+        """Why it failed; for an interrupted run the failure of a model's server that interrupted it, if any."""
         machine = self.machine
         if machine.ended is not None:
             return machine.ended.error
@@ -173,11 +172,11 @@ class Run(Generic[StateT]):
 
     @property
     def refs(self) -> Mapping[str, object]:
-        """What it was started with, as text."""
+        """The references that it was started with, as text."""
         return {} if self.machine.started is None else self.machine.started.refs
 
     def to_json(self) -> dict[str, Any]:
-        """The result document: plain JSON."""
+        """The result document as plain JSON."""
         return {
             "run_id": self.run_id,
             "graph": self.graph,
@@ -196,7 +195,7 @@ class Run(Generic[StateT]):
     # -- drawing -------------------------------------------------------------------------------------------------
 
     def overlay(self) -> Overlay:
-        """Where it has been and where it is, for a drawing. Reads the store at the first call, and blocks meanwhile."""
+        """Where it has been and where it is, for a drawing. The first call reads the store and blocks meanwhile."""
         return self._overlay
 
     @cached_property
@@ -211,40 +210,48 @@ class Run(Generic[StateT]):
         return overlay_of(self.definition, records, self.status)
 
     def records(self) -> Sequence[Record]:
-        """Its journal up to record `seq`. Reads the store, and blocks meanwhile."""
+        """Its journal up to record `seq`. Reads the store and blocks meanwhile."""
         return self._store.read_now(self.run_id, upto=self.seq)
 
     def at(self, seq: int) -> Run[StateT]:
-        """The run as it was after its record `seq`. Reads the store, and blocks meanwhile."""
+        """The run as it was after record `seq`. Reads the store and blocks meanwhile."""
         records = self._store.read_now(self.run_id, upto=seq)
         return Run(read(self.machine.plan, records), self.definition, self._store)
 
     def why(self, seq: int | None = None) -> RunExplanation:
         """Why it is where it is, or why the step that record `seq` ended ran and led where it led.
 
-        Reads the store, and blocks meanwhile.
+        Reads the store and blocks meanwhile.
 
         Raises:
             ValueError: there is no such record.
         """
-        from orchestrator.views.explanation import why
+        from orchestrator.views.explainer import why
 
         return why(self, seq)
 
     def to_svg(self, at: int | None = None) -> str:
-        """The graph as SVG, with the way that the run took, up to record `at`."""
+        """A drawing of the graph with the run laid over it, as SVG.
+
+        Args:
+            at: number of the last record that it shows; None: the whole run.
+        """
         return _drawings().to_svg(self.definition, self if at is None else self.at(at))
 
     def to_mermaid(self, at: int | None = None) -> str:
-        """The same as Mermaid text."""
+        """The same drawing as Mermaid text."""
         return _drawings().to_mermaid(self.definition, self if at is None else self.at(at))
 
     def to_html(self, other: Run | None = None) -> str:
-        """A page of the run that needs nothing else: replay, steps, states, prompts, calls. With `other` of both."""
+        """A self-contained page of the run: replay, steps, states, prompts, calls.
+
+        Args:
+            other: a second run to show beside it.
+        """
         return _drawings().to_html(self.definition, self, other)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """For notebooks: a picture of the graph with the way that the run took, as SVG, Mermaid and text."""
+        """For notebooks: the drawing as SVG, Mermaid and text."""
         return {
             "image/svg+xml": self.to_svg(),
             "text/vnd.mermaid": self.to_mermaid(),

@@ -1,7 +1,7 @@
 """The state before and after each step as deltas: what a page needs to show any of them, at the size of the updates.
 
-A step's state before is that after another step (its base), or one of a few whole states; a join's is its base and what
-the merge added. So states form a tree, and a page walks it up from the step that is looked at.
+The state before a step is the state after another step (its base), or one of a few whole states; before a join it is
+the base with what the merge added. So states form a tree, and a page walks it up from the step that it shows.
 
     patch = {field: ["=", value] | ["+", what was added to a list or text] | ["~", {key: value}, [keys gone]]}
 """
@@ -32,7 +32,7 @@ class StateDelta:
     """How the state before and after a step follows from others."""
 
     base: str | int
-    """The activation whose state after is this one's before, or the number of a whole state."""
+    """The activation whose state after is this one's state before, or the number of a whole state."""
     merged: Patch = field(default_factory=dict)
     """What a join added to the base."""
     patch: Patch = field(default_factory=dict)
@@ -107,7 +107,7 @@ class States(Fold):
             self._before(token)
 
     def _before(self, activation: Activation) -> StateDelta:
-        """The state that a step begins with."""
+        """The state before a step."""
         known = self.steps.get(activation.key)
         if known is not None:
             return known
@@ -137,7 +137,7 @@ class States(Fold):
 
 
 def patch_of(schema: StateSchema, before: Mapping[str, object], after: Mapping[str, object]) -> Patch:
-    """What to do to one state to get the other, as plain JSON. Costs what changed, where values say so themselves."""
+    """The patch from one state to another, as plain JSON. Fields that are the same object cost nothing."""
     found: Patch = {}
     for name, new in after.items():
         old = before.get(name)

@@ -1,7 +1,7 @@
-"""What a run has done and does now, as a tree of steps, made from its events alone.
+"""What a run has done and does now, as a tree of steps.
 
-The events are folded, so what runs, waits, or was dropped is what the journal says, whoever drives the run. Live events
-only add what the journal does not have: the words of a reply that is not there yet.
+It is folded from the journal, whichever process drives the run. Live events only add what the journal does not have:
+progress, and the text of a reply that is still streaming.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["running", "waiting", "retrying", "done", "failed", "dropped"]
 _TAIL = 4000
-"""Characters of a reply that are kept while it comes."""
+"""Characters of a streaming reply that are kept."""
 
 
 @dataclass(slots=True)
 class TreeBranch:
-    """A branch of a fork, or the inside of a subgraph: steps one after the other."""
+    """A branch of a fork, or the inside of a subgraph: steps in sequence."""
 
     path: str
     depth: int = 0
-    """How many maps are open around the fork that it belongs to."""
+    """Number of maps that are open around its fork."""
     item: tuple[object, ...] = ()
-    """Of a map: the item, as the only element."""
+    """The item of a map, as the only element; empty for other branches."""
     steps: list[TreeStep] = field(default_factory=list)
     open: dict[str, TreeStep] = field(default_factory=dict)
-    """Steps that are not over, by activation."""
+    """Steps that have not ended, by activation."""
 
 
 @dataclass(slots=True)
@@ -54,45 +54,45 @@ class TreeStep:
     ended: float = 0.0
     outcome: str = "done"
     failed_calls: int = 0
-    """Calls of tools that failed, though the step did not."""
+    """Failed tool calls of a step that ended with an outcome nevertheless."""
     update: dict[str, object] = field(default_factory=dict)
     fault: str = ""
     attempt: int = 1
     next_at: float = 0.0
     asks: str = ""
     by: str = ""
-    """Who answered what it asked last."""
+    """Who answered its last question."""
     note: Event | None = None
     """The last `progress` or `emitted` event of the step."""
     depth: int = 0
-    """How many maps are open around it."""
+    """Number of maps that are open around it."""
     calls: dict[str, JournaledCall] = field(default_factory=dict)
     """By key."""
     call_notes: dict[str, Event] = field(default_factory=dict)
     """Key of a call -> its last `progress` event."""
     text: str = ""
-    """The end of the reply that is coming."""
+    """The end of the reply that is streaming."""
     branches: dict[str, TreeBranch] = field(default_factory=dict)
-    """By their last segment: the branches that it opened, and what runs inside of it."""
+    """Last segment of a path -> the branch that the step opened, or what runs inside of it."""
     home: TreeBranch | None = None
-    """The branch that it stands in."""
+    """Its branch."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing will become of it any more."""
+        """Whether it has ended."""
         return self.state in ("done", "failed", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
 class LiveBranches:
-    """Where the branches of a run stand at a moment: what the fold says, by path."""
+    """The live branches of a run after a record, by path."""
 
     live: frozenset[str]
-    """Paths of branches, and of all around them, in which something is left to do."""
+    """Branches with live tokens, and the branches around them."""
     landed: frozenset[str]
-    """Paths of branches all of whose tokens wait at a join for other branches."""
+    """Branches all of whose tokens wait at a join for other branches."""
     queued: frozenset[str]
-    """Paths of branches in which something is ready, and waits for others by the graph's order or a limit."""
+    """Branches whose tokens are ready, but held back by items that they need or by a limit."""
 
 
 class StepTree(Fold):
@@ -101,18 +101,18 @@ class StepTree(Fold):
     def __init__(self) -> None:
         self.top = TreeBranch("")
         self.calls = 0
-        """Calls that are under way or over."""
+        """Number of calls, ended or not."""
         self._steps: dict[str, TreeStep] = {}
         self._askers: dict[str, TreeStep] = {}
 
-    # -- what others ask ---------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------
 
     def running(self) -> Iterator[TreeStep]:
-        """Steps that are not over, in the order in which they began."""
+        """Steps that have not ended, in the order in which they began."""
         return iter(list(self._steps.values()))
 
     def standing(self) -> LiveBranches:
-        """Where its branches stand; those that cannot run yet are in the tree after this. Costs what is live."""
+        """The live branches, each of which is in the tree from now on. It visits every live token."""
         live: set[str] = set()
         busy: set[str] = set()
         ready: set[str] = set()
@@ -132,11 +132,11 @@ class StepTree(Fold):
         return LiveBranches(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
 
     def is_over(self, step: TreeStep, standing: LiveBranches) -> bool:
-        """Whether the step and all that came of it are over."""
+        """Whether the step and all its branches have ended."""
         return step.over and not any(branch.path in standing.live for branch in step.branches.values())
 
     def forget(self, count: int) -> None:
-        """Drop the first steps of the top: they were shown for good."""
+        """Drop the first steps of the top level, which were shown for good."""
         del self.top.steps[:count]
 
     # -- the fold ----------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class StepTree(Fold):
         step.state, step.asks = "running", ""
 
     def _step_of(self, record: Told) -> TreeStep:
-        """The step that a record is about; of one that was dropped already, a new one that is over."""
+        """The step that a record is about; for a step that was dropped already a new one that has ended."""
         step = self._steps.get(record.activation)
         return step or TreeStep(record.activation, record.path, record.node, record.ts, state="dropped")
 
@@ -266,7 +266,7 @@ class StepTree(Fold):
         return found
 
     def _host(self, branch: TreeBranch, segment: str) -> TreeStep:
-        """The step that a branch came from: the last one at that node, or one that stands for it."""
+        """The step that a branch came from: the last one at that node, or a new one in its place."""
         node = segment.partition(".")[0]
         for step in reversed(branch.steps):
             if step.node == node:

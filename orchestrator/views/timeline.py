@@ -1,7 +1,7 @@
-"""What a run did when: one row per activation, with its calls, its waits and what it spent.
+"""What a run did when: one row per activation, with its calls, its waits and its usage.
 
-Times are Unix seconds, as the journal has them. A row's `working` seconds are those in which it neither waited for a
-person or another attempt, nor stood still because nobody drove the run.
+Times are Unix seconds from the journal. A row's working time excludes waits for people, waits for the next attempt, and
+times in which no process drove the run.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 TimelineRowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05
-"""Seconds. A shorter time in which nobody drove a run is how long it takes to go on, and not told."""
+"""Seconds. A shorter gap between two drives is the time that resuming takes, and left out."""
 
 
 @dataclass(slots=True)
 class Wait:
-    """A time in which something waited."""
+    """A time in which a step waited."""
 
     why: Literal["person", "retry", "stopped"]
-    """For an answer; for another attempt; because nobody drove the run."""
+    """For an answer; for the next attempt; because no process drove the run."""
     start: float
     end: float | None = None
     seq: int = 0
@@ -42,7 +42,7 @@ class Wait:
 
 @dataclass(slots=True)
 class AskedQuestion:
-    """A question of a row, and its answer when there is one."""
+    """A question of a step, with its answer if there is one."""
 
     question: Question
     seq: int
@@ -54,7 +54,7 @@ class AskedQuestion:
 
 @dataclass(slots=True)
 class TimelineRow:
-    """One activation: a step, from its first attempt to its end."""
+    """One activation of a node, from its first attempt to its end."""
 
     number: int
     """From 0, in the order in which they began."""
@@ -63,11 +63,11 @@ class TimelineRow:
     """Number of the row of the subgraph around it."""
     depth: int
     place: str
-    """Names of the subgraph nodes around it, joined by `/`: with `node` it says which node of a drawing this is."""
+    """Names of the subgraph nodes around it, joined by `/`: together with `node` it names a node of a drawing."""
     path: str
     node: str
     began: int
-    """The record behind which it began."""
+    """The record after which it began."""
     started: float
     status: TimelineRowStatus = "running"
     attempt: int = 1
@@ -76,19 +76,19 @@ class TimelineRow:
     """The record that ended it."""
     outcome: str = ""
     update: Mapping[str, object] = field(default_factory=dict)
-    """What it wrote, as the journal has it."""
+    """Its update, as in the journal."""
     ops: Mapping[str, str] = field(default_factory=dict)
     error: r.Failure | None = None
     failed: int = 0
-    """Calls of tools in it that failed, though it ended with an outcome."""
+    """Failed tool calls of a step that ended with an outcome nevertheless."""
     graph: bool = False
-    """Whether a graph runs, or ran, inside it."""
+    """Whether it runs, or ran, a subgraph."""
     waits: list[Wait] = field(default_factory=list)
     calls: list[JournaledCall] = field(default_factory=list)
     asked: list[AskedQuestion] = field(default_factory=list)
     failures: list[r.StepRetried] = field(default_factory=list)
     usage: Usage = NO_USAGE
-    """Of its calls; of a graph's row also of those inside."""
+    """Usage of its calls, and of the rows inside it."""
 
     @property
     def live(self) -> bool:
@@ -96,7 +96,11 @@ class TimelineRow:
         return self.status in ("running", "waiting")
 
     def working(self, until: float) -> float:
-        """Seconds that it worked, up to a moment if it still does."""
+        """Seconds that it worked.
+
+        Args:
+            until: end of the time that counts for a row that has not ended, in Unix seconds.
+        """
         end = until if self.ended is None else self.ended
         spent, last = end - self.started, self.started
         for wait in sorted(self.waits, key=lambda one: one.start):
@@ -147,7 +151,7 @@ class Timeline(Fold):
         self._live: dict[str, TimelineRow] = {}
 
     def row_at(self, seq: int) -> TimelineRow | None:
-        """The row that a record ended; else the last one at work then; else the one that had ended last, if any."""
+        """The row that a record ended; else the last one that ran then; else the one that had ended last, if any."""
         exact = next((row for row in self.rows if row.seq == seq and row.status != "dropped"), None)
         if exact is not None:
             return exact

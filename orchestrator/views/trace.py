@@ -1,11 +1,10 @@
-"""From a journal to overlays, record by record: what a record changes is told, so a moment costs what it touches."""
+"""Overlays of a run, record by record. Each record says what it changes, so a moment costs what the record touches."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.graph.topology import IF_NAMED
@@ -14,6 +13,7 @@ from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.state import Phase
 from orchestrator.views.map_openings import OpenedMap, branch_of, enclosing_nodes, opened_maps
+from orchestrator.views.node_notes import NodeNotes
 from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned
 from orchestrator.views.plans import PlannedMaps
 from orchestrator.views.reader import Fold, read
@@ -21,7 +21,6 @@ from orchestrator.views.work_time import WorkTime
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.kernel.question import Question
     from orchestrator.kernel.rank import Path
     from orchestrator.kernel.run_state import Delta
     from orchestrator.kernel.state import Activation, FrameState
@@ -31,7 +30,7 @@ _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
 
 @dataclass(slots=True)
 class OverlayChange:
-    """What a record may have changed of an overlay; all else is as it was."""
+    """The parts of an overlay that a record may have changed."""
 
     places: set[NodeKey] = field(default_factory=set)
     edges: set[EdgeKey] = field(default_factory=set)
@@ -39,11 +38,13 @@ class OverlayChange:
     """Numbers of plans in `Overlay.planned`."""
 
 
-class _Doing(NamedTuple):
-    """What a token does: `running` or `waiting`, at its node and so at the subgraph nodes around it."""
+class _BusyToken(NamedTuple):
+    """A token that runs, or waits for an answer."""
 
     state: str
-    places: list[NodeKey]
+    """`running` or `waiting`."""
+    nodes: list[NodeKey]
+    """Its node, and the subgraph nodes around it: all of them are in this state."""
     token: Activation
 
 
@@ -79,13 +80,11 @@ class Trace(Fold):
         self._done: dict[NodeKey, set[Path]] = {}
         self._queued: dict[NodeKey, None] = {}
         self._entered: dict[NodeKey, None] = {}
-        self._told: dict[NodeKey, Sequence[str]] = {}
+        self._notes = NodeNotes()
         self._plans = PlannedMaps()
         self._time = WorkTime()
-        self._doing: dict[str, _Doing] = {}
+        self._doing: dict[str, _BusyToken] = {}
         self._asked: dict[str, tuple[Activation, NodeKey, float]] = {}
-        self._questions: dict[NodeKey, dict[str, Question]] = {}
-        self._failures: dict[NodeKey, str] = {}
         self._now: Activation | None = None
         """The activation that the record being folded is about."""
         self._opened: list[OpenedMap] = []
@@ -114,32 +113,35 @@ class Trace(Fold):
         """See `Fold.applied`."""
         run, activation = self.run, self._now
         changed = self.changed = OverlayChange()
-        self._edges(changed)
-        self._asks(record, activation, changed)
+        self._count_edges(changed)
+        self._note_questions(record, activation, changed)
         for gone in (*self._gone, *delta.cancelled):
             doing = self._doing.get(gone.key)
             if doing is not None and doing.state == "waiting":
                 for question in [key for key, (asker, _, _) in self._asked.items() if asker is gone]:
-                    self._withdraws(question, changed)
-            self._moves(gone, None, changed)
+                    self._withdraw(question, changed)
+            self._set_activity(gone, None, changed)
             self._time.forget(gone.key)
         if activation is not None:
-            now = activation.key in run.running
-            self._moves(activation, ("running" if now else self._asking(activation)), changed)
-            self._lands(record, activation, changed)
-        for begun in delta.started:
-            if begun.key in run.running:
-                self._moves(begun, "running", changed)
+            waits = "waiting" if activation.phase is Phase.ASKING else None
+            self._set_activity(activation, "running" if activation.key in run.running else waits, changed)
+            self._land(record, activation, changed)
+        for begun in (token for token in delta.started if token.key in run.running):
+            self._set_activity(begun, "running", changed)
         for opening in self._opened:
-            self._maps(opening, changed)
+            self._open_map(opening, changed)
         for token in (*((activation,) if activation is not None else ()), *self._gone):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
-            self._ends(record, changed)
-        self._stills(changed)
+            self._end(record, changed)
+        self._update_queued(changed)
 
     def overlay(self, status: str | None = None) -> Overlay:
-        """The overlay as it stands, which later records do not change."""
+        """The overlay after the last record; later records do not change it.
+
+        Args:
+            status: the run's status; None: the one that the journal says.
+        """
         live = self.live
         return Overlay(
             visits=dict(live.visits),
@@ -159,7 +161,7 @@ class Trace(Fold):
 
     @property
     def live(self) -> Overlay:
-        """The same as a view: it changes with each record. Without `planned`, which `planned()` tells."""
+        """The overlay as a view that changes with each record. It has no `planned`: call `planned()` for each plan."""
         return Overlay(
             visits=self._visits,
             taken=self._taken,
@@ -171,82 +173,62 @@ class Trace(Fold):
             items=self._items,
             queued=self._queued.keys(),
             entered=self._entered.keys(),
-            told=self._told,
+            told=self._notes.texts,
             faulty=self._faulty,
         )
 
     @property
     def plans(self) -> int:
-        """How many plans there are."""
+        """Number of plans."""
         return len(self._plans)
 
     def planned(self, number: int) -> Planned:
-        """A plan as it stands."""
+        """A plan after the last record."""
         return self._plans.planned(number)
 
     # -- what a record did --------------------------------------------------------------------------------------
 
-    def _edges(self, changed: OverlayChange) -> None:
+    def _count_edges(self, changed: OverlayChange) -> None:
         for frame, index in self._took:
             if frame.plan.edges[index].each is None:
                 self._taken[frame.place, index] += 1
             changed.edges.add((frame.place, index))
 
-    def _moves(self, token: Activation, to: str | None, changed: OverlayChange) -> None:
-        """A token begins to run, or to wait for an answer, or does neither any more."""
+    def _set_activity(self, token: Activation, to: str | None, changed: OverlayChange) -> None:
+        """A token begins to run, to wait for an answer (`waiting`), or ends either (None)."""
         was = self._doing.pop(token.key, None)
-        places = was.places if was is not None else enclosing_nodes(token.frame.place, token.node)
+        nodes = was.nodes if was is not None else enclosing_nodes(token.frame.place, token.node)
         if to is not None:
-            self._doing[token.key] = _Doing(to, places, token)
+            self._doing[token.key] = _BusyToken(to, nodes, token)
         for step, state in ((-1, was.state if was else None), (1, to)):
             if state is None or (was is not None and was.state == to):
                 continue
-            for place in places:
-                self._busy[state][place] += step
-                if not self._busy[state][place]:
-                    del self._busy[state][place]
-                changed.places.add(place)
+            for node in nodes:
+                self._busy[state][node] += step
+                if not self._busy[state][node]:
+                    del self._busy[state][node]
+                changed.places.add(node)
             changed.plans.update(self._plans.moves(token, state, step))
 
-    def _asking(self, activation: Activation) -> str | None:
-        return "waiting" if activation.phase is Phase.ASKING else None
-
-    def _asks(self, record: r.Record, activation: Activation | None, changed: OverlayChange) -> None:
+    def _note_questions(self, record: r.Record, activation: Activation | None, changed: OverlayChange) -> None:
         if isinstance(record, r.Asked) and activation is not None:
             place = (activation.frame.place, activation.node)
             self._asked[record.question.id] = (activation, place, record.ts)
-            self._questions.setdefault(place, {})[record.question.id] = record.question
-            self._tells(place, changed)
+            self._notes.ask(place, record.question)
+            changed.places.add(place)
         elif isinstance(record, r.Answered) and record.question in self._asked:
             asker, _, since = self._asked[record.question]
             self._time.waited(asker.key, since, record.ts)
-            self._withdraws(record.question, changed)
+            self._withdraw(record.question, changed)
             if asker.key not in self.run.running:
-                self._moves(asker, None, changed)
+                self._set_activity(asker, None, changed)
 
-    def _withdraws(self, question: str, changed: OverlayChange) -> None:
+    def _withdraw(self, question: str, changed: OverlayChange) -> None:
         _, place, _ = self._asked.pop(question)
-        asked = self._questions.get(place, {})
-        asked.pop(question, None)
-        if not asked:
-            self._questions.pop(place, None)
-        self._tells(place, changed)
-
-    def _tells(self, place: NodeKey, changed: OverlayChange) -> None:
-        """What a node asks at present, and why it failed."""
-        asked = self._questions.get(place, {})
-        told = [f"{question.kind}: {question.prompt}".rstrip(": ") for question in islice(asked.values(), _TOLD)]
-        if len(asked) > _TOLD:
-            told.append(f"{len(asked) - _TOLD} more questions")
-        if place in self._failures:
-            told.append(self._failures[place])
-        if told:
-            self._told[place] = tuple(told)
-        else:
-            self._told.pop(place, None)
+        self._notes.withdraw(place, question)
         changed.places.add(place)
 
-    def _lands(self, record: r.Record, activation: Activation, changed: OverlayChange) -> None:
+    def _land(self, record: r.Record, activation: Activation, changed: OverlayChange) -> None:
         place = (activation.frame.place, activation.node)
         if isinstance(record, r.GraphOpened):
             self._entered[place] = None
@@ -257,37 +239,34 @@ class Trace(Fold):
         self._seconds[place] = self._seconds.get(place, 0.0) + took
         changed.places.add(place)
         if isinstance(record, r.StepFailed):
-            self._fails(place, record.error, changed)
+            self._fail(place, record.error, changed)
             self._plans.fails(activation)
             return
         self._visits[place] += 1
         if record.failed:
             self._faulty[place] += record.failed
         if self._failed.pop(place, "") is None:
-            self._failures.pop(place, None)
-            self._tells(place, changed)
+            self._notes.recover(place)
         if record.error is not None and record.outcome not in IF_NAMED:
-            self._failures[place] = str(record.error)  # it went on with what a graph inside had made by then
-            self._tells(place, changed)
+            self._notes.fail(place, str(record.error))  # it went on with what a graph inside had made by then
         if place in self._items:
-            branch = branch_of(activation)
             done = self._done.setdefault(place, set())
-            if branch is not None and branch not in done:
+            if (branch := branch_of(activation)) is not None:
                 done.add(branch)
                 self._items[place] = (len(done), self._items[place][1])
 
-    def _fails(self, place: NodeKey, error: r.Failure, changed: OverlayChange) -> None:
+    def _fail(self, place: NodeKey, error: r.Failure, changed: OverlayChange) -> None:
         self._failed[place] = None
-        self._failures[place] = f"failed: {error}"
-        self._tells(place, changed)
+        self._notes.fail(place, f"failed: {error}")
+        changed.places.add(place)
 
-    def _ends(self, record: r.Ended, changed: OverlayChange) -> None:
+    def _end(self, record: r.Ended, changed: OverlayChange) -> None:
         if record.status == "failed" and record.error is not None and record.error.node and not self._failed:
-            self._fails((_names(record.error.path), record.error.node), record.error, changed)
+            self._fail((_names(record.error.path), record.error.node), record.error, changed)
 
     # -- maps -----------------------------------------------------------------------------------------------------
 
-    def _maps(self, opening: OpenedMap, changed: OverlayChange) -> None:
+    def _open_map(self, opening: OpenedMap, changed: OverlayChange) -> None:
         path, plan, edge, items = opening
         target = (path, plan.edges[edge].target)
         self._taken[path, edge] += len(items)
@@ -301,9 +280,7 @@ class Trace(Fold):
             number = self._plans.open(self.run, path, edge, target[1], items, doing)
             changed.plans.update(() if number is None else (number,))
 
-    # -- when nothing works -----------------------------------------------------------------------------------------
-
-    def _stills(self, changed: OverlayChange) -> None:
+    def _update_queued(self, changed: OverlayChange) -> None:
         found: dict[NodeKey, None] = {}
         if not self.run.running and self.run.ended is None:
             for frame in self.run.frames():
@@ -312,14 +289,9 @@ class Trace(Fold):
                         found.update(dict.fromkeys(enclosing_nodes(frame.place, token.node)))
         if found or self._queued:
             changed.places.update(found.keys() ^ self._queued.keys())
-            self._queued.clear()
-            self._queued.update(found)
-
-
-_TOLD = 3
-"""Questions of one node that are told."""
+            self._queued = found
 
 
 def _names(path: str) -> str:
-    """The names in a branch's path."""
+    """The path of a graph: the segments of a branch's path that are names of nodes."""
     return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())

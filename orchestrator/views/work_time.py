@@ -1,4 +1,4 @@
-"""How long steps worked: from start to end, less what they waited for answers and what the run stood still."""
+"""How long steps worked: from start to end, without waits for answers and gaps in which the run stood still."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 
 class WorkTime:
-    """Keeps when a run stood still: paused, crashed, or waiting for people only."""
+    """Remembers when a run stood still: paused, crashed, or waiting only for answers."""
 
     def __init__(self) -> None:
         self._gaps: list[tuple[float, float]] = []
         self._waits: dict[str, list[tuple[float, float]]] = {}
 
     def gap(self, begin: float, end: float) -> None:
-        """The run stood still from one record's time to the next one's. To be told in order."""
+        """The run stood still between the times of two records. Gaps are added in order."""
         if end > begin:
             self._gaps.append((begin, end))
 
@@ -23,11 +23,11 @@ class WorkTime:
         self._waits.setdefault(activation, []).append((begin, end))
 
     def forget(self, activation: str) -> Sequence[tuple[float, float]]:
-        """An activation is over. What it waited."""
+        """Forget an activation that ended. Returns its waits."""
         return self._waits.pop(activation, ())
 
     def worked(self, activation: str, started: float, ended: float) -> float:
-        """Seconds that an activation worked, which is over now."""
+        """Seconds that an activation worked, which has ended. Its waits are forgotten."""
         first = bisect_left(self._gaps, started, key=lambda gap: gap[1])
         total, reached = max(0.0, ended - started), started
         for begin, end in sorted((*self.forget(activation), *self._gaps[first:])):

@@ -29,8 +29,8 @@ from orchestrator.render import to_html, to_mermaid, to_svg, to_text
 from orchestrator.render.terminal.run_report import run_text
 from orchestrator.render.terminal.run_table import run_table
 from orchestrator.stores.sqlite.writes import checksum
-from orchestrator.views.explanation import reasons
-from orchestrator.views.explanation import why as stand_of
+from orchestrator.views.explainer import reasons
+from orchestrator.views.explainer import why as stand_of
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 1, 2**63, -(2**70), 1e308, -1e308, float("nan"), float("inf"), float("-inf"), 0.5, 1e12,

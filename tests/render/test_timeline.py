@@ -17,7 +17,7 @@ from orchestrator.kernel.records import decode
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
-from orchestrator.views.explanation import why
+from orchestrator.views.explainer import why
 from orchestrator.views.timeline import Timeline, TimelineRow, timeline
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,8 @@ from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Ret
 from orchestrator.executor import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Confirm, Subgraph
-from orchestrator.views.explanation import Explainer, StepExplanation, reasons, why
+from orchestrator.views.explainer import Explainer, reasons, why
+from orchestrator.views.explanation import StepExplanation
 from orchestrator.views.timeline import TimelineRow, timeline
 
 pytestmark = pytest.mark.anyio

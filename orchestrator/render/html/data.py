@@ -14,7 +14,7 @@ from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
 from orchestrator.render.overlaid import Mark, node_mark, status_mark
 from orchestrator.views.activity import idle_spans, nested, working_seconds
 from orchestrator.views.causes import Causes
-from orchestrator.views.explanation import Explainer
+from orchestrator.views.explainer import Explainer
 from orchestrator.views.safe_text import BEHIND, told
 from orchestrator.views.states import States
 from orchestrator.views.timeline import Timeline

@@ -1,0 +1,276 @@
+"""Wording the reasons of a run: why each step ran, where it led, and why the run is where it is.
+
+The reasons follow from the journal (`orchestrator.views.causes`). Untrusted text in them is made safe to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.graph.topology import ANY, END, START
+from orchestrator.kernel.plan import Plan
+from orchestrator.views.explanation import RunExplanation, RunReasons, StepExplanation
+from orchestrator.views.safe_text import plain, told
+from orchestrator.views.timeline import Timeline, TimelineRow, timeline
+
+if TYPE_CHECKING:
+    from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
+    from orchestrator.views.run import Run
+
+_MOST = 6
+"""Names that a line lists; further ones are counted."""
+_ANSWERS = {"approve": "approved", "deny": "denied", "value": "answered"}
+
+
+def why(run: Run, seq: int | None = None) -> RunExplanation:
+    """Why a run is where it is, or why a step of it ran and led where it led.
+
+    Args:
+        run: the run, whose records are read from its store; blocks meanwhile.
+        seq: a record: the step that it ended, or that ran at that time. None: the run itself.
+
+    Raises:
+        ValueError: the run has no such record.
+    """
+    records = run.records()
+    found = timeline(Plan.of(run.definition), records)
+    explainer = Explainer(found, run.status)
+    if seq is None or (seq == run.seq and records[-1].type == "ended"):
+        rows = explainer.standing()
+        return RunExplanation(run.run_id, run.seq, run.status, explainer.stands(), tuple(map(explainer.why, rows)))
+    if not 1 <= seq <= run.seq:
+        raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.seq}")
+    row = found.row_at(seq)
+    if row is None:  # before the first step
+        return RunExplanation(run.run_id, run.seq, run.status, "nothing had begun yet")
+    one = explainer.why(row)
+    return RunExplanation(run.run_id, run.seq, run.status, one.line, (one,))
+
+
+def reasons(run: Run) -> RunReasons:
+    """The reasons of a run and of all its ended steps.
+
+    Args:
+        run: the run, whose records are read from its store; blocks meanwhile.
+    """
+    explainer = Explainer(timeline(Plan.of(run.definition), run.records()), run.status)
+    ended = [row for row in explainer.rows.rows if row.seq is not None and row.status != "dropped"]
+    return RunReasons(explainer.stands(), {row.seq or 0: explainer.why(row) for row in ended})
+
+
+class Explainer:
+    """Words the reasons of one run.
+
+    Args:
+        rows: the run's timeline.
+        status: the run's status. The journal does not say whether a process drives the run.
+    """
+
+    def __init__(self, rows: Timeline, status: str) -> None:
+        self.rows, self.status = rows, status
+        self.causes = rows.causes
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def why(self, row: TimelineRow) -> StepExplanation:
+        """Why a step ran, and why it led where it led."""
+        took = self.causes.transitions.get(row.activation)
+        came, went, tried = self.came(row), self.went(row), _tried(row)
+        came, went = (came, f"{went}{tried}") if went else (f"{came}{tried}", went)
+        return StepExplanation(row.seq, step_name(row), self.state(row), came, went, self.not_taken(took))
+
+    def state(self, row: TimelineRow) -> str:
+        """A row's status; `interrupted` if it should run and no process drives the run."""
+        return "interrupted" if row.status == "running" and self.status == "interrupted" else row.status
+
+    def came(self, row: TimelineRow) -> str:
+        """Why a step ran."""
+        came = self.causes.origins.get(row.activation)
+        if came is None:
+            return "the journal does not say"
+        if came.by == "limit":
+            return (
+                f"the limit of {came.limit} was spent (record {came.seq}): {_way(came.edge)}; "
+                "all that was live was merged here"
+            )
+        return self._joined(came) if came.by == "join" else self._sent(came)
+
+    def _sent(self, came: Origin) -> str:
+        took = self.causes.transitions.get(came.after[0])
+        way = _way(came.edge)
+        if took is None or took.node == START:
+            said = f"its graph began: {way}"
+        else:
+            said = f"{_outcome(took)} (record {took.seq}): {way}"
+        if came.edge is not None and came.edge.items == 0:
+            return f"{said}; {plain(came.edge.edge.each or '')} was empty, so it led straight here"
+        if came.branch is not None:
+            each = came.edge.edge.each if came.edge is not None else None
+            kind = (
+                f"item {came.branch + 1} of {came.branches} in {plain(each)}"
+                if each
+                else (f"branch {came.branch + 1} of {came.branches}")
+            )
+            said += f", {kind}"
+        if came.needs:
+            needed = _some([str(number + 1) for number in came.needs])
+            said += f"; begun when what it needs was done: item {needed} (record {came.seq})"
+        return said
+
+    def _joined(self, came: Origin) -> str:
+        names = [self._token(key) for key in came.after]
+        if came.losers:
+            late = _some([f"{node} ({path})" if path else node for path, node in came.losers])
+            return f"the first {len(names)} to come were joined: {_some(names)} (record {came.seq}); too late: {late}"
+        count = len(names)
+        if count == 1:
+            return f"only {names[0]} could come to the join (record {came.seq})"
+        return f"{count} branches were joined: {_some(names)}; {names[-1]} came last (record {came.seq})"
+
+    def _token(self, key: str) -> str:
+        """The step that a token came from."""
+        came = self.causes.origins.get(key)
+        before = self.rows.by_activation.get(came.after[0]) if came is not None and came.after else None
+        if before is not None:
+            return step_name(before)
+        took = self.causes.transitions.get(came.after[0]) if came is not None and came.after else None
+        return took.node if took is not None else "a branch"
+
+    def went(self, row: TimelineRow) -> str:
+        """Where a step led, and what decided it."""
+        took = self.causes.transitions.get(row.activation)
+        gone = self.causes.drops.get(row.activation)
+        if took is None:
+            if row.status == "failed":
+                return f"{told(str(row.error), 200)}; no edge takes it, so its graph failed"
+            return self._dropped(gone) if gone is not None else ""
+        decided = _decided(took.cause) if took.error is None else told(str(took.error), 160)
+        if took.error is not None and took.outcome != "exhausted":
+            decided = f"failed with {decided}"
+        targets = [_target(way) for way in took.taken]
+        led = f"{plain(took.outcome)} -> {_some(targets)}" if targets else f"{plain(took.outcome)}, which no edge takes"
+        return f"{led}; decided by {decided}" if took.error is None else f"{led}; {decided}"
+
+    def _dropped(self, gone: Drop) -> str:
+        what = plain(gone.what)
+        return {
+            "race": f"dropped (record {gone.seq}): {what} had all that it waits for",
+            "stop": f"dropped (record {gone.seq}): {what} led to STOP",
+            "failed": f"dropped (record {gone.seq}): {what} failed",
+            "limit": f"dropped (record {gone.seq}): the limit of {what} was spent",
+            "cancelled": f"dropped (record {gone.seq}): the run was cancelled",
+            "ended": f"dropped (record {gone.seq}): its graph ended",
+        }[gone.why]
+
+    def not_taken(self, took: Transition | None) -> tuple[str, ...]:
+        """The edges that a transition did not take, each with its outcome."""
+        return () if took is None else tuple(map(_untaken, took.not_taken))
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def standing(self) -> list[TimelineRow]:
+        """The steps that show where the run stands: the live ones, else the one that ended it."""
+        live = [row for row in self.rows.rows if row.live and not (row.graph and self._open_inside(row))]
+        if live:
+            return live[:_MOST]
+        failed = [row for row in self.rows.rows if row.status == "failed"]
+        ended = [row for row in self.rows.rows if row.status == "done" and row.seq is not None]
+        return (failed or sorted(ended, key=lambda row: row.seq or 0))[-1:]
+
+    def _open_inside(self, row: TimelineRow) -> bool:
+        return any(other.parent == row.number and other.live for other in self.rows.rows)
+
+    def stands(self) -> str:
+        """Why the run is where it is, in one line."""
+        status = self.status
+        end = self.causes.end
+        if end is not None:
+            last = "; ".join(self._ends())
+            return last or f"it is {status}"
+        waiting = list(self.causes.run.questions.values())
+        if waiting:
+            asked = _some(
+                [
+                    f"{question.kind} at {plain(question.node)}" if question.node else told(question.prompt, 80)
+                    for question in waiting
+                ]
+            )
+            running = sum(row.status == "running" for row in self.rows.rows if row.live)
+            return f"it waits for an answer: {asked}" + (f"; {running} more at work" if status == "running" else "")
+        live = [step_name(row) for row in self.rows.rows if row.live]
+        if status == "interrupted":
+            return f"nobody drives it: its process ended, or it was stopped, at {_some(live) or 'its beginning'}"
+        return f"at work: {_some(live)}" if live else f"it is {status}"
+
+    def _ends(self) -> Iterator[str]:
+        end = self.causes.end
+        assert end is not None
+        if end.why == "end":
+            ways = f"{end.ways} ways, merged" if end.ways > 1 else "one way"
+            yield f"all of it came to END ({ways})" + (": a limit had been spent" if end.status == "exhausted" else "")
+        elif end.why == "stop":
+            gone = self.causes.drops
+            lost = [step_name(row) for row in self.rows.rows if (one := gone.get(row.activation)) and one.why == "stop"]
+            dropped = f"; dropped: {_some(lost)}" if lost else ""
+            yield f"{plain(end.what)} led to STOP (record {end.seq}){dropped}"
+        elif end.why == "limit":
+            spent = f"the limit of {plain(end.what)} was spent" if end.error is None else told(end.error.message, 200)
+            yield f"{spent} (record {end.seq}), and no edge takes that"
+        elif end.why == "failed":
+            where = f"{plain(end.what)} failed" if end.what and end.what != END else "its branches could not be merged"
+            yield f"{where} (record {end.seq}): {told(str(end.error), 200)}"
+        else:
+            yield f"it was cancelled (record {end.seq})"
+
+
+def step_name(row: TimelineRow) -> str:
+    """A row's path and node on one line."""
+    return plain(f"{row.path}/{row.node}" if row.path else row.node, 120)
+
+
+def _tried(row: TimelineRow) -> str:
+    if not row.failures:
+        return ""
+    last = row.failures[-1]
+    return f"; attempt {last.attempt + 1}, after {told(str(last.error), 160)} (record {last.seq})"
+
+
+def _outcome(took: Transition) -> str:
+    where = plain(f"{took.path}/{took.node}" if took.path else took.node, 120)
+    if took.node == ANY:
+        return "a limit was spent"
+    if took.error is None or took.outcome == "exhausted":
+        return f"{where} gave {plain(took.outcome)}"
+    return f"{where} failed ({plain(took.outcome)})"
+
+
+def _decided(cause: Cause | None) -> str:
+    if cause is None:
+        return "the node itself"
+    name = plain(cause.name, 60)
+    if cause.kind == "answer":
+        who = "a rule" if cause.policy else told(cause.by, 40) or "an answer"
+        return f"{who}: {_ANSWERS.get(name, name)} (record {cause.seq})"
+    kind = "the graph inside it, which" if cause.kind == "graph" else cause.kind
+    return f"{kind} {name} (record {cause.seq})"
+
+
+def _way(way: TransitionEdge | None) -> str:
+    return plain(str(way.edge), 160) if way is not None else ""
+
+
+def _untaken(way: TransitionEdge) -> str:
+    return _way(way) if way.edge.outcome else f"{_way(way)} (for any outcome without an edge of its own)"
+
+
+def _target(way: TransitionEdge) -> str:
+    target = plain(way.edge.target)
+    if way.items is None:
+        return target
+    return f"{target} ({way.items} item{'s' if way.items != 1 else ''})"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST])
+    return f"{shown} and {len(names) - _MOST} more" if len(names) > _MOST else shown
