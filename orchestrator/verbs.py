@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.errors import InvalidGraph
 from orchestrator.graph.arrows import EdgesLike
+from orchestrator.graph.checks.all import problems_of, report_of
 from orchestrator.graph.definition import GraphDefinition, Names, NodeLike
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.state import StateSchema
@@ -18,6 +20,7 @@ from orchestrator.typevars import StateT
 if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.executor.effects.graph_tools import GraphTool
+    from orchestrator.graph.report import CheckReport
     from orchestrator.models import Model
     from orchestrator.tools import ToolsLike
     from orchestrator.tools.result import Risk
@@ -61,6 +64,15 @@ class Graph(GraphDefinition[StateT]):
             version=version, description=description,
         )  # fmt: skip
         self._refuse_problems()
+
+    def _refuse_problems(self, *, stored: bool = False) -> None:
+        problems = problems_of(self, stored=stored)
+        if problems:
+            raise InvalidGraph(self.name, problems)
+
+    def check(self, *, prove: bool = False) -> CheckReport:
+        """The checks as data; `prove` adds what the shape alone proves, each with a witness where it fails."""
+        return report_of(self, prove=prove)
 
     async def run(
         self,

@@ -57,13 +57,14 @@ def check(
     from orchestrator.cli.graphrefs import shape_from_ref
     from orchestrator.cli.output import out, out_json
     from orchestrator.errors import ArrowSyntaxError, InvalidGraph
+    from orchestrator.graph.checks.all import report_of
     from orchestrator.graph.report import CheckReport
     from orchestrator.problem import Problem
 
     name, skipped = graph, tuple[str, ...]()
     try:
         found, skipped = shape_from_ref(graph, trust or ())
-        name, report = found.name, found.check()
+        name, report = found.name, report_of(found)
     except InvalidGraph as error:
         name, report = error.name, CheckReport(errors=error.problems)
     except ArrowSyntaxError as error:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, RootModel, SkipValidation, model_serializer
 
-from orchestrator.errors import GraphError, InvalidGraph, InvalidInput
+from orchestrator.errors import GraphError, InvalidInput
 from orchestrator.graph.arrows import EdgesLike, format_edges, parse_edges
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import NodeResult
-from orchestrator.graph.report import CheckReport
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
 from orchestrator.jsontypes import JsonObject
@@ -85,11 +84,8 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         )
 
     def _refuse_problems(self, *, stored: bool = False) -> None:
-        from orchestrator.graph.checks.all import problems_of
-
-        problems = problems_of(self, stored=stored)
-        if problems:
-            raise InvalidGraph(self.name, problems)
+        """Raises `InvalidGraph`. `Graph` runs the checks, which read a definition."""
+        raise NotImplementedError
 
     def __hash__(self) -> int:
         return hash((self.name, self.edges))
@@ -131,7 +127,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         """Digest of nodes, outcomes, joins, edges and the state's schema: what a live run sits on."""
         from orchestrator.graph.digests import structure_digest
 
-        return structure_digest(self)
+        return structure_digest(self.nodes, self.edges, self.schema)
 
     @cached_property
     def content(self) -> str:
@@ -139,16 +135,6 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         from orchestrator.graph.digests import content_digest
 
         return content_digest(self.data())
-
-    def check(self, *, prove: bool = False) -> CheckReport:
-        """The checks as data; `prove` adds what the shape alone proves, each with a witness where it fails."""
-        from orchestrator.graph.checks.all import problems_of
-        from orchestrator.graph.checks.proofs import proofs_of, unconfirmed, unproved
-
-        notes = (*self.topology.notes(), *unconfirmed(self))
-        if not prove:
-            return CheckReport(tuple(problems_of(self)), notes)
-        return CheckReport(tuple(problems_of(self)), (*notes, *unproved(self)), tuple(proofs_of(self)))
 
     # -- input and output --------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue
@@ -10,7 +10,8 @@ from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.values import fault_in
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.edge import Edge
+    from orchestrator.graph.node import Node
     from orchestrator.graph.state import StateSchema
 
 _LEVELS = 800
@@ -18,14 +19,14 @@ _LEVELS = 800
 _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 
 
-def structure_digest(graph: GraphDefinition) -> str:
+def structure_digest(nodes: Mapping[str, Node], edges: Sequence[Edge], schema: StateSchema) -> str:
     """Of what a run sits on: nodes with their outcomes and joins, edges, the state's types and reducers."""
-    nodes: dict[str, object] = {}
-    for name, node in graph.nodes.items():
+    ways: dict[str, object] = {}
+    for name, node in nodes.items():
         inner = node.subgraph
-        nodes[name] = [list(node.outcomes), node.join, None if inner is None else inner.structure]
-    edges: list[object] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in graph.edges]
-    return _digest({"nodes": nodes, "edges": edges, "state": state_shape(graph.schema)})
+        ways[name] = [list(node.outcomes), node.join, None if inner is None else inner.structure]
+    arrows: list[object] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in edges]
+    return _digest({"nodes": ways, "edges": arrows, "state": state_shape(schema)})
 
 
 def content_digest(data: JsonObject) -> str:

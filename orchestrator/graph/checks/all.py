@@ -9,9 +9,11 @@ from orchestrator.graph.checks.failures import failure_problems
 from orchestrator.graph.checks.fields import field_problems
 from orchestrator.graph.checks.names import name_problems
 from orchestrator.graph.checks.nested import mapping_problems, nested_problems
+from orchestrator.graph.checks.proofs import proofs_of, unconfirmed, unproved
 from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.checks.writes import write_problems
+from orchestrator.graph.report import CheckReport
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
@@ -37,3 +39,11 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
     if not found:
         found += write_problems(graph)
     return found
+
+
+def report_of(graph: GraphDefinition, *, prove: bool = False) -> CheckReport:
+    """The checks as data; `prove` adds what the shape alone proves, each with a witness where it fails."""
+    notes = (*graph.topology.notes(), *unconfirmed(graph))
+    if not prove:
+        return CheckReport(tuple(problems_of(graph)), notes)
+    return CheckReport(tuple(problems_of(graph)), (*notes, *unproved(graph)), tuple(proofs_of(graph)))
