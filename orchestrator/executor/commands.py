@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -19,30 +19,10 @@ from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, Cancelled, Paused
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run_log import RunLog
+    from orchestrator.executor.run_log import Command, RunLog, ToolsFor
     from orchestrator.kernel.run_state import RunState
-    from orchestrator.tools.tool import Tool
 
 _answers: TypeAdapter[Answer] = TypeAdapter(Answer)
-
-
-class Command(Protocol):
-    """Something that is said to a run."""
-
-    def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it.
-
-        Args:
-            message: the inbox message that brought it.
-
-        Returns:
-            False: it does not concern the run as it is now, and nothing was journaled.
-        """
-        ...
-
-    def body(self) -> dict[str, object]:
-        """It as plain JSON, for the run's inbox."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +35,19 @@ class AnswerQuestion:
     digest: str | None = None
     """The digest of the question that was looked at; another one is refused."""
 
-    def check(self, machine: RunState, tools: Mapping[str, Tool]) -> Answer:
-        """The answer as it is to be journaled.
-
-        Raises:
-            QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit the question.
-        """
-        return check_answer(machine, self.question, self.answer, self.digest, tools, time.time())
+    def checked(self, machine: RunState, tools: ToolsFor) -> AnswerQuestion:
+        """See `Command.checked`."""
+        offered = tools(machine.plan.graph)
+        return replace(
+            self, answer=check_answer(machine, self.question, self.answer, self.digest, offered, time.time())
+        )
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal the answer.
-
-        Raises:
-            QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit; nothing was changed.
-        """
-        machine = log.machine
-        answer = self.check(machine, log.resources.tools_for_answers(machine.plan.graph))
-        shown = about(machine.questions[self.question])
-        record = Answered(**log.now(), question=self.question, answer=answer, by=self.by, message=message, about=shown)
+        """Journal the answer."""
+        shown = about(log.machine.questions[self.question])
+        record = Answered(
+            **log.now(), question=self.question, answer=self.answer, by=self.by, message=message, about=shown
+        )
         log.push(record, message)
         return True
 
@@ -90,6 +65,10 @@ class Pause:
 
     by: str = ""
     reason: str = ""
+
+    def checked(self, machine: RunState, tools: ToolsFor) -> Pause:
+        """Itself: it fits any run."""
+        return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
         """Journal the pause. False: there was nothing to pause."""
@@ -110,6 +89,10 @@ class Cancel:
 
     by: str = ""
     reason: str = ""
+
+    def checked(self, machine: RunState, tools: ToolsFor) -> Cancel:
+        """Itself: it fits any run."""
+        return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
         """Journal the cancel. False: the run was at its end."""

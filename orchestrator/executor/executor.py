@@ -37,8 +37,7 @@ class Executor(RunReader):
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
             run = await executor.start(graph, {"question": "..."})
 
-    Leaving the block interrupts what still runs: it is checkpointed, and can be resumed. So do Ctrl-C and SIGTERM
-    (see `orchestrator.executor.host.os_signals`).
+    Leaving the block interrupts what still runs: it is checkpointed, and can be resumed. So do Ctrl-C and SIGTERM.
 
     Args:
         store: a URL (see `open_store`), or a store. One that was given as a URL is closed with the executor.
@@ -86,8 +85,6 @@ class Executor(RunReader):
         """What it seals records with."""
         return self._host.seal
 
-    # -- opening and closing ---------------------------------------------------------------------------------------
-
     async def __aenter__(self) -> Self:
         if self._host.tasks is not None:
             raise RuntimeError("the executor is open already")
@@ -113,8 +110,6 @@ class Executor(RunReader):
         """Close the store, if it was given as a URL. Leaving the `async with` block does so."""
         if self._owned:
             await self.store.close()
-
-    # -- beginning runs --------------------------------------------------------------------------------------------
 
     async def start(
         self,
@@ -197,8 +192,6 @@ class Executor(RunReader):
             raise RunExists(live, "a stream is of a new run; see its events with events(run_id, follow=True)")
         async with streamed(self._host, live) as stream:
             yield stream
-
-    # -- going on --------------------------------------------------------------------------------------------------
 
     async def answer(
         self,

@@ -8,14 +8,13 @@ need no commit never wait, and those that wait at the same time share one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
-    from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.run_state import RunState
     from orchestrator.sealing import Chain
@@ -128,18 +127,26 @@ FLUSH_AFTER = 0.05
 """Seconds that a record which nobody waits for may stay in the buffer."""
 
 
+class Buffered(Protocol):
+    """A run with records in its buffer."""
+
+    def flush(self) -> None:
+        """Begin to write them, if steps run."""
+        ...
+
+
 class Flusher:
     """Flushes runs whose buffered records are overdue."""
 
     def __init__(self) -> None:
-        self._late: dict[RunLog, None] = {}
+        self._late: dict[Buffered, None] = {}
         self._some = anyio.Event()
 
     def reset(self) -> None:
         """Forget what was noted before, and the event loop in which it was."""
         self._late, self._some = {}, anyio.Event()
 
-    def note(self, log: RunLog) -> None:
+    def note(self, log: Buffered) -> None:
         """A run has something in its buffer from now on."""
         if not self._late:
             self._some.set()

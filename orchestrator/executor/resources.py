@@ -15,8 +15,7 @@ from orchestrator.models.prices import unpriced
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from orchestrator.executor.commands import Command
-    from orchestrator.executor.run_log import RunLog
+    from orchestrator.executor.run_log import Command, RunLog
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.graph.node import Node

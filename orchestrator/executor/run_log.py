@@ -11,7 +11,7 @@ Steps, effects and commands write through the log and wait on it. The drive that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
 
 import anyio
 
@@ -20,17 +20,21 @@ from orchestrator.executor.clock import DriveClock
 from orchestrator.kernel.machine import apply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.executor.answers import CallGuard
     from orchestrator.executor.journal import Flusher, Journal
     from orchestrator.executor.lease import LeaseHandle
-    from orchestrator.executor.resources import Resources
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.node import Node
     from orchestrator.kernel.records import EffectIntended, Record
     from orchestrator.kernel.run_state import Delta, RunState
     from orchestrator.kernel.state import Activation
     from orchestrator.tools.pool_leases import PoolLeases
+    from orchestrator.tools.tool import Tool
+
+ToolsFor: TypeAlias = "Callable[[GraphDefinition | None], Mapping[str, Tool]]"
+"""The tools that arguments in an answer are checked by, for the graph of the run."""
 
 _JUMP = 1.0
 """Seconds: a record whose time is further from the drive's was stamped by a wall clock that has jumped."""
@@ -88,6 +92,36 @@ class Follower(Protocol):
         ...
 
 
+class Command(Protocol):
+    """Something that is said to a run."""
+
+    def checked(self, machine: RunState, tools: ToolsFor) -> Command:
+        """The same, as it is to be applied to a run in this state.
+
+        Args:
+            tools: the tools that arguments in an answer are checked by.
+
+        Raises:
+            QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit the run.
+        """
+        ...
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal it, once it is checked.
+
+        Args:
+            message: the inbox message that brought it.
+
+        Returns:
+            False: it does not concern the run as it is now, and nothing was journaled.
+        """
+        ...
+
+    def body(self) -> dict[str, object]:
+        """It as plain JSON, for the run's inbox."""
+        ...
+
+
 class RunLog:
     """One run that this process holds the lease of."""
 
@@ -97,11 +131,10 @@ class RunLog:
         journal: Journal,
         lease: LeaseHandle,
         flusher: Flusher,
-        resources: Resources,
         holdings: PoolLeases,
     ) -> None:
         self.machine, self.journal, self.lease = machine, journal, lease
-        self.resources, self.holdings = resources, holdings
+        self.holdings = holdings
         self.run_id: str = machine.run_id
         self.clock = DriveClock(machine.updated)
         self.is_new = machine.head <= 1

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from orchestrator.executor.concurrency import YieldBudget
+    from orchestrator.executor.resources import Resources
     from orchestrator.executor.run_log import RunLog
     from orchestrator.kernel.question import Answer, Question
     from orchestrator.kernel.records import Record
@@ -44,8 +45,8 @@ LAST_FLUSH = 10.0
 class Drive:
     """Runs the steps of one run, until it ends, pauses or is interrupted."""
 
-    def __init__(self, log: RunLog, pace: YieldBudget, *, kept: int = 0) -> None:
-        self.log = log
+    def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget, *, kept: int = 0) -> None:
+        self.log, self.resources = log, resources
         self.run_id = log.run_id
         self.seen: set[int] = set()
         """Inbox messages that were handled; they are in the inbox until their records are stored."""
@@ -58,7 +59,7 @@ class Drive:
         self.done = anyio.Event()
         """Set when the lease is given back."""
         self.snapshots = SnapshotPolicy(kept)
-        self._workers = Workers(self, pace)
+        self._workers = Workers(log, resources, self, pace)
         self._timers = Timers(log)
         self._tasks: TaskGroup | None = None
         log.scheduler, log.after_store = self, self._after_store
@@ -198,7 +199,7 @@ class Drive:
 
     async def end_if_over(self) -> None:
         """Journal the end of the run, when nothing is left to do but that."""
-        await end_if_over(self.log, self.log.resources.children)
+        await end_if_over(self.log, self.resources.children)
 
     # -- ends ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -26,17 +26,31 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from orchestrator.executor.concurrency import YieldBudget
-    from orchestrator.executor.drive.drive import Drive
+    from orchestrator.executor.resources import Resources
+    from orchestrator.executor.run_log import RunLog
+    from orchestrator.kernel.records import Record
     from orchestrator.kernel.state import Activation
+
+
+class Steps(Protocol):
+    """Where the records of steps land: the drive."""
+
+    def land(self, record: Record) -> list[Activation]:
+        """Journal how a step ended; gives what it started."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """Give the drive up."""
+        ...
 
 
 class Workers:
     """The workers of one run that this process drives."""
 
-    def __init__(self, drive: Drive, pace: YieldBudget) -> None:
+    def __init__(self, log: RunLog, resources: Resources, steps: Steps, pace: YieldBudget) -> None:
         self.active = 0
         """How many there are, with those that are on their way."""
-        self._drive, self._log, self._pace = drive, drive.log, pace
+        self._log, self._resources, self._steps, self._pace = log, resources, steps, pace
         self._tasks: TaskGroup | None = None
         self._queue: deque[Activation] = deque()
         self._scopes: dict[str, anyio.CancelScope] = {}
@@ -92,7 +106,7 @@ class Workers:
             with scope:
                 await self._run(scope)
         except (Exception, SystemExit) as error:  # let out here, SystemExit would stop asyncio's loop where it stands
-            self._drive.fail(error)
+            self._steps.fail(error)
         finally:
             self.active -= 1
             if not self.active and self._quiet is not None:
@@ -117,12 +131,12 @@ class Workers:
                 self._call()
             scopes[key] = scope
             try:
-                record = await run_step(log, log.resources, activation)
+                record = await run_step(log, self._resources, activation)
             finally:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.
             last = scope.cancel_called or not _same(context)
-            started = [] if record is None else self._drive.land(record)
+            started = [] if record is None else self._steps.land(record)
             if record is not None and record.type == "step_retried":
                 started.insert(0, activation)
             activation = started.pop(0) if started and not last else None

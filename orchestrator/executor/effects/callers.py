@@ -21,12 +21,10 @@ from orchestrator.kernel.state import Phase
 
 if TYPE_CHECKING:
     from orchestrator.executor.resources import Children
-    from orchestrator.executor.run_log import RunLog
+    from orchestrator.executor.run_log import RunLog, ToolsFor
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.run_state import RunState
     from orchestrator.views.run import Run
-
-# -- ids ---------------------------------------------------------------------------------------------------------------
 
 
 def child_id(parent: str, key: str) -> str:
@@ -54,9 +52,6 @@ def depth_of(machine: RunState) -> int:
     """How many runs are around a run, each of which waits for the next."""
     caller = caller_of(machine)
     return 0 if caller is None else caller.depth
-
-
-# -- totals ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,9 +142,6 @@ class Denied:
         return f"run {self.run_id} does not wait for it any more"
 
 
-# -- the journals of callers -------------------------------------------------------------------------------------------
-
-
 def note_spent(log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:
     """Journal an inner run's totals in its caller's journal, unless it has them already.
 
@@ -195,6 +187,10 @@ class Spend:
     """Of the call that began the inner run."""
     call: str
     inner: Totals
+
+    def checked(self, machine: RunState, tools: ToolsFor) -> Spend:
+        """Itself: it fits any run."""
+        return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
         """Journal it. False: a limit forbids it, or no step waits for the inner run."""

@@ -17,10 +17,9 @@ from orchestrator.executor.host.beginning import begin, join
 from orchestrator.executor.host.reader import load
 
 if TYPE_CHECKING:
-    from orchestrator.executor.commands import Command
     from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
-    from orchestrator.executor.run_log import RunLog
+    from orchestrator.executor.run_log import Command, RunLog
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.question import Answer

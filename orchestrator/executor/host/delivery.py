@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, StaleAnswer
 from orchestrator.executor.answers import stale_or_unknown
-from orchestrator.executor.commands import AnswerQuestion, Cancel, Command, Pause
+from orchestrator.executor.commands import AnswerQuestion, Cancel, Pause
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import LOOK, wait_for
 from orchestrator.executor.lease import is_held
+from orchestrator.executor.run_log import Command
 from orchestrator.kernel.records import FINAL, Answered
 from orchestrator.values import check_text
 
@@ -47,12 +48,13 @@ async def deliver(host: Host, run_id: str, command: Command, *, resume: bool = F
         resume: whether a run that is driven nowhere is taken up to go on; without it no code is needed.
 
     Raises:
-        RunUnknown, RunEnded, and what `command.apply` raises: nothing has changed.
+        RunUnknown, RunEnded, and what `command.checked` raises: nothing has changed.
     """
+    tools = host.resources.tools_for_answers
     while True:
         live = host.live.get(run_id)
         if live is not None and not live.log.closing:
-            command.apply(live.log)
+            command.checked(live.machine, tools).apply(live.log)
             return Delivered(live=live)
         if live is not None:
             await live.done.wait()
@@ -60,16 +62,14 @@ async def deliver(host: Host, run_id: str, command: Command, *, resume: bool = F
         try:
             held = await (host.open(run_id) if resume else host.borrow(run_id))
         except RunConflict:
-            if isinstance(command, AnswerQuestion):
-                run = await load(host, run_id)
-                checked = command.check(run.machine, host.resources.tools_for_answers(run.machine.plan.graph))
-                command = replace(command, answer=checked)
+            if isinstance(command, AnswerQuestion):  # refused here, where the caller is; the holder checks it once more
+                command = command.checked((await load(host, run_id)).machine, tools)
             taken, record = await post(host, run_id, command)
             if taken:
                 return Delivered(record=record)
             continue
         try:
-            command.apply(held.log)
+            command.checked(held.machine, tools).apply(held.log)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await host.release(held)

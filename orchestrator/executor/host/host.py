@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 
@@ -34,12 +34,19 @@ from orchestrator.views.run import Run
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from orchestrator.executor.host.streaming import RecordFollower
     from orchestrator.executor.resources import Resources
     from orchestrator.sealing import Seal
     from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")
+
+
+class IdleFollower(Protocol):
+    """A reader of a run that is not driven here."""
+
+    def notify(self) -> None:
+        """The run was taken up here, and nothing is done in it yet."""
+        ...
 
 
 class Host:
@@ -56,7 +63,7 @@ class Host:
         self.live: dict[str, Drive] = {}
         self.faults: dict[str, BaseException] = {}
         """Why runs that nobody awaits were given up."""
-        self.idle_followers: dict[str, set[RecordFollower]] = {}
+        self.idle_followers: dict[str, set[IdleFollower]] = {}
         """Followers of runs that are not driven here."""
         self.holdings = PoolLeases()
         self.flusher, self.pace = Flusher(), YieldBudget()
@@ -67,8 +74,6 @@ class Host:
         """Whether the process is about to end."""
         self.standstill = Standstill()
         self.heartbeat = Heartbeat(store, self.live, lease_ttl)
-
-    # -- beside all runs -----------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
         """Begin what goes on beside all runs. An executor may be opened again, and in another event loop."""
@@ -110,8 +115,6 @@ class Host:
         if self.tasks is None:
             raise RuntimeError("the executor is not open: use it in `async with Executor(...) as executor:`")
         return self.tasks
-
-    # -- taking runs up ------------------------------------------------------------------------------------------
 
     async def create(self, graph: GraphDefinition, started: RunStarted) -> Drive:
         """Add a run to the store and take it up.
@@ -212,8 +215,8 @@ class Host:
 
     def _live(self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0) -> Drive:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
-        log = RunLog(machine, journal, hold, self.flusher, self.resources, self.holdings)
-        return Drive(log, self.pace, kept=kept)
+        log = RunLog(machine, journal, hold, self.flusher, self.holdings)
+        return Drive(log, self.resources, self.pace, kept=kept)
 
     def _add(self, live: Drive) -> Drive:
         self.live[live.run_id] = live
@@ -226,8 +229,6 @@ class Host:
     async def _drop(self, run_id: str, token: str) -> None:
         with anyio.CancelScope(shield=True):
             await leases.give_back(self.store, run_id, token)
-
-    # -- driving -------------------------------------------------------------------------------------------------
 
     def resumed(self, live: Drive, approve: str | None = None, *, unpause: bool = True) -> None:
         """Journal that a run was taken up again, if anything is to be done in it."""

@@ -38,7 +38,10 @@ async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Messag
         live.seen.add(message.id)
         try:
             command = Spend.of(message.body) or command_of(message.body)
-            taken = command is not None and live.machine.ended is None and command.apply(live.log, message.id)
+            taken = False
+            if command is not None and live.machine.ended is None:
+                command = command.checked(live.machine, live.resources.tools_for_answers)
+                taken = command.apply(live.log, message.id)
         except (RunError, ValidationError) as error:
             log.info("run %s: message %d is dropped: %s", message.run_id, message.id, error)
             taken = False
