@@ -3,6 +3,8 @@
 Everything here is frozen and does no I/O, except `load` and `save`.
 """
 
+from typing import TYPE_CHECKING
+
 from orchestrator.graph.arrows import format_edges, parse_edges
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
@@ -27,6 +29,7 @@ from orchestrator.graph.report import CheckReport, Proof
 from orchestrator.graph.state import StateField, StateSchema
 from orchestrator.graph.topology import ANY, END, START, STOP, NodeShape, Topology
 from orchestrator.problem import Problem
+from orchestrator.upward import above
 
 __all__ = [
     "ANY",
@@ -71,3 +74,10 @@ __all__ = [
     "replace",
     "union",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name == "Graph":  # its name in 0.1.0; type checkers see it in `orchestrator` only
+            return above("Graph")
+        raise AttributeError(f"module 'orchestrator.graph' has no attribute {name!r}")

@@ -75,7 +75,7 @@ class _Table(dict[str, tuple[str, ...]]):
         return ()
 
 
-class Scope:
+class ForkScope:
     """Who can reach which join of one fork, given the forks that were opened before it (R4).
 
     `active[node]` and `waiting[node]` are the joins of the fork that a token running (or about to run) at the
@@ -98,7 +98,7 @@ class Scope:
         self.active = _Table({vertex: tuple(joins) for vertex, joins in active.items()})
         self.waiting = _Table({vertex: tuple(joins) for vertex, joins in waiting.items()})
 
-    def __deepcopy__(self, memo: object) -> Scope:
+    def __deepcopy__(self, memo: object) -> ForkScope:
         return self  # tables of the graph, shared by all runs
 
 
@@ -118,7 +118,7 @@ class Topology:
         self._routes: dict[tuple[str, str], tuple[Route, ...]] = {}
         self.fans: dict[str, tuple[FanOut, ...]] = {}
         self.successors: dict[str, tuple[str, ...]] = {}
-        self._scopes: dict[tuple[str, frozenset[str]], Scope] = {}
+        self._scopes: dict[tuple[str, frozenset[str]], ForkScope] = {}
         self._entries: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
         self._empty: dict[tuple[str, str, frozenset[str], bool], str | None] = {}
         self._lay_out()
@@ -361,11 +361,11 @@ class Topology:
         self._entries[join, below] = result
         return result
 
-    def scope(self, fork: str, below: frozenset[str]) -> Scope:
+    def scope(self, fork: str, below: frozenset[str]) -> ForkScope:
         """The tables for a fork that was opened inside the forks `below`."""
         found = self._scopes.get((fork, below))
         if found is None:
-            found = self._scopes[fork, below] = Scope(self, fork, below)
+            found = self._scopes[fork, below] = ForkScope(self, fork, below)
         return found
 
     def empty_target(self, fork: str, mapped: str, outer: frozenset[str], *, declared: bool = True) -> str | None:

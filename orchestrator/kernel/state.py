@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Limits
-    from orchestrator.graph.topology import Scope
+    from orchestrator.graph.topology import ForkScope
     from orchestrator.kernel.plan import Plan
     from orchestrator.kernel.rank import Rank
     from orchestrator.kernel.records import Answered, Failure
@@ -52,7 +52,7 @@ class OpenFork:
 
     __slots__ = ("arrivals", "fork", "key", "left", "live", "rank", "reach", "scope", "trunk", "version")
 
-    def __init__(self, scope: Scope, key: str, rank: Rank, version: Version) -> None:
+    def __init__(self, scope: ForkScope, key: str, rank: Rank, version: Version) -> None:
         self.fork = scope.fork
         self.scope, self.key, self.rank = scope, key, rank
         self.version = version

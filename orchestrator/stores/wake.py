@@ -21,12 +21,12 @@ from anyio import CancelScope, current_effective_deadline
 if TYPE_CHECKING:
     import trio
 
-__all__ = ["Ticket", "give_way", "tell"]
+__all__ = ["Pending", "give_way", "tell"]
 
 T = TypeVar("T")
 
 
-class Ticket(Generic[T]):
+class Pending(Generic[T]):
     """The result-to-be of work that another task, or another thread, does.
 
     Whoever does it sets `value` or `error`, and then calls `tell`; again only if that was interrupted.
@@ -62,13 +62,13 @@ class Ticket(Generic[T]):
         return cast(T, self.value)
 
 
-def tell(tickets: Iterable[Ticket[Any]]) -> None:
+def tell(jobs: Iterable[Pending[Any]]) -> None:
     """Their work is done, or has raised: wake who waits for it, in whatever thread, each event loop once."""
     signals: dict[_Door, list[_AsyncioSignal | _TrioSignal]] = {}
-    for ticket in tickets:
+    for job in jobs:
         # In this order: whoever begins to wait leaves its signal first and then looks whether it is done.
-        ticket.done = True
-        signal = ticket.signal
+        job.done = True
+        signal = job.signal
         if signal is not None:
             signals.setdefault(signal.door, []).append(signal)
     for door, those in signals.items():
@@ -78,7 +78,7 @@ def tell(tickets: Iterable[Ticket[Any]]) -> None:
 
 
 async def give_way() -> None:
-    """Let all other tasks that are ready run once. Cancellation is held off as in `Ticket.wait`."""
+    """Let all other tasks that are ready run once. Cancellation is held off as in `Pending.wait`."""
     if _in_trio():
         import trio
 

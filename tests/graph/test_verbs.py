@@ -10,7 +10,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import Graph
 from orchestrator.errors import GraphError
-from orchestrator.graph import ITEM, Update, extend, local, node, node_data, node_from_data
+from orchestrator.graph import ITEM, GraphDefinition, Update, extend, local, node, node_data, node_from_data
 from orchestrator.nodes import Ask, Call, ChooseArgs, ChooseTool, Confirm, Execute, Subgraph, Think
 
 
@@ -149,3 +149,17 @@ def test_a_stored_graph_has_the_graphs_inside_it() -> None:
     inner = stored.nodes["sub"].subgraph
     assert inner is not None
     assert inner.structure == research.structure
+
+
+def test_every_definition_is_a_graph() -> None:
+    stored = GraphDefinition.from_data(mapped.data())
+    inner = stored.nodes["sub"].subgraph
+    assert type(stored) is type(inner) is type(mapped) is Graph
+    assert isinstance(mapped.model_copy(update={"name": "other"}), Graph)
+
+
+def test_its_name_in_the_first_version_is_another_one() -> None:
+    import orchestrator.graph as module
+
+    assert vars(module)["__getattr__"]("Graph") is Graph
+    assert not hasattr(module, "Grpah")

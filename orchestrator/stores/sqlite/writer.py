@@ -38,7 +38,7 @@ from orchestrator.stores.sqlite.files import (
     store_error,
     whole_file,
 )
-from orchestrator.stores.wake import Ticket, give_way, tell
+from orchestrator.stores.wake import Pending, give_way, tell
 
 __all__ = ["Write", "Writer", "WriterStatistics"]
 
@@ -85,7 +85,7 @@ class WriterStatistics:
     """Writes that the file could not take."""
 
 
-class _Job(Ticket[T]):
+class _Job(Pending[T]):
     __slots__ = ("checkpoint", "size", "write")
 
     def __init__(self, write: Write[T], checkpoint: bool, size: int = 0) -> None:
@@ -124,7 +124,7 @@ class Writer:
     async def write(self, write: Write[T], *, checkpoint: bool = False, size: int = 0) -> T:
         """Make a change and give what it gives; it is durable then.
 
-        Cancelling the waiting task does not end the wait: see `Ticket.wait`. With `checkpoint` the log is
+        Cancelling the waiting task does not end the wait: see `Pending.wait`. With `checkpoint` the log is
         emptied into the file afterwards, unless somebody reads it just then. `size`: about how many bytes it adds.
 
         Raises:

@@ -11,7 +11,7 @@ from anyio import to_thread
 from pydantic import Field
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.web_fetch.client import Fetching, Page
+from orchestrator.tools.builtin.web_fetch.client import Fetching, WebPage
 from orchestrator.tools.builtin.web_fetch.guard import Guard, Resolver, system_resolver
 from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL, readable
@@ -122,7 +122,7 @@ class WebFetch(Tool):
         return ToolResult(output=f"{moved}{head}{text[start:end]}{rest}{cut}" or "(empty)", metadata={**about})
 
 
-def _text(page: Page) -> tuple[str, str]:
+def _text(page: WebPage) -> tuple[str, str]:
     """Title and text of a page."""
     markup = page.type in _HTML
     text = text_of(page.data, page.charset, markup=markup or page.type.endswith("xml"))

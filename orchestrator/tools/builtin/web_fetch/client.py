@@ -28,7 +28,7 @@ _OF_ERRORS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """What an address gave."""
 
     url: str
@@ -61,7 +61,7 @@ class Fetching:
     named: str = ""
     """What errors call an address that is not to be shown whole, as its query holds a token; empty: what it is."""
 
-    async def get(self, given: str) -> Page:
+    async def get(self, given: str) -> WebPage:
         """Fetch an address.
 
         Raises:
@@ -74,7 +74,7 @@ class Fetching:
             async with pool(self.guard, _context()) as connections:
                 for moves in range(self.redirects + 1):
                     found = await self._one(connections, url)
-                    if isinstance(found, Page):
+                    if isinstance(found, WebPage):
                         return replace(found, moved=moves > 0)
                     if moves == self.redirects:
                         where = "" if self.named else f", at last to {told(found)}"
@@ -86,7 +86,7 @@ class Fetching:
             raise ToolError(f"{self.named or url} could not be fetched: {error or type(error).__name__}") from None
         raise AssertionError("the last of the addresses was a page, or one too many")
 
-    async def _one(self, connections: AsyncConnectionPool, url: URL) -> Page | str:
+    async def _one(self, connections: AsyncConnectionPool, url: URL) -> WebPage | str:
         """A page, or where it is instead."""
         from orchestrator.tools.builtin.web_fetch.transport import request
 
@@ -105,7 +105,7 @@ class Fetching:
                 raise ToolError(f"{name} is of the type {kind[:100] or 'unknown'!a}, which is not read here")
             limit = min(self.limit, _OF_ERRORS) if failed else self.limit
             data, cut = await _read(response.stream, packed, limit, name) if self.accepts(kind) else (b"", False)
-            return Page(str(url), response.status, kind, _charset(rest), data, cut)
+            return WebPage(str(url), response.status, kind, _charset(rest), data, cut)
         finally:
             await response.aclose()
 
