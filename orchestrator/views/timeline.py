@@ -15,6 +15,7 @@ from orchestrator.kernel.state import Phase
 from orchestrator.views.calls import NO_USAGE, JournaledCall
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import Fold, read
+from orchestrator.views.work_time import working_time
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
@@ -102,12 +103,8 @@ class TimelineRow:
             until: end of the time that counts for a row that has not ended, in Unix seconds.
         """
         end = until if self.ended is None else self.ended
-        spent, last = end - self.started, self.started
-        for wait in sorted(self.waits, key=lambda one: one.start):
-            begin, stop = max(wait.start, last), min(end if wait.end is None else wait.end, end)
-            if stop > begin:
-                spent, last = spent - (stop - begin), stop
-        return max(0.0, spent)
+        waits = ((wait.start, end if wait.end is None else wait.end) for wait in self.waits)
+        return working_time(self.started, end, waits)
 
 
 def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:

@@ -289,7 +289,8 @@ class Trace(Fold):
                         found.update(dict.fromkeys(enclosing_nodes(frame.place, token.node)))
         if found or self._queued:
             changed.places.update(found.keys() ^ self._queued.keys())
-            self._queued = found
+            self._queued.clear()
+            self._queued.update(found)
 
 
 def _names(path: str) -> str:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+
+def working_time(start: float, end: float, idle: Iterable[tuple[float, float]]) -> float:
+    """Seconds from start to end that no idle span covers. Idle spans may overlap."""
+    total, reached = end - start, start
+    for began, ended in sorted(idle):
+        began, ended = max(began, reached), min(ended, end)
+        if ended > began:
+            total, reached = total - (ended - began), ended
+    return max(0.0, total)
 
 
 class WorkTime:
@@ -29,10 +39,4 @@ class WorkTime:
     def worked(self, activation: str, started: float, ended: float) -> float:
         """Seconds that an activation worked, which has ended. Its waits are forgotten."""
         first = bisect_left(self._gaps, started, key=lambda gap: gap[1])
-        total, reached = max(0.0, ended - started), started
-        for begin, end in sorted((*self.forget(activation), *self._gaps[first:])):
-            begin, end = max(begin, reached), min(end, ended)
-            if end > begin:
-                total -= end - begin
-                reached = end
-        return max(0.0, total)
+        return working_time(started, ended, (*self.forget(activation), *self._gaps[first:]))
