@@ -19,18 +19,20 @@ from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import NodeResult
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
+from orchestrator.graph.trust import Trust, made_for
 from orchestrator.jsontypes import JsonObject
 from orchestrator.typevars import Erased, StateT
 from orchestrator.upward import above
 
 if TYPE_CHECKING:
-    from orchestrator.graph.trust import Trust, Trusted
+    from orchestrator.graph.trust import Trusted
 
 NodeLike: TypeAlias = Node | Callable[..., NodeResult | Awaitable[NodeResult]] | Mapping[str, Any]
 """A node, a function, or a node's data."""
 Names: TypeAlias = str | tuple[str, ...] | None
 
 
+@made_for("graph")
 class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     """All of a `Graph` but its verbs: its fields, checks, digests, edits and files.
 
@@ -127,7 +129,11 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         """Digest of nodes, outcomes, joins, edges and the state's schema: what a live run sits on."""
         from orchestrator.graph.digests import structure_digest
 
-        return structure_digest(self.nodes, self.edges, self.schema)
+        ways: dict[str, object] = {}
+        for name, node in self.nodes.items():
+            inner = node.subgraph
+            ways[name] = [list(node.outcomes), node.join, None if inner is None else inner.structure]
+        return structure_digest(ways, self.edges, self.schema)
 
     @cached_property
     def content(self) -> str:
@@ -277,7 +283,6 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             UntrustedCode: `resolve` is a `Trust` that refuses a reference.
         """
         from orchestrator.graph.files import graph_from_data
-        from orchestrator.graph.trust import Trust
 
         return graph_from_data(cls, data, Trust.of(resolve) if resolve else None)
 

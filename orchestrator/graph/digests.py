@@ -11,7 +11,6 @@ from orchestrator.values import fault_in
 
 if TYPE_CHECKING:
     from orchestrator.graph.edge import Edge
-    from orchestrator.graph.node import Node
     from orchestrator.graph.state import StateSchema
 
 _LEVELS = 800
@@ -19,14 +18,14 @@ _LEVELS = 800
 _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 
 
-def structure_digest(nodes: Mapping[str, Node], edges: Sequence[Edge], schema: StateSchema) -> str:
-    """Of what a run sits on: nodes with their outcomes and joins, edges, the state's types and reducers."""
-    ways: dict[str, object] = {}
-    for name, node in nodes.items():
-        inner = node.subgraph
-        ways[name] = [list(node.outcomes), node.join, None if inner is None else inner.structure]
+def structure_digest(nodes: JsonObject, edges: Sequence[Edge], schema: StateSchema) -> str:
+    """Of what a run sits on: edges, the state's types and reducers, and nodes.
+
+    Args:
+        nodes: name -> outcomes, join, and the digest of the graph inside.
+    """
     arrows: list[object] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in edges]
-    return _digest({"nodes": ways, "edges": arrows, "state": state_shape(schema)})
+    return _digest({"nodes": nodes, "edges": arrows, "state": state_shape(schema)})
 
 
 def content_digest(data: JsonObject) -> str:

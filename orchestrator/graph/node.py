@@ -38,6 +38,7 @@ from orchestrator.graph.node_tools import NodeTool, node_tools
 from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.topology import Join
+from orchestrator.graph.trust import made_for
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
@@ -57,6 +58,7 @@ class Port:
     type: Any = None
 
 
+@made_for("node")
 class Node(BaseModel):
     """Base of all node kinds."""
 

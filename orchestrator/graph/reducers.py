@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeAlias, overload
 from typing_extensions import TypeVar
 
 from orchestrator.graph.refs import ref_of
+from orchestrator.graph.trust import made_for
 
 ReducerFunction: TypeAlias = Callable[[Any, Any], Any]
 """`f(old, new)`: both are of types that only the field knows."""
@@ -40,6 +41,7 @@ class Replace(Generic[ItemT]):
     value: ItemT
 
 
+@made_for("reducer")
 @dataclass(frozen=True, slots=True)
 class Reducer:
     """A built-in reducer; called with two values, it reduces them."""

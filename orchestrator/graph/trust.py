@@ -17,16 +17,18 @@ and those of a risk need trust all the same, because a file could call them wher
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
 from orchestrator.errors import UntrustedCode
 from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.refs import attribute, find, module_named, resolve
+
+T = TypeVar("T")
 
 Trusted: TypeAlias = bool | str | Iterable[str] | None
 """What `Graph.load` takes: names of modules, True for every module, None for what is imported already."""
@@ -45,6 +47,19 @@ _WANTED: dict[Role, str] = {
     "graph": "a Graph",
     "function": "a function",
 }
+
+
+_MADE_FOR: dict[Role, type] = {}
+
+
+def made_for(role: Role) -> Callable[[type[T]], type[T]]:
+    """Marks a class whose instances are made to be named in graph files, in places of this role."""
+
+    def mark(cls: type[T]) -> type[T]:
+        _MADE_FOR[role] = cls
+        return cls
+
+    return mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +155,12 @@ def _unfit(ref: str, found: object, role: Role) -> UntrustedCode:
 
 def _declared(found: object, role: Role) -> bool:
     """Whether something was made to be named in graphs, in this place."""
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.node import Node
-    from orchestrator.graph.reducers import Reducer
-
     if role == "tool":
         return node_tools().tools_in(found) is not None
     if role in ("state", "kind"):
-        return isinstance(found, type) and issubclass(found, BaseModel if role == "state" else Node)
-    wanted = {"node": Node, "reducer": Reducer, "graph": GraphDefinition}.get(role)
-    return wanted is not None and isinstance(found, wanted)
+        wanted = BaseModel if role == "state" else _MADE_FOR.get("node", ())
+        return isinstance(found, type) and issubclass(found, wanted)
+    return isinstance(found, _MADE_FOR.get(role, ()))
 
 
 def _shipped_with_risk(found: object) -> bool:
