@@ -12,13 +12,8 @@ from typing import Any
 from orchestrator.errors import OrchestratorError, StoreCorrupt
 from orchestrator.kernel.admission import admit
 from orchestrator.kernel.handlers import effects, lifecycle, questions, steps
-from orchestrator.kernel.handlers.questions import PAUSE
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta, RunState
-
-__all__ = ["PAUSE", "Delta", "Machine", "apply", "apply_stored", "fold"]
-
-Machine = RunState
 
 _HANDLERS: Mapping[str, Callable[[RunState, Any], None]] = {
     "run_started": lifecycle.run_started,

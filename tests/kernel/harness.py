@@ -16,7 +16,8 @@ from typing import Any
 
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import PAUSE, apply, fold
+from orchestrator.kernel.handlers.questions import PAUSE
+from orchestrator.kernel.machine import apply, fold
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import branches, edges_taken, node_visits, state_values, validate_outcome
 from orchestrator.kernel.question import Approve, Question
