@@ -8,7 +8,7 @@ any more, whatever its node catches.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import EffectSettled
 
 T = TypeVar("T")
-
-_PATIENCE = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
-"""Seconds in which effects that run beside each other in one node get to be asked for."""
-_LONG_PATIENCE = (1.0,) * 60
-"""The same, where the call that waits for them is itself made in a task that the node started."""
 
 
 class AttemptEffects:
@@ -122,17 +117,16 @@ class AttemptEffects:
 
     async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> replay.Decision:
         """What is done with an effect, after effects that run beside it had time to be asked for."""
-        # In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have
-        # been at other places when the run was stopped: only a long silence means that one is missing.
         activation = self.attempt.activation
         answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
-        for patience in (*_PATIENCE, *(() if in_step_task() else _LONG_PATIENCE), None):
+        patience = _patience()
+        while True:
             other = self._left_behind() if entry is None and effect.irreversible else None
             decision = replay.decide(entry, effect, attempt=activation.attempt, answered=answered, left_behind=other)
-            if patience is None or not isinstance(decision, replay.LeftBehind):
-                break
-            await anyio.sleep(patience)
-        return decision
+            pause = next(patience, None) if isinstance(decision, replay.LeftBehind) else None
+            if pause is None:
+                return decision
+            await anyio.sleep(pause)
 
     async def _intend(
         self, effect: Effect[Any], key: str, wanted: str, occurrence: int, tries: int | None = None
@@ -291,9 +285,16 @@ class AttemptEffects:
 
     def _left_behind(self) -> EffectEntry | None:
         activation = self.attempt.activation
-        return replay.left_behind(
-            self.attempt.log.machine.ledger.of(activation.key),
-            asked_for=self._asked_for,
-            reused=self._reused,
-            attempt=activation.attempt,
-        )
+        entries = self.attempt.log.machine.ledger.of(activation.key)
+        return replay.left_behind(entries, self._asked_for, self._reused, activation.attempt)
+
+
+def _patience() -> Iterator[float]:
+    """Seconds in which effects that run beside each other in one node get to be asked for.
+
+    In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have been at
+    other places when the run was stopped: only a long silence means that one is missing.
+    """
+    yield from (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
+    if not in_step_task():
+        yield from (1.0,) * 60

@@ -179,7 +179,7 @@ def find(entries: Iterable[EffectEntry], name: str, digest: str, occurrence: int
 
 
 def left_behind(
-    entries: Iterable[EffectEntry], *, asked_for: Collection[str], reused: Collection[str], attempt: int
+    entries: Iterable[EffectEntry], asked_for: Collection[str], reused: Collection[str], attempt: int
 ) -> EffectEntry | None:
     """An irreversible effect of this attempt that happened, and that the code did not ask for again.
 
