@@ -23,7 +23,6 @@ from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.interrupts import in_step_task
 from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence
-from orchestrator.kernel.ids import hash_id
 from orchestrator.redacting import without_known_in
 
 if TYPE_CHECKING:
@@ -99,8 +98,9 @@ class AttemptEffects:
                 why = f"the code now calls {effect.name!r} with another request instead"
                 raise replay.mismatch(self.attempt.log.run_id, other, why)
             case replay.Begin():
-                activation, run_id = self.attempt.activation, self.attempt.log.run_id
-                key = hash_id(run_id, activation.key, str(activation.attempt), effect.name, wanted, str(occurrence))
+                key = replay.idempotency_key(
+                    self.attempt.log.run_id, self.attempt.activation, effect.name, wanted, occurrence
+                )
                 return None, await self._intend(effect, key, wanted, occurrence)
             case replay.Wait(key, until, meant, tries):
                 await self._sleep(until, meant)

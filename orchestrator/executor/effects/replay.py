@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.errors import ReplayMismatch
+from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import IRREVERSIBLE
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.ledger import EffectEntry
     from orchestrator.kernel.records import EffectSettled, Failure
+    from orchestrator.kernel.state import Activation
 
 SUSPENDED = "Suspended"
 """Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
@@ -155,6 +157,16 @@ class Ending:
 
 
 # -- what the journal knows ------------------------------------------------------------------------------------------
+
+
+def idempotency_key(run_id: str, activation: Activation, name: str, digest: str, occurrence: int) -> str:
+    """The key of an effect that is called for the first time. It stays the same whenever the effect is called again.
+
+    Args:
+        digest: of the request.
+        occurrence: how many effects of this name and request the attempt asked for before.
+    """
+    return hash_id(run_id, activation.key, str(activation.attempt), name, digest, str(occurrence))
 
 
 def find(entries: Iterable[EffectEntry], name: str, digest: str, occurrence: int, attempt: int) -> EffectEntry | None:
