@@ -9,5 +9,7 @@ The law: what touches the outside is journaled before it is made and after, and 
     questions          what a step asks, also of effects whose outcome is unknown
     callers            the runs around a run, and what it spends of their limits
     shared_limits      admits a call by the limits of the run and of those around it
-    model_calls, tool_calls, function_calls, graph_tools    what a node calls, as effects
+    model_calls        models as a node has them
+    tool_calls         tools and functions as a node has them
+    graph_tools        a graph as a tool
 """

@@ -18,6 +18,7 @@ from orchestrator.executor.interrupts import Lost, Signal, TimedOut
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import Failure
 from orchestrator.redacting import without_known_in
+from orchestrator.tools.tool import Tool
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
 if TYPE_CHECKING:
@@ -172,6 +173,18 @@ class Attempt:
                 return found
             at = at.frame.parent
         return None
+
+    def own_tools(self) -> dict[str, Tool]:
+        """The tools that the node, and the subgraph nodes around it, have for themselves; the nearest of each name."""
+        found: dict[str, Tool] = {}
+        at: Activation | None = self.activation
+        while at is not None:
+            graph = at.frame.plan.graph
+            for one in (() if graph is None else graph.nodes[at.node].toolset) or ():
+                if isinstance(one, Tool):
+                    found.setdefault(one.name, one)
+            at = at.frame.parent
+        return found
 
     def aside(self) -> AbstractAsyncContextManager[None]:
         """Wait in here for what other steps do: they may need this one's place among those that run at a time."""

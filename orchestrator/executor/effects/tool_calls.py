@@ -1,21 +1,23 @@
-"""Tools as a node has them: arguments are checked, every call is an effect."""
+"""Tools and functions as a node has them: arguments are checked, every call is an effect."""
 
 from __future__ import annotations
 
+import inspect
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
-from orchestrator.errors import AgentError, GraphUnknown, ToolFailed
+from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
 from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
-from orchestrator.fence import current_fence
+from orchestrator.fence import current_fence, waits_at_fence
+from orchestrator.graph.codec import Codec, Unfit, as_json
 from orchestrator.kernel.question import Approve
 from orchestrator.tools.capping import kept
 from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
@@ -25,9 +27,8 @@ from orchestrator.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from orchestrator.context import Context
-    from orchestrator.executor.answers import CallGuard
     from orchestrator.executor.effects.perform import AttemptEffects
-    from orchestrator.kernel.state import Activation
+    from orchestrator.kernel.records import EffectClass
 
 T = TypeVar("T")
 
@@ -43,23 +44,10 @@ def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> Toolbox:
     if names is None:
         return JournaledToolbox(effects, ctx, tools)
     # Where the node, or a subgraph around it, has a tool of its own, that is what the name means.
-    own = _own_tools(effects.attempt.activation)
+    own = effects.attempt.own_tools()
     others = tools.subset(name for name in names if name not in own)
     found = (own.get(name) or others.current()[name] for name in names) if own else others
     return JournaledToolbox(effects, ctx, found)
-
-
-def _own_tools(activation: Activation) -> dict[str, Tool]:
-    """The tools that the node, and the subgraph nodes around it, have for themselves; the nearest of each name."""
-    found: dict[str, Tool] = {}
-    at: Activation | None = activation
-    while at is not None:
-        graph = at.frame.plan.graph
-        for one in (() if graph is None else graph.nodes[at.node].toolset) or ():
-            if isinstance(one, Tool):
-                found.setdefault(one.name, one)
-        at = at.frame.parent
-    return found
 
 
 class JournaledToolbox(Toolbox):
@@ -138,91 +126,68 @@ def _note_failed(effects: AttemptEffects) -> None:
 async def perform_tool(
     effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object]
 ) -> ToolResult:
-    """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`.
-
-    The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
-    error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
-    that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first.
-    """
-    attempt = effects.attempt
-
-    passing: tuple[type[Exception], ...] = (GraphUnknown, *tool.passes)
-
-    async def run(key: str) -> tuple[ToolResult, bool]:
-        tries = 1
-        while True:
-            try:
-                done = await tool.perform(args, key=key, ctx=ctx)
-                if done.metadata.get("new_instance") and await _began_anew(effects, tool, key):
-                    done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
-                return _as_replayed(storable(kept(done, tool.max_kept))), False
-            except passing:
-                raise
-            except Exception as error:
-                fence = current_fence.get()
-                open_ = outcome_is_open(error) and (fence is None or fence.entered is not False)
-                again = None
-                if tool.retry is not None:
-                    irreversible = open_ and tool.effect == "irreversible"
-                    again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
-                if not isinstance(again, TryAgain):
-                    failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
-                    return _as_replayed(storable(kept(failure, tool.max_kept))), open_
-                await anyio.sleep(again.wait)
-                tries += 1
-            if not attempt.log.lease.fresh:
-                await attempt.ensure_held()
+    """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`."""
 
     effect = Effect(
-        kind="tool",
-        name=tool.name,
-        effect=tool.effect,
+        kind="tool", name=tool.name, effect=tool.effect,
         request={"args": dict(args), "schema": tool.schema_digest},
-        run=run,
-        encode=lambda found: _data(found[0]),
-        decode=lambda found: (_tool_result(found), False),
-        unknown=lambda found: found[1],
-        reconcile=_reconciler(tool),
-    )
-    guard = attempt.log.guard
-    if guard is not None:
-        answered = await _ask_first(effects, ctx, guard, tool, effect)
-        if isinstance(answered, ToolResult):
+        run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
+        decode=lambda found: (_tool_result(found), False), unknown=lambda found: found[1], reconcile=_reconciler(tool),
+    )  # fmt: skip
+    guard = effects.attempt.log.guard
+    due, known = (False, "") if guard is None else effects.is_due(effect)
+    if guard is not None and due and guard.asks_about(tool, args, known):
+        answer = await ctx.ask(
+            "approval",
+            prompt=f"Call {tool.name}? The journal says it was approved, and has no valid seal for that",
+            payload={"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect},
+        )
+        if not isinstance(answer, Approve):
             _note_failed(effects)
-            return answered
-        if answered is not None:
-            args = answered
-            effect = replace(effect, request={"args": answered, "schema": tool.schema_digest})
+            reason = getattr(answer, "reason", "")
+            return ToolFailure(error=f"the user denied this call{f': {reason}' if reason else ''}")
+        if answer.args is not None:
+            args = dict(tool.validate(answer.args))
+            effect = replace(effect, request={"args": args, "schema": tool.schema_digest})
     result, _ = await effects.perform(effect)
     if result.failed:
         _note_failed(effects)
     return result
 
 
-async def _ask_first(
-    effects: AttemptEffects, ctx: Context[Any], guard: CallGuard, tool: Tool, effect: Effect[Any]
-) -> ToolFailure | dict[str, object] | None:
-    """Ask about a call that is not approved.
+async def _call(
+    effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object], key: str
+) -> tuple[ToolResult, bool]:
+    """What a tool gives, and whether that leaves its outcome open.
 
-    Returns:
-        None: it may be made. Or the arguments to make it with instead, or the result of a call that was denied.
-
-    Raises:
-        Suspend: there is no answer yet.
+    The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
+    error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
+    that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first.
     """
-    args: Mapping[str, object] = effect.request["args"]  # type: ignore[assignment]
-    due, key = effects.is_due(effect)
-    if not due or not guard.asks_about(tool, args, key):
-        return None
-    answer = await ctx.ask(
-        "approval",
-        prompt=f"Call {tool.name}? The journal says it was approved, and has no valid seal for that",
-        payload={"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect},
-    )
-    if not isinstance(answer, Approve):
-        reason = getattr(answer, "reason", "")
-        return ToolFailure(error=f"the user denied this call{f': {reason}' if reason else ''}")
-    return None if answer.args is None else dict(tool.validate(answer.args))
+    attempt, tries = effects.attempt, 1
+    passing: tuple[type[Exception], ...] = (GraphUnknown, *tool.passes)
+    while True:
+        try:
+            done = await tool.perform(args, key=key, ctx=ctx)
+            if done.metadata.get("new_instance") and await _began_anew(effects, tool, key):
+                done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
+            return _as_replayed(storable(kept(done, tool.max_kept))), False
+        except passing:
+            raise
+        except Exception as error:
+            fence = current_fence.get()
+            open_ = outcome_is_open(error) and (fence is None or fence.entered is not False)
+            again = None
+            if tool.retry is not None:
+                irreversible = open_ and tool.effect == "irreversible"
+                again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
+            if not isinstance(again, TryAgain):
+                failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
+                return _as_replayed(storable(kept(failure, tool.max_kept))), open_
+            await anyio.sleep(again.wait)
+            tries += 1
+        if not attempt.log.lease.fresh:
+            await attempt.ensure_held()
 
 
 async def _began_anew(effects: AttemptEffects, tool: Tool, key: str) -> bool:
@@ -275,3 +240,61 @@ def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool]
         return storable(found if isinstance(found, ToolResult) else ToolResult(output=found)), False
 
     return ask
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+async def call_function(
+    effects: AttemptEffects,
+    name: str,
+    fn: Callable[..., Awaitable[T] | T],
+    args: Sequence[object],
+    returns: type[T],
+    effect: EffectClass,
+    reconcile: Callable[[str], Awaitable[T | None] | T | None] | None,
+) -> T:
+    """See `Context.effect`."""
+    codec, threads = Codec(returns), effects.attempt.resources.threads
+
+    async def run(key: str) -> object:
+        given: dict[str, Any] = {"idempotency_key": key} if _wants_key(fn) else {}
+        waits_at_fence(key)
+        return encode(cast(T, await run_function(partial(fn, *args, **given), limiter=threads)))
+
+    def encode(value: T) -> object:
+        try:
+            return codec.encode(value)
+        except Unfit as error:
+            raise InvalidUpdate(f"effect {name!r} gave what it cannot give: {error}") from None
+
+    async def look(key: str) -> object:
+        assert reconcile is not None
+        found = await run_function(partial(reconcile, key), limiter=threads)
+        return None if found is None else encode(cast(T, found))
+
+    found = await effects.perform(
+        Effect[object](
+            kind="effect",
+            name=name,
+            effect=effect,
+            request={"args": as_json(list(args), f"the arguments of effect {name!r}", inside=1)},
+            run=run,
+            encode=lambda value: value,
+            decode=lambda value: value,
+            validate=lambda value: encode(codec.load(value)),
+            reconcile=None if reconcile is None else look,
+        )
+    )
+    # Read from its JSON also when it has just been made, so that a replay gives the same.
+    try:
+        return cast(T, codec.load(found))
+    except Unfit as error:
+        raise InvalidUpdate(f"effect {name!r} has a result that it cannot have: {error}") from None
+
+
+def _wants_key(function: Callable[..., object]) -> bool:
+    try:
+        return "idempotency_key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False

@@ -148,7 +148,7 @@ class StepContext(Context[Any]):
         effect: EffectClass = "idempotent",
         reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None,
     ) -> T:
-        from orchestrator.executor.effects.function_calls import call_function
+        from orchestrator.executor.effects.tool_calls import call_function
 
         return await call_function(self.effects, name, fn, args, returns, effect, reconcile)
 
