@@ -111,7 +111,7 @@ class LiveView:
         if began < self._next or not (self._changed or self._trace.run.running):
             return
         picture = to_svg(self._graph, self._trace.overlay(), prefix=self._prefix)
-        lines = tree.going_on(self._model, self._model.standing(), time.time(), _WIDTH, _HEIGHT)
+        lines = tree.going_on(self._model, self._model.live_branches(), time.time(), _WIDTH, _HEIGHT)
         text = "\n".join(line.fitted(_WIDTH).text for line in lines)
         pre = f'<pre style="{_LINES}">{html.escape(text)}</pre>'
         self._put(

@@ -83,7 +83,7 @@ def tell_status(run: Run, go_on: GoOn) -> None:
         warn(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}")
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
-        after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.lasting(run.seconds)}"
+        after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.duration(run.seconds)}"
         warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what was made until then")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")

@@ -37,8 +37,8 @@ def why(run: Run, seq: int | None = None) -> RunExplanation:
     found = timeline(Plan.of(run.definition), records)
     explainer = Explainer(found, run.status)
     if seq is None or (seq == run.seq and records[-1].type == "ended"):
-        rows = explainer.standing()
-        return RunExplanation(run.run_id, run.seq, run.status, explainer.stands(), tuple(map(explainer.why, rows)))
+        rows = explainer.current_steps()
+        return RunExplanation(run.run_id, run.seq, run.status, explainer.run_reason(), tuple(map(explainer.why, rows)))
     if not 1 <= seq <= run.seq:
         raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.seq}")
     row = found.row_at(seq)
@@ -56,7 +56,7 @@ def reasons(run: Run) -> RunReasons:
     """
     explainer = Explainer(timeline(Plan.of(run.definition), run.records()), run.status)
     ended = [row for row in explainer.rows.rows if row.seq is not None and row.status != "dropped"]
-    return RunReasons(explainer.stands(), {row.seq or 0: explainer.why(row) for row in ended})
+    return RunReasons(explainer.run_reason(), {row.seq or 0: explainer.why(row) for row in ended})
 
 
 class Explainer:
@@ -76,7 +76,7 @@ class Explainer:
     def why(self, row: TimelineRow) -> StepExplanation:
         """Why a step ran, and why it led where it led."""
         took = self.causes.transitions.get(row.activation)
-        came, went, tried = self.came(row), self.went(row), _tried(row)
+        came, went, tried = self.origin(row), self.destination(row), _tried(row)
         came, went = (came, f"{went}{tried}") if went else (f"{came}{tried}", went)
         return StepExplanation(row.seq, step_name(row), self.state(row), came, went, self.not_taken(took))
 
@@ -84,7 +84,7 @@ class Explainer:
         """A row's status; `interrupted` if it should run and no process drives the run."""
         return "interrupted" if row.status == "running" and self.status == "interrupted" else row.status
 
-    def came(self, row: TimelineRow) -> str:
+    def origin(self, row: TimelineRow) -> str:
         """Why a step ran."""
         came = self.causes.origins.get(row.activation)
         if came is None:
@@ -137,7 +137,7 @@ class Explainer:
         took = self.causes.transitions.get(came.after[0]) if came is not None and came.after else None
         return took.node if took is not None else "a branch"
 
-    def went(self, row: TimelineRow) -> str:
+    def destination(self, row: TimelineRow) -> str:
         """Where a step led, and what decided it."""
         took = self.causes.transitions.get(row.activation)
         gone = self.causes.drops.get(row.activation)
@@ -169,7 +169,7 @@ class Explainer:
 
     # -- the run --------------------------------------------------------------------------------------------------
 
-    def standing(self) -> list[TimelineRow]:
+    def current_steps(self) -> list[TimelineRow]:
         """The steps that show where the run stands: the live ones, else the one that ended it."""
         live = [row for row in self.rows.rows if row.live and not (row.graph and self._open_inside(row))]
         if live:
@@ -181,7 +181,7 @@ class Explainer:
     def _open_inside(self, row: TimelineRow) -> bool:
         return any(other.parent == row.number and other.live for other in self.rows.rows)
 
-    def stands(self) -> str:
+    def run_reason(self) -> str:
         """Why the run is where it is, in one line."""
         status = self.status
         end = self.causes.end

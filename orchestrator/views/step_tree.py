@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.state import Activation
     from orchestrator.views.events import Event
 
-    Told: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
+    StepRecord: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
     """Records about one step."""
 
 State: TypeAlias = Literal["running", "waiting", "retrying", "done", "failed", "dropped"]
@@ -111,7 +111,7 @@ class StepTree(Fold):
         """Steps that have not ended, in the order in which they began."""
         return iter(list(self._steps.values()))
 
-    def standing(self) -> LiveBranches:
+    def live_branches(self) -> LiveBranches:
         """The live branches, each of which is in the tree from now on. It visits every live token."""
         live: set[str] = set()
         busy: set[str] = set()
@@ -244,7 +244,7 @@ class StepTree(Fold):
                 _label(step.home, activation)
         step.state, step.asks = "running", ""
 
-    def _step_of(self, record: Told) -> TreeStep:
+    def _step_of(self, record: StepRecord) -> TreeStep:
         """The step that a record is about; for a step that was dropped already a new one that has ended."""
         step = self._steps.get(record.activation)
         return step or TreeStep(record.activation, record.path, record.node, record.ts, state="dropped")

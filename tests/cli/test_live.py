@@ -102,12 +102,12 @@ def of(graph: Graph, events: Iterable[Event]) -> StepTree:
 
 
 def now_in(model: StepTree, width: int = 100, height: int = 40) -> list[str]:
-    return [line.text for line in tree.going_on(model, model.standing(), 1e12, width, height)]
+    return [line.text for line in tree.going_on(model, model.live_branches(), 1e12, width, height)]
 
 
 def after_all(model: StepTree) -> list[str]:
     """Everything that a run leaves behind, without how long it took."""
-    standing = model.standing()
+    standing = model.live_branches()
     lines = [line.text for step in model.top.steps for line in tree.left_behind(model, step, standing, 0.0)]
     return [re.sub(r"\d+\.\d\d s", "0.00 s", line) for line in lines]
 
@@ -136,7 +136,7 @@ async def test_what_goes_on_is_told_while_it_does() -> None:
         told.append("\n".join(now_in(model)))
         if model.top.steps and "✓ plan" in told[-1]:
             landed_all = "3/3" in told[-1] and "write" in told[-1]
-            assert model.is_over(model.top.steps[0], model.standing()) == landed_all
+            assert model.is_over(model.top.steps[0], model.live_branches()) == landed_all
     landed = [shown for shown in told if "plan" in shown and "/3" in shown]
     assert "0/3" in landed[0]
     assert "3/3" in landed[-1]
@@ -165,7 +165,7 @@ async def test_every_line_fits_and_commands_nothing(width: int, height: int) -> 
     events = await seen(nested)
     for count in range(1, len(events) + 1):
         model = of(nested, events[:count])
-        lines = tree.going_on(model, model.standing(), 1e9, width, height)
+        lines = tree.going_on(model, model.live_branches(), 1e9, width, height)
         assert len(lines) <= height
         for line in lines:
             fitted = line.fitted(width)

@@ -95,7 +95,7 @@ async def test_the_terminals_tree_its_lines_and_show_say_it() -> None:
         for event in events:
             reader.take(event)
             writer.show(event)
-        tree = "\n".join(line.text for line in left_behind(model, model.top.steps[0], model.standing(), 0.0))
+        tree = "\n".join(line.text for line in left_behind(model, model.top.steps[0], model.live_branches(), 0.0))
         told[kind] = (tree, "\n".join(lines), step_line(point))
     good, faulty, failed = told["good"], told["faulty"], told["failed"]
     assert good[0].startswith("✓")

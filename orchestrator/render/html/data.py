@@ -81,7 +81,7 @@ class _Writer:
             "run": told(run.run_id, 200),
             "graph": told(run.graph, 80),
             "status": run.status,
-            "why": self.explainer.stands(),
+            "why": self.explainer.run_reason(),
             "head": run.seq,
             "start": rows.start,
             "seconds": round(run.seconds, 6),

@@ -46,7 +46,7 @@ class EventLines:
                 self._calls[str(data.get("key"))] = _call(event)
                 return None
             case "effect_settled" if data.get("next_at") is not None and data.get("tries"):
-                wait = texts.lasting(max(0.0, _number(data.get("next_at")) - _number(data.get("ended"))))
+                wait = texts.duration(max(0.0, _number(data.get("next_at")) - _number(data.get("ended"))))
                 return f"  {place}: {_fault(data.get('error'))}; tried again in {wait}"
             case "effect_settled":
                 return self._settled(event, place)
@@ -67,7 +67,7 @@ class EventLines:
 
     def _ended(self, event: Event, place: str) -> str:
         data = event.data
-        took = texts.lasting(_number(data.get("ended")) - _number(data.get("started")))
+        took = texts.duration(_number(data.get("ended")) - _number(data.get("started")))
         if event.type == "step_done":
             outcome = data.get("outcome", "done")
             update = data.get("update")

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.redacting import redacted
-from orchestrator.render.terminal.texts import lasting
+from orchestrator.render.terminal.texts import duration
 from orchestrator.views.safe_text import bare, plain, told
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ def call(made: JournaledCall) -> str:
     return f"{name}({plain(said, 100)})"
 
 
-def came_to(made: JournaledCall) -> str:
+def result(made: JournaledCall) -> str:
     """A call's result; of a model its text, or the tools that it calls."""
-    result = None if made.settled is None else made.settled.result
-    if made.intended.kind == "model" and isinstance(result, dict):
-        calls = result.get("tool_calls") or ()
+    found = None if made.settled is None else made.settled.result
+    if made.intended.kind == "model" and isinstance(found, dict):
+        calls = found.get("tool_calls") or ()
         names = ", ".join(f"{one.get('name')}()" for one in calls if isinstance(one, dict))
-        return value(result.get("text") or (f"calls {names}" if names else ""))
-    if isinstance(result, dict) and "output" in result:
-        result = result["output"]
-    return value(result)
+        return value(found.get("text") or (f"calls {names}" if names else ""))
+    if isinstance(found, dict) and "output" in found:
+        found = found["output"]
+    return value(found)
 
 
 def name_of(item: object) -> str:
@@ -93,10 +93,10 @@ def tokens(made: JournaledCall) -> str:
     return f"{into:,} → {out:,} tokens" if into or out else ""
 
 
-def took(seconds: float, *, over: bool) -> str:
+def elapsed(seconds: float, *, over: bool) -> str:
     """A duration; while it grows (`over=False`) in whole seconds, and empty below one second."""
     seconds = max(0.0, seconds)
-    return lasting(seconds) if over or seconds >= 60 else f"{int(seconds)} s" if seconds >= 1 else ""
+    return duration(seconds) if over or seconds >= 60 else f"{int(seconds)} s" if seconds >= 1 else ""
 
 
 def _start(found: str, most: int) -> str:

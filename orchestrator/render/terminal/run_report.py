@@ -26,7 +26,7 @@ def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Seque
         waiting: the text of its open questions; empty if there are none.
     """
     usage = run.usage
-    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.lasting(run.seconds)}"
+    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.duration(run.seconds)}"
     lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
     lines.append(f"why  {why.run}")
     if run.labels:

@@ -88,7 +88,7 @@ class Screen:
         model = self._model
         if model.run.root is not None:
             now = self._heard if model.run.status == "running" else time.time()
-            self._print(tree.where_it_stands(model, model.standing(), now, self._console.width, self._height))
+            self._print(tree.where_it_stands(model, model.live_branches(), now, self._console.width, self._height))
 
     # -- drawing -------------------------------------------------------------------------------------------------
 
@@ -113,14 +113,14 @@ class Screen:
             return self._drawn[1]
         with self._lock:
             model = self._model
-            lines = tree.going_on(model, model.standing(), time.time(), self._console.width, self._height)
+            lines = tree.going_on(model, model.live_branches(), time.time(), self._console.width, self._height)
         whole = self._whole(lines)
         self._cost = time.monotonic() - began
         self._drawn = time.monotonic() + self._cost / _SHARE, whole
         return whole
 
     def _over(self) -> int:
-        standing, over = self._model.standing(), 0
+        standing, over = self._model.live_branches(), 0
         for step in self._model.top.steps:
             if not self._model.is_over(step, standing):
                 break
@@ -135,7 +135,7 @@ class Screen:
             if not over:
                 return
             model, now = self._model, time.time()
-            standing = model.standing()
+            standing = model.live_branches()
             lines = [line for step in model.top.steps[:over] for line in tree.left_behind(model, step, standing, now)]
             model.forget(over)
             self._drawn = None  # else what scrolls up would still stand below, too

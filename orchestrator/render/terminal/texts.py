@@ -32,6 +32,6 @@ def ago(moment: float, now: float | None = None) -> str:
     return f"{int(seconds)} s ago" if seconds >= 1 else "just now"
 
 
-def lasting(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A duration in seconds as text."""
     return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"

@@ -66,7 +66,7 @@ def summary(model: StepTree, now: float, width: int, doing: str = "running") -> 
     mark, style = (_spinner(now), "cyan") if status == "running" else _OF_STATUS.get(status, ("–", "yellow"))
     spent = [
         doing if status == "running" else status,
-        excerpts.took(seconds, over=status != "running") or "0 s",
+        excerpts.elapsed(seconds, over=status != "running") or "0 s",
         _many(machine.steps, "step"),
     ]
     spent += [_many(usage.calls, "call")] if usage.calls else []
@@ -154,7 +154,7 @@ def _head(step: TreeStep, standing: LiveBranches, now: float, over: bool, label:
         parts.append((f" {excerpts.text(step.by, 40)}", "dim"))
     if step.attempt > 1:
         parts.append((f"  attempt {step.attempt}", "yellow"))
-    lasted = excerpts.took((step.ended if step.over else now) - step.started, over=step.over) if step.key else ""
+    lasted = excerpts.elapsed((step.ended if step.over else now) - step.started, over=step.over) if step.key else ""
     if lasted and step.state != "dropped":
         parts.append((f"  {lasted}", "dim"))
     if forked := [branch for name, branch in step.branches.items() if "." in name]:
@@ -173,7 +173,7 @@ def _said(step: TreeStep, now: float) -> Part:
         case "waiting":
             return f"waits: {excerpts.text(step.asks)}", "yellow"
         case "retrying" if step.next_at > now:
-            wait = excerpts.took(step.next_at - now, over=True)
+            wait = excerpts.elapsed(step.next_at - now, over=True)
             return f"{excerpts.text(step.fault)}; tried again in {wait}", "yellow"
         case "dropped":
             return "not needed any more", "dim"
@@ -212,12 +212,12 @@ def _call(one: JournaledCall, note: Event | None, now: float, over: bool) -> Lin
     mark, style = _MARKS["dropped"] if over and state == "running" else _MARKS.get(state, (_spinner(now), "cyan"))
     parts: list[Part] = [(f"{mark} ", style), (excerpts.call(one), "" if going else "dim")]
     ended = 0.0 if settled is None else settled.ended or settled.ts
-    lasted = excerpts.took((now if going else ended) - one.begun, over=not going)
+    lasted = excerpts.elapsed((now if going else ended) - one.begun, over=not going)
     about = "  ".join(part for part in (excerpts.tokens(one), lasted) if part)
     if about:
         parts.append((f"  {about}", "dim"))
     if state == "retrying" and settled is not None and (settled.next_at or 0.0) > now:
-        wait = excerpts.took((settled.next_at or 0.0) - now, over=True)
+        wait = excerpts.elapsed((settled.next_at or 0.0) - now, over=True)
         parts.append((f"  {excerpts.text(one.fault)}; tried again in {wait}", "yellow"))
     elif state == "failed":
         parts.append((f"  {excerpts.text(one.fault)}", "red"))
@@ -225,7 +225,7 @@ def _call(one: JournaledCall, note: Event | None, now: float, over: bool) -> Lin
         parts.append(("  may or may not have happened", "yellow"))
     elif going and note is not None and (noted := excerpts.note(note)):
         parts.append((f"  {noted}", "dim"))
-    elif state == "done" and (said := excerpts.came_to(one)):
+    elif state == "done" and (said := excerpts.result(one)):
         parts.append((f"  = {said}", "dim"))
     return Line(tuple(parts), going_on=going)
 
