@@ -1,7 +1,8 @@
-"""The map in docs/architecture.md: the packages of the library, by their imports.
+"""The maps in docs/architecture.md: the packages of the library and the files of the executor, by their imports.
 
-An arrow leads from a part to a part that it imports. An arrow that others imply is left out.
-`python -m tests.architecture` draws it anew.
+An arrow leads from a part to a part that it imports. An arrow that others imply is left out. Imports for types count
+between packages; among the executor's files the map has only those that run.
+`python -m tests.architecture` draws the maps anew.
 """
 
 from __future__ import annotations
@@ -53,20 +54,22 @@ def modules() -> dict[str, Path]:
     return {name: file for name, file in sorted(named.items()) if name not in ("orchestrator", "orchestrator.__main__")}
 
 
-def _statements(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+def _statements(tree: ast.AST, types: bool) -> Iterator[ast.Import | ast.ImportFrom]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.expr):
             continue
+        if not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        yield from _statements(node)
+        yield from _statements(node, types)
 
 
 @cache
-def imports(file: Path) -> frozenset[str]:
-    """The modules of the library that a file imports, for types too."""
+def imports(file: Path, types: bool) -> frozenset[str]:
+    """The modules of the library that a file imports, with or without those for types."""
     known, found = modules(), set[str]()
-    for statement in _statements(ast.parse(file.read_text(encoding="utf-8"))):
+    for statement in _statements(ast.parse(file.read_text(encoding="utf-8")), types):
         if isinstance(statement, ast.Import):
             found.update(alias.name for alias in statement.names)
             continue
@@ -79,11 +82,12 @@ def imports(file: Path) -> frozenset[str]:
     return frozenset(found & known.keys())
 
 
-def by_imports(part_of: Callable[[str], str | None]) -> nx.DiGraph[str]:
+def by_imports(part_of: Callable[[str], str | None], *, types: bool = True) -> nx.DiGraph[str]:
     """The parts of the library and which of them imports which.
 
     Args:
         part_of: the part that a module belongs to; None if it is not drawn.
+        types: whether imports for type checkers count.
     """
     graph: nx.DiGraph[str] = nx.DiGraph()
     for name, file in modules().items():
@@ -91,7 +95,8 @@ def by_imports(part_of: Callable[[str], str | None]) -> nx.DiGraph[str]:
         if part is None:
             continue
         graph.add_node(part)
-        graph.add_edges_from((part, other) for other in map(part_of, imports(file)) if other not in (part, None))
+        others = map(part_of, imports(file, types))
+        graph.add_edges_from((part, other) for other in others if other not in (part, None))
     return graph
 
 
@@ -100,6 +105,12 @@ def package(module: str) -> str:
     name = "builtin" if module.startswith("orchestrator.tools.builtin") else module.split(".")[1]
     assert name in PURPOSES or not (LIBRARY / name).is_dir(), f"say in PURPOSES what the package {name} is for"
     return name if name in PURPOSES else "basics"
+
+
+def executor_file(module: str) -> str | None:
+    """The file of the executor that a module is, as `folder/name`."""
+    name = module.removeprefix("orchestrator.executor.")
+    return None if name == module or modules()[module].name == "__init__.py" else name.replace(".", "/")
 
 
 def drawing(title: str, graph: nx.DiGraph[str], look: Callable[[str], tuple[Look, str, str]]) -> Drawing:
@@ -132,7 +143,17 @@ def architecture() -> str:
     )
 
 
-MAPS = {"architecture": architecture}
+def executor() -> str:
+    """The map of the executor's files."""
+
+    def look(part: str) -> tuple[Look, str, str]:
+        folder, _, name = part.rpartition("/")
+        return "code", name, f"in executor/{folder}".rstrip("/")
+
+    return drawing_to_svg(drawing("orchestrator.executor", by_imports(executor_file, types=False), look))
+
+
+MAPS = {"architecture": architecture, "executor": executor}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture import MAPS, PICTURES, PURPOSES, by_imports, package
+from tests.architecture import LIBRARY, MAPS, PICTURES, PURPOSES, by_imports, package
 from tests.render.pictures import shape
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -26,3 +26,14 @@ def test_each_package_uses_only_packages_above_it_in_the_table() -> None:
     assert set(order) == set(PURPOSES)
     for part, other in by_imports(package).edges:
         assert order.index(other) < order.index(part), f"{part} imports {other}"
+
+
+def test_a_behaviour_is_found_in_three_clicks() -> None:
+    rows = re.findall(r"^\| (.+?) \| \[`(.+?)`\]\(\.\./orchestrator/(.+?)\) \| `(\w+)` \|$", PAGE, flags=re.M)
+    assert len(rows) >= 25
+    assert len(rows) == PAGE.count("](../orchestrator/")
+    for what, shown, file, name in rows:
+        assert shown == file
+        assert len(Path(file).parts) <= 3, what
+        code = (LIBRARY / file).read_text(encoding="utf-8")
+        assert re.search(rf"^ *(async )?(def|class) {name}\b", code, flags=re.M), f"{what}: no {name} in {file}"
