@@ -136,6 +136,13 @@ def test_a_room_imports_only_what_is_below() -> None:
     assert not faults
 
 
+def test_no_files_of_the_kernel_import_each_other() -> None:
+    """Not even around a longer circle, or for types only."""
+    graph = nx.DiGraph([(name, file) for name, files in imports().items() for file in files])
+    kernel = graph.subgraph([name for name in graph if name.startswith("kernel/")])
+    assert list(nx.simple_cycles(kernel)) == []
+
+
 def test_the_core_knows_neither_the_offline_model_nor_names_of_another_framework() -> None:
     core = {*BELOW_GRAPH_CLASS.split(), "render/terminal"}
     assert not [arrow for arrow in arrows() if arrow[0] in core and arrow[1] in ("models/offline", "embedia")]
