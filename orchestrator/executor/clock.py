@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from typing import TYPE_CHECKING
 
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
+    from orchestrator.clock import Clock
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.run_state import RunState
     from orchestrator.stores.base import RunInfo
-
-
-def steady() -> float:
-    """Seconds by a clock that never jumps, that counts suspended time where the system can, and is one per boot."""
-    if sys.platform == "linux":
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
-
-
-def clocks() -> tuple[float, float]:
-    """What both clocks say: `time.time`, and `steady`."""
-    return time.time(), steady()
 
 
 class DriveClock:
@@ -33,21 +20,23 @@ class DriveClock:
     than was meant (`left`), and the seconds of a run go on as they began.
     """
 
-    __slots__ = ("_ahead", "_asked", "_began", "_updated")
+    __slots__ = ("_ahead", "_asked", "_began", "_clock", "_updated")
 
-    def __init__(self, updated: float = 0.0, known: float = 0.0) -> None:
+    def __init__(self, clock: Clock, updated: float = 0.0, known: float = 0.0) -> None:
         """
         Args:
+            clock: the clock of the executor.
             updated: the time of the last record before the drive, by the clock of whatever wrote it.
             known: for how many seconds this process has seen the run stand still at that record.
         """
-        now, now_steady = clocks()
-        self._ahead, self._began, self._updated = now - now_steady, now - known, updated
+        now = clock.now()
+        self._clock, self._ahead = clock, now - clock.steady()
+        self._began, self._updated = now - known, updated
         self._asked: dict[str, float] = {}
 
     def now(self) -> float:
         """Unix seconds."""
-        return self._ahead + steady()
+        return self._ahead + self._clock.steady()
 
     def left(self, until: float, meant: float | None) -> float:
         """Seconds until a time that was written down, maybe by another clock.
@@ -86,9 +75,10 @@ class Standstill:
     _MOST = 10_000
     """How many runs are remembered; then all are forgotten, and are watched anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
-        """Run -> its head when it was last looked at, and since when it is that, by `steady`."""
+        """Run -> its head when it was last looked at, and since when it is that, by the steady clock."""
 
     def overdue(self, info: RunInfo) -> bool:
         """Whether a deadline of a run has passed, by the clock or by how long the run was seen to stand still.
@@ -99,16 +89,16 @@ class Standstill:
         if info.due is None:
             self._seen.pop(info.run_id, None)
             return False
-        now_steady = steady()
+        now_steady = self._clock.steady()
         head, since = self._seen.get(info.run_id, (0, 0.0))
         if head != info.head:
             if len(self._seen) >= self._MOST:
                 self._seen.clear()
             since = now_steady
             self._seen[info.run_id] = info.head, since
-        return info.due <= time.time() or now_steady - since >= max(0.0, info.due - info.updated)
+        return info.due <= self._clock.now() or now_steady - since >= max(0.0, info.due - info.updated)
 
     def seconds(self, run_id: str, head: int) -> float:
         """For how long the run was seen to stand still at this record. It is forgotten: the run goes on."""
         seen, since = self._seen.pop(run_id, (0, 0.0))
-        return steady() - since if seen == head else 0.0
+        return self._clock.steady() - since if seen == head else 0.0

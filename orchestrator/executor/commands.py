@@ -7,7 +7,6 @@ place that brings a command to a run, whoever drives it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -35,12 +34,10 @@ class AnswerQuestion:
     digest: str | None = None
     """The digest of the question that was looked at; another one is refused."""
 
-    def checked(self, machine: RunState, tools: ToolsFor) -> AnswerQuestion:
+    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> AnswerQuestion:
         """See `Command.checked`."""
         offered = tools(machine.plan.graph)
-        return replace(
-            self, answer=check_answer(machine, self.question, self.answer, self.digest, offered, time.time())
-        )
+        return replace(self, answer=check_answer(machine, self.question, self.answer, self.digest, offered, now))
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
         """Journal the answer."""
@@ -66,7 +63,7 @@ class Pause:
     by: str = ""
     reason: str = ""
 
-    def checked(self, machine: RunState, tools: ToolsFor) -> Pause:
+    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Pause:
         """Itself: it fits any run."""
         return self
 
@@ -90,7 +87,7 @@ class Cancel:
     by: str = ""
     reason: str = ""
 
-    def checked(self, machine: RunState, tools: ToolsFor) -> Cancel:
+    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Cancel:
         """Itself: it fits any run."""
         return self
 

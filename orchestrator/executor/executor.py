@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import anyio
 
+from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunExists
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.host import deletion, delivery, recovery
@@ -22,6 +23,7 @@ from orchestrator.tools.collect import toolbox_of
 from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:
+    from orchestrator.clock import Clock
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
     from orchestrator.models.base import Model
@@ -53,6 +55,8 @@ class Executor(RunReader):
         lease_ttl: seconds after which another host may take over a run that this executor does not keep alive.
         seal: seals what this executor writes. Approvals and policies in records that it did not seal are then not
             believed: they are asked for again before what they allow is done. Without one the store is trusted.
+        clock: says what time it is, in records and for deadlines; tests give an `orchestrator.testing.MockClock`.
+            Leases go by the clocks of the machine, as they hold between processes.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Executor(RunReader):
         on_change: Literal["continue", "strict"] = "continue",
         lease_ttl: float = 30.0,
         seal: Seal | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if on_change not in ("continue", "strict"):
             raise ValueError(f"on_change={on_change!r}: say 'continue' or 'strict'")
@@ -75,7 +80,14 @@ class Executor(RunReader):
         self.store: Store = open_store(store) if isinstance(store, str) else store
         children = ChildRuns()
         resources = Resources.of(
-            graphs, model, models or {}, toolbox_of(tools), deps, children=children, concurrency=concurrency
+            graphs,
+            model,
+            models or {},
+            toolbox_of(tools),
+            deps,
+            clock=clock,
+            children=children,
+            concurrency=concurrency,
         )
         self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
         children.host = self._host

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunConflict, StoreError
-from orchestrator.executor.clock import clocks, steady
 from orchestrator.stores.base import Lease
 from orchestrator.stores.owner import Owner, boot_id, is_dead, is_here, namespace
 
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import RunInfo, Store
 
+steady = SYSTEM_CLOCK.steady
+"""A lease is between processes: their machines' clocks count, and not the one that an executor was given."""
 _POLL = 0.1
 _MOST_SEEN = 10_000
 
@@ -42,6 +43,11 @@ _kept: dict[str, str] = {}
 
 _seen: dict[str, tuple[float, float]] = {}
 """Token of another's lease -> its end when we last looked, and since when we have seen that end, by `steady`."""
+
+
+def clocks() -> tuple[float, float]:
+    """What both clocks of the machine say."""
+    return SYSTEM_CLOCK.now(), SYSTEM_CLOCK.steady()
 
 
 def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
@@ -100,7 +106,7 @@ class LeaseHandle:
     @property
     def fresh(self) -> bool:
         """Whether by both clocks nobody else can have it yet, unless their clocks are wrong."""
-        return steady() < self._until_steady and time.time() < self._until
+        return steady() < self._until_steady and SYSTEM_CLOCK.now() < self._until
 
     async def renew(self) -> bool:
         """LeaseHandle it longer. False: it is another's.

@@ -15,6 +15,7 @@ from orchestrator.models.prices import unpriced
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from orchestrator.clock import Clock
     from orchestrator.executor.run_log import Command, RunLog
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.limits import Limits
@@ -87,6 +88,7 @@ class Resources:
     models: Mapping[str, Model]
     tools: Toolbox
     deps: Any
+    clock: Clock
     children: Children
     threads: anyio.CapacityLimiter
     """For nodes that are sync functions."""
@@ -104,6 +106,7 @@ class Resources:
         tools: Toolbox,
         deps: object,
         *,
+        clock: Clock,
         children: Children,
         concurrency: int | None,
     ) -> Resources:
@@ -121,6 +124,7 @@ class Resources:
             models=dict(models),
             tools=tools,
             deps=deps,
+            clock=clock,
             children=children,
             threads=anyio.CapacityLimiter(_THREADS),
             gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
 import anyio
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
-from orchestrator.executor.clock import DriveClock
 from orchestrator.kernel.machine import apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.executor.answers import CallGuard
+    from orchestrator.executor.clock import DriveClock
     from orchestrator.executor.journal import Flusher, Journal
     from orchestrator.executor.lease import LeaseHandle
     from orchestrator.graph.definition import GraphDefinition
@@ -95,11 +95,12 @@ class Follower(Protocol):
 class Command(Protocol):
     """Something that is said to a run."""
 
-    def checked(self, machine: RunState, tools: ToolsFor) -> Command:
+    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Command:
         """The same, as it is to be applied to a run in this state.
 
         Args:
             tools: the tools that arguments in an answer are checked by.
+            now: Unix time in seconds.
 
         Raises:
             QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit the run.
@@ -132,11 +133,11 @@ class RunLog:
         lease: LeaseHandle,
         flusher: Flusher,
         holdings: PoolLeases,
+        clock: DriveClock,
     ) -> None:
         self.machine, self.journal, self.lease = machine, journal, lease
-        self.holdings = holdings
+        self.holdings, self.clock = holdings, clock
         self.run_id: str = machine.run_id
-        self.clock = DriveClock(machine.updated)
         self.is_new = machine.head <= 1
         """Whether the run begins with this process: nothing was done in it before."""
         self.watchers: set[Follower] = set()

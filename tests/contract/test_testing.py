@@ -20,8 +20,13 @@ async def test_the_scripted_model() -> None:
     assert names["run"].values["drafts"] == ["short", LONG]
 
 
+def test_the_clock_that_jumps() -> None:
+    names = load(blocks(PAGE)[1], "testing_clock")
+    assert names.run.output == "a minute later"
+
+
 async def test_the_crash_kit(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = await awaited(blocks(PAGE)[1] + blocks(PAGE)[2], {"__name__": "testing_page"})
+    names: dict[str, Any] = await awaited(blocks(PAGE)[2] + blocks(PAGE)[3], {"__name__": "testing_page"})
     assert names["report"].stops >= 6
     assert "unknown outcomes asked about" in capsys.readouterr().out
     program = names["shop_program"]()
@@ -33,6 +38,6 @@ def test_every_form_is_there() -> None:
 
     page = (Path(__file__).parents[2] / PAGE).read_text()
     forms = ("assert_crash_safe", "assert_kill_safe", "assert_disk_safe")
-    for name in (*forms, "STORE_CHECKS", "check_store", "ScriptedModel"):
+    for name in (*forms, "STORE_CHECKS", "check_store", "MockClock", "ScriptedModel"):
         assert name in page
         assert getattr(orchestrator.testing, name)

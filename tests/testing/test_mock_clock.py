@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from orchestrator import Context, Executor, Limits, Retry, Update, node
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.testing import MockClock
 from orchestrator.testing.mock_clock import Backend
+from tests.support.executors import single
 
 pytestmark = pytest.mark.anyio
 HOUR = 3600.0
+WHILE = 20.0
+"""Seconds that an executor waits here: meanwhile it looks at its store twice a second."""
 BACKENDS: tuple[Backend, ...] = ("asyncio", "trio")
 
 
@@ -112,3 +118,69 @@ def test_it_runs_a_function(backend: Backend) -> None:
     assert clock.run(main, HOUR, backend=backend) == "done"
     assert clock.now() == 2 * HOUR
     assert repr(clock) == "MockClock(now=7200.0, idle=0.0)"
+
+
+# -- an executor ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def executor(clock: MockClock) -> AsyncIterator[Executor]:
+    async with Executor(clock=clock) as executor:
+        yield executor
+
+
+async def test_records_have_its_time(executor: Executor, clock: MockClock) -> None:
+    async def work() -> Update:
+        await anyio.sleep(WHILE)
+        return {"log": "worked"}
+
+    began = clock.now()
+    run = await executor.start(single(work), run_id="r")
+    records = await executor.store.read("r")
+    assert run.output == ["worked"]
+    assert {record.ts for record in records} == {began, began + WHILE}
+
+
+async def test_a_node_is_tried_again_after_its_pause(executor: Executor, clock: MockClock) -> None:
+    tried: list[float] = []
+
+    async def work() -> Update:
+        tried.append(clock.now())
+        if len(tried) < 3:
+            raise ConnectionError("not yet")
+        return {"log": "worked"}
+
+    run = await executor.start(
+        single(work, retry=Retry(attempts=3, wait=WHILE, factor=2.0, max_wait=2 * WHILE, jitter=0.0))
+    )
+    assert run.output == ["worked"]
+    assert [later - earlier for earlier, later in pairwise(tried)] == [WHILE, 2 * WHILE]
+
+
+async def test_a_step_ends_at_its_time_limit(executor: Executor, clock: MockClock) -> None:
+    began = clock.now()
+    run = await executor.start(single(anyio.sleep_forever, timeout=WHILE))
+    assert run.error is not None
+    assert (run.error.type, clock.now() - began) == ("StepTimeout", WHILE)
+
+
+async def test_a_run_ends_at_its_limit_of_seconds(executor: Executor, clock: MockClock) -> None:
+    began = clock.now()
+    run = await executor.start(single(anyio.sleep_forever), limits=Limits(seconds=WHILE))
+    assert (run.status, clock.now() - began) == ("exhausted", WHILE)
+
+
+async def test_a_question_is_answered_at_its_deadline(executor: Executor, clock: MockClock) -> None:
+    async def asks(ctx: Context) -> Update:
+        return {"log": (await ctx.ask("input", prompt="?", deadline=WHILE)).type}
+
+    async def works() -> Update:
+        await anyio.sleep(2 * WHILE)
+        return {"log": "worked"}
+
+    began = clock.now()
+    both = "START -> work, works\nwork -> END\nworks -> END"
+    run = await executor.start(single(asks, nodes={"works": node(works)}, edges=both), run_id="r")
+    assert run.output == ["deny", "worked"]
+    answered = next(record.ts for record in await executor.store.read("r") if record.type == "answered")
+    assert answered - began == WHILE

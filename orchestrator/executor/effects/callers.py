@@ -188,7 +188,7 @@ class Spend:
     call: str
     inner: Totals
 
-    def checked(self, machine: RunState, tools: ToolsFor) -> Spend:
+    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Spend:
         """Itself: it fits any run."""
         return self
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ async def begin(
     values = graph.initial(given)
     started = RunStarted(
         seq=1,
-        ts=time.time(),
+        ts=host.resources.clock.now(),
         run_id=name,
         graph=graph.name,
         structure=graph.structure,

@@ -50,11 +50,11 @@ async def deliver(host: Host, run_id: str, command: Command, *, resume: bool = F
     Raises:
         RunUnknown, RunEnded, and what `command.checked` raises: nothing has changed.
     """
-    tools = host.resources.tools_for_answers
+    tools, clock = host.resources.tools_for_answers, host.resources.clock
     while True:
         live = host.live.get(run_id)
         if live is not None and not live.log.closing:
-            command.checked(live.machine, tools).apply(live.log)
+            command.checked(live.machine, tools, clock.now()).apply(live.log)
             return Delivered(live=live)
         if live is not None:
             await live.done.wait()
@@ -63,13 +63,13 @@ async def deliver(host: Host, run_id: str, command: Command, *, resume: bool = F
             held = await (host.open(run_id) if resume else host.borrow(run_id))
         except RunConflict:
             if isinstance(command, AnswerQuestion):  # refused here, where the caller is; the holder checks it once more
-                command = command.checked((await load(host, run_id)).machine, tools)
+                command = command.checked((await load(host, run_id)).machine, tools, clock.now())
             taken, record = await post(host, run_id, command)
             if taken:
                 return Delivered(record=record)
             continue
         try:
-            command.checked(held.machine, tools).apply(held.log)
+            command.checked(held.machine, tools, clock.now()).apply(held.log)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await host.release(held)

@@ -72,7 +72,7 @@ class Host:
         """What a run that nobody awaits wants the process to end with."""
         self.stopping = False
         """Whether the process is about to end."""
-        self.standstill = Standstill()
+        self.standstill = Standstill(resources.clock)
         self.heartbeat = Heartbeat(store, self.live, lease_ttl)
 
     async def begin(self) -> None:
@@ -178,7 +178,9 @@ class Host:
             await self._drop(run_id, hold.token)
             raise
         live = self._add(self._live(machine, hold, near.kept))
-        live.log.clock = DriveClock(machine.updated, self.standstill.seconds(run_id, machine.head))
+        live.log.clock = DriveClock(
+            self.resources.clock, machine.updated, self.standstill.seconds(run_id, machine.head)
+        )
         if checked is not None:
             withdraw_unsealed(live.log, checked)
         live.changes = changes
@@ -215,7 +217,8 @@ class Host:
 
     def _live(self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0) -> Drive:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
-        log = RunLog(machine, journal, hold, self.flusher, self.holdings)
+        clock = DriveClock(self.resources.clock, machine.updated)
+        log = RunLog(machine, journal, hold, self.flusher, self.holdings, clock)
         return Drive(log, self.resources, self.pace, kept=kept)
 
     def _add(self, live: Drive) -> Drive:

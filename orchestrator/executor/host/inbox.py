@@ -40,7 +40,7 @@ async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Messag
             command = Spend.of(message.body) or command_of(message.body)
             taken = False
             if command is not None and live.machine.ended is None:
-                command = command.checked(live.machine, live.resources.tools_for_answers)
+                command = command.checked(live.machine, live.resources.tools_for_answers, live.resources.clock.now())
                 taken = command.apply(live.log, message.id)
         except (RunError, ValidationError) as error:
             log.info("run %s: message %d is dropped: %s", message.run_id, message.id, error)

@@ -6,7 +6,6 @@ asyncio cleans up late. These hold nothing that needs closing.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from orchestrator.upward import above
 from orchestrator.views.events import Event, event_of
 
 if TYPE_CHECKING:
+    from orchestrator.clock import Clock
     from orchestrator.executor.drive.drive import Drive
     from orchestrator.executor.host.host import Host
     from orchestrator.kernel.records import Record
@@ -39,9 +39,11 @@ class Watcher:
     reads what it missed from the store.
     """
 
-    def __init__(self, run_id: str, after: int, read: Callable[[int], Awaitable[Sequence[Record]]]) -> None:
+    def __init__(
+        self, run_id: str, after: int, read: Callable[[int], Awaitable[Sequence[Record]]], clock: Clock
+    ) -> None:
         self.run_id, self.seen = run_id, after
-        self._read = read
+        self._read, self._clock = read, clock
         self._records: deque[Record] = deque(maxlen=2000)
         self._read_ahead: deque[Record] = deque()
         self._live: deque[tuple[int, Event]] = deque(maxlen=10_000)
@@ -63,7 +65,7 @@ class Watcher:
 
     def live(self, after: int, kind: str, data: dict[str, object]) -> None:
         """A live event, to be shown when record `after` is durable."""
-        event = Event(type=kind, seq=None, ts=time.time(), run_id=self.run_id, data=data)
+        event = Event(type=kind, seq=None, ts=self._clock.now(), run_id=self.run_id, data=data)
         self._live.append((after, event))
         if after <= self._stored:
             self._wake.set()
@@ -107,7 +109,7 @@ def watch(host: Host, run_id: str, after: int) -> Watcher:
     async def read(seen: int) -> Sequence[Record]:
         return await host.store.read(run_id, after=seen, limit=_CHUNK)
 
-    return Watcher(run_id, after, read)
+    return Watcher(run_id, after, read, host.resources.clock)
 
 
 class RecordFollower:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from orchestrator.executor.answers import CallGuard
@@ -32,7 +31,7 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
     log.journal.chain = checked.chain
     if not checked.whole:
         log.guard = CallGuard(log.machine.plan.graph, checked)
-        withdrawal = checked.withdrawal(log.machine, time.time())
+        withdrawal = checked.withdrawal(log.machine, log.clock.now())
         if withdrawal is not None:
             log.push(withdrawal)
 
