@@ -56,16 +56,16 @@ def branches(count: int) -> Callable[[Executor], Awaitable[object]]:
 
 
 def test_a_step_in_memory_makes_few_calls() -> None:
-    assert 20 < more(steps(ours.PURE, 50), steps(ours.PURE, 250), 200, "memory://") < 75  # 53
+    assert 20 < more(steps(ours.PURE, 50), steps(ours.PURE, 250), 200, "memory://") < 75  # 62
 
 
 def test_a_durable_step_makes_few_calls_more(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/{{}}.db"
-    assert 40 < more(steps(ours.DEFAULT, 50), steps(ours.DEFAULT, 250), 200, store) < 125  # 84
+    assert 40 < more(steps(ours.DEFAULT, 50), steps(ours.DEFAULT, 250), 200, store) < 125  # 104
 
 
 def test_a_branch_makes_few_calls() -> None:
-    assert 40 < more(branches(50), branches(250), 200, "memory://") < 150  # 99
+    assert 40 < more(branches(50), branches(250), 200, "memory://") < 150  # 109
 
 
 def cpu(work: Callable[[], object]) -> float:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.run_log import RunLog
     from orchestrator.graph.limits import Retry
     from orchestrator.graph.node import Node
+    from orchestrator.jsontypes import JsonObject
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.state import Activation
 
@@ -90,18 +91,25 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
             context.stop_reading(goes_on=False)
             context.effects.check()
             await context.close_readers()
-        error = None
-        if isinstance(result, Failing) and result.name == outcome:  # an edge takes it
-            error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
-        reduced = reduced_values(activation, values, ops) if schema.coded else None
+        return _done(attempt, result, outcome, values, ops, started)
     except BaseException as raised:
         try:
             return _not_done(attempt, context, raised, started)
         finally:
             context.stop_reading(goes_on=True)
             await context.close_readers()
+
+
+def _done(
+    attempt: Attempt, result: object, outcome: str, values: JsonObject, ops: dict[str, str], started: float
+) -> StepDone:
+    """The record for an attempt that ended with an outcome."""
+    activation, error = attempt.activation, None
+    if isinstance(result, Failing) and result.name == outcome:  # an edge takes it
+        error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
+    reduced = reduced_values(activation, values, ops) if activation.frame.plan.schema.coded else None
     return step_done(
-        **log.at(activation),
+        **attempt.log.at(activation),
         outcome=outcome,
         update=dict(values),
         ops=ops,
