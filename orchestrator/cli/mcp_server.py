@@ -75,7 +75,7 @@ class GraphServer:
             on_call_tool=self._call,
         )
 
-    async def _list(self, ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
+    async def _list(self, ctx: ServerRequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         from mcp.types import ListToolsResult, Tool, ToolAnnotations
 
         offered = [
@@ -103,7 +103,7 @@ class GraphServer:
             )
         return ListToolsResult(tools=offered)
 
-    async def _call(self, ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+    async def _call(self, ctx: ServerRequestContext, params: CallToolRequestParams) -> CallToolResult:
         tool, args = self._tools.get(params.name), params.arguments or {}
         try:
             if tool is not None:
@@ -114,7 +114,7 @@ class GraphServer:
             return _failed(str(redacted(str(error))))
         return _failed(f"there is no tool {params.name!r}; there are: {', '.join([*self._tools, RESULT_TOOL])}")
 
-    async def _run(self, ctx: ServerRequestContext[Any], tool: GraphTool, args: Mapping[str, object]) -> CallToolResult:
+    async def _run(self, ctx: ServerRequestContext, tool: GraphTool, args: Mapping[str, object]) -> CallToolResult:
         """Run a graph. A client that cancels its call, or goes away, interrupts the run, which can be resumed."""
         graph, run_id = tool.graph, secrets.token_hex(8)
         warn(f"{run_id} started: {graph.name}")

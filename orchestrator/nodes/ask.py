@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, JsonValue, model_validator
 
@@ -47,7 +47,7 @@ class Ask(Node, kind="ask"):
         check(self.prompt, self.show)
         return self
 
-    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+    async def run(self, state: object, ctx: Context) -> dict[str, object]:
         shown = plain({name: getattr(state, name) for name in self.show})
         prompt = fill(self.prompt, **shown)
         fault = ""

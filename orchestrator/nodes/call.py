@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import field_validator
 
@@ -52,7 +52,7 @@ class Call(Node, kind="call"):
     def port_types(cls) -> dict[str, Port]:
         return {"args": Port(), **super().port_types()}
 
-    async def run(self, state: object, ctx: Context[Any]) -> object:
+    async def run(self, state: object, ctx: Context) -> object:
         function = self._function()
         arguments = {
             parameter: ctx.item if field == ITEM else getattr(state, field) for parameter, field in self.args.items()

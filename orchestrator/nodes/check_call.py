@@ -52,7 +52,7 @@ class CheckCall(Node, kind="check_call"):
     on_error: Literal["raise", "observe"] = "observe"
     """What becomes of a call that cannot be made: the step fails, or the model is told."""
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["valid", "invalid"]]:
+    async def run(self, state: object, ctx: Context) -> Outcome[Literal["valid", "invalid"]]:
         call = ToolCall.model_validate(getattr(state, self.call))
         try:
             args = checked(ctx, call)
@@ -63,7 +63,7 @@ class CheckCall(Node, kind="check_call"):
         return Outcome("valid", {self.tool: call.name, self.args: args})
 
 
-def checked(ctx: Context[Any], call: ToolCall) -> dict[str, Any]:
+def checked(ctx: Context, call: ToolCall) -> dict[str, Any]:
     """The arguments of a call as its tool will get them.
 
     Raises:

@@ -66,7 +66,7 @@ class ChooseArgs(Node, kind="choose_args"):
     args: Annotated[str, Port(dict)] = "args"
     """Field that gets the arguments."""
 
-    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+    async def run(self, state: object, ctx: Context) -> dict[str, object]:
         tool = tool_named(ctx, getattr(state, self.tool), self.kind)
         if not tool.parameters.get("properties"):
             return {self.args: {}}

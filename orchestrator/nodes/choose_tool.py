@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel
 
@@ -53,7 +53,7 @@ class ChooseTool(Node, kind="choose_tool"):
     tool: Annotated[str, Port(str)] = "tool"
     """Field that gets the tool's name."""
 
-    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+    async def run(self, state: object, ctx: Context) -> dict[str, object]:
         tools = tools_of(ctx, self.kind)
         if len(tools) == 1:
             return {self.tool: tools[0].name}

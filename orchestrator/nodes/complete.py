@@ -76,7 +76,7 @@ class Complete(Node, kind="complete"):
         filled = {f"prompt[{name}]": name for name in sorted(placeholders(self.prompt))}
         return {**{port: field for port, field in super().ports().items() if port != "prompt"}, **filled}
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         facts = plain({name: getattr(state, name) for name in placeholders(self.prompt)})
         text = fill(self.prompt, **{name: as_text(value) for name, value in facts.items()})
         head = [said(self.system)] if self.system else []

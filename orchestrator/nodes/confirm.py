@@ -85,7 +85,7 @@ class Confirm(Node, kind="confirm"):
     def sees_tools(self) -> bool:
         return self.tool is not None
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         shown = plain({name: getattr(state, name) for name in self.show})
         if self.tool is None or self.args is None:
             prompt = fill(self.prompt, **shown) or "Go on?"
@@ -95,7 +95,7 @@ class Confirm(Node, kind="confirm"):
         return await self._confirm_call(getattr(state, self.tool), getattr(state, self.args), call, shown, ctx)
 
     async def _confirm_call(
-        self, name: str, args: dict[str, Any], call: ToolCall | None, shown: dict[str, Any], ctx: Context[Any]
+        self, name: str, args: dict[str, Any], call: ToolCall | None, shown: dict[str, Any], ctx: Context
     ) -> Outcome[str]:
         assert self.args is not None
         tool = tool_named(ctx, name, self.kind)
@@ -140,6 +140,6 @@ class Confirm(Node, kind="confirm"):
         return Outcome("denied", update)
 
 
-def _call_id(ctx: Context[Any], tool: str, args: JsonObject) -> str:
+def _call_id(ctx: Context, tool: str, args: JsonObject) -> str:
     """Names a call that no model gave an id: the same for the same call in the same place."""
     return digest({"run": ctx.run_id, "path": ctx.path, "node": ctx.node, "tool": tool, "args": args})

@@ -26,7 +26,7 @@ def question_in_hand(state: object, question: str, current: str | None) -> str:
     return str(follow_up or getattr(state, question))
 
 
-async def decide(ctx: Context[Any], *, task: str, system: str, prompt: str, data: Mapping[str, Any]) -> str:
+async def decide(ctx: Context, *, task: str, system: str, prompt: str, data: Mapping[str, Any]) -> str:
     """Ask the model for one decision and give the text of its reply, without the space around it.
 
     The prompt says in words what `data` holds as facts, so a model may go by either.
@@ -50,7 +50,7 @@ def whole(reply: Reply, task: str) -> str:
     return reply.text.strip()
 
 
-def tools_of(ctx: Context[Any], node: str) -> Sequence[Tool]:
+def tools_of(ctx: Context, node: str) -> Sequence[Tool]:
     """The tools that the node may use, in the order given.
 
     Raises:
@@ -62,7 +62,7 @@ def tools_of(ctx: Context[Any], node: str) -> Sequence[Tool]:
     return tools
 
 
-def tool_named(ctx: Context[Any], name: str, node: str) -> Tool:
+def tool_named(ctx: Context, name: str, node: str) -> Tool:
     """The tool of a name.
 
     Raises:
@@ -74,7 +74,7 @@ def tool_named(ctx: Context[Any], name: str, node: str) -> Tool:
     return unknown_tool(ctx, name, node)
 
 
-def unknown_tool(ctx: Context[Any], name: str, node: str) -> NoReturn:
+def unknown_tool(ctx: Context, name: str, node: str) -> NoReturn:
     """Say that a tool of this name is not among those that there are."""
     known = ", ".join(tool.name for tool in ctx.tools)
     raise AgentError(f"{node}: {quoted(name)} is not an available tool; choose one of: {known}")

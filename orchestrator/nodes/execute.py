@@ -118,7 +118,7 @@ class Execute(Node, kind="execute"):
         unused = _ONE if self.calls is not None else _MANY
         return {port: field for port, field in super().ports().items() if port not in unused}
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         if self.calls is not None and self.results is not None:
             return await self._several(state, ctx, self.calls, self.results)
         name: str = getattr(state, self.tool)
@@ -141,7 +141,7 @@ class Execute(Node, kind="execute"):
             update[self.message] = told(call, result, _edited(ctx, call, args), most=_most(ctx, call))
         return self._outcome([(name, made, result)], update)
 
-    async def _several(self, state: object, ctx: Context[Any], calls: str, results: str) -> Outcome[str]:
+    async def _several(self, state: object, ctx: Context, calls: str, results: str) -> Outcome[str]:
         wanted = [ToolCall.model_validate(call) for call in getattr(state, calls)]
         found = await gather(
             [partial(self._call_of, ctx, call) for call in wanted],
@@ -162,7 +162,7 @@ class Execute(Node, kind="execute"):
         name, result = raised[0] if raised else (failed[0][0], failed[0][2])
         return Failing(FAILED, update, error=ToolFailed(name, result), otherwise=None if raised else plain)
 
-    async def _call_of(self, ctx: Context[Any], call: ToolCall) -> tuple[bool, ToolResult]:
+    async def _call_of(self, ctx: Context, call: ToolCall) -> tuple[bool, ToolResult]:
         if call.arguments is None:
             fault = f"the arguments of {call.name} are not a JSON object: {quoted(call.raw)}"
             if self.on_error == "raise":
@@ -170,7 +170,7 @@ class Execute(Node, kind="execute"):
             return False, ToolResult(error=fault)
         return await self._call(ctx, call.name, call.arguments)
 
-    async def _call(self, ctx: Context[Any], name: str, args: Mapping[str, Any]) -> tuple[bool, ToolResult]:
+    async def _call(self, ctx: Context, name: str, args: Mapping[str, Any]) -> tuple[bool, ToolResult]:
         """Whether the call could be made, and its result."""
         try:
             result = await ctx.tool(name, args)
@@ -183,19 +183,19 @@ class Execute(Node, kind="execute"):
         return True, result if result.ended == ended else result.model_copy(update={"ended": ended})
 
 
-def _pool(ctx: Context[Any], call: ToolCall) -> object:
+def _pool(ctx: Context, call: ToolCall) -> object:
     """Where the call's tool takes its instance from, if it does: all calls of a run get the same one."""
     tool = ctx.tools.get(call.name)
     return None if tool is None else tool.pool
 
 
-def _most(ctx: Context[Any], call: ToolCall) -> int:
+def _most(ctx: Context, call: ToolCall) -> int:
     """How many characters of its result the model is shown."""
     tool = ctx.tools.get(call.name)
     return SHOWN if tool is None else tool.max_shown
 
 
-def _edited(ctx: Context[Any], call: ToolCall, args: Mapping[str, Any]) -> str:
+def _edited(ctx: Context, call: ToolCall, args: Mapping[str, Any]) -> str:
     """Tells the model of a call that a person had it made with other arguments, if that is so."""
     tool = ctx.tools.get(call.name)
     if tool is not None and call.arguments is not None:

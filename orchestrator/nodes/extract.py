@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel
 
@@ -94,7 +94,7 @@ class Extract(Node, kind="extract"):
     fault: Annotated[str | None, Port(str)] = None
     """Field that is told what the text is that has no answer."""
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["found", "missing"]]:
+    async def run(self, state: object, ctx: Context) -> Outcome[Literal["found", "missing"]]:
         text = str(getattr(state, self.text))
         found = find_answer(text, self.form, announced=self.announced)
         if found is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, PositiveInt, model_validator
 
@@ -55,7 +55,7 @@ class Observe(Node, kind="observe"):
     def outcomes(self) -> tuple[str, ...]:
         return ("more", "finished") if self.most is None else ("more", "finished", "spent")
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         update: dict[str, object] = {}
         count = 1
         if self.rounds is not None:

@@ -100,7 +100,7 @@ class Plan(Node, kind="plan"):
         # The words of the other form are nobody's own: `with_(form=...)` brings them along.
         return {**data, "system": SYSTEM.get(form, "") if given is None or given in SYSTEM.values() else given}
 
-    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+    async def run(self, state: object, ctx: Context) -> dict[str, object]:
         question = str(getattr(state, self.question))
         tools: Sequence[Tool] = tools_of(ctx, self.kind) if self.form == "blueprint" else tuple(ctx.tools)
         facts: dict[str, JsonValue] = {"question": question, "form": self.form, "tools": [_fact(one) for one in tools]}

@@ -101,7 +101,7 @@ class Respond(Node, kind="respond"):
     def outcomes(self) -> tuple[str, ...]:
         return ("answer", "calls") if self.tools_offered else ("answer",)
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[str]:
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         talk: list[Message] = list(getattr(state, self.messages))
         ended = ended_by(talk)
         asked = self._question(state, talk, anew=ended is not None)
@@ -130,7 +130,7 @@ class Respond(Node, kind="respond"):
             return []
         return [user(fill(self.prompt, question=question), data={"question": question})]
 
-    async def _usable(self, ctx: Context[Any], talk: Sequence[Message]) -> _Used:
+    async def _usable(self, ctx: Context, talk: Sequence[Message]) -> _Used:
         tools = self._offered(ctx)
         options: dict[str, Any] = {}
         if tools and self.parallel_tool_calls is not None:
@@ -153,13 +153,13 @@ class Respond(Node, kind="respond"):
             results = [failed(call, used.fault) for call in used.message.tool_calls]
             wrong += [used.message, *(results or [user(used.fault)])]
 
-    def _offered(self, ctx: Context[Any]) -> list[ToolLike]:
+    def _offered(self, ctx: Context) -> list[ToolLike]:
         if self.finish and self.finish in ctx.tools:
             raise StepError(f"{ctx.node}: a tool is named {self.finish!r}; give the action finish= another name")
         tools = ctx.tools if self.tools_offered else ()
         return [*tools, *([_finishing(self.finish)] if self.finish else [])]
 
-    def _model(self, ctx: Context[Any], length: int) -> Model:
+    def _model(self, ctx: Context, length: int) -> Model:
         if self.protocol == "native":
             return ctx.model
         numbers = count()

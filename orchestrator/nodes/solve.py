@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, JsonValue
 
@@ -66,7 +66,7 @@ class Solve(Node, kind="solve"):
     answer: Annotated[str, Port(str)] = "answer"
     """Field that gets the answer."""
 
-    async def run(self, state: object, ctx: Context[Any]) -> dict[str, object]:
+    async def run(self, state: object, ctx: Context) -> dict[str, object]:
         question = str(getattr(state, self.question))
         plan: Sequence[PlannedCall] = getattr(state, self.steps)
         evidence: Mapping[str, Step] = getattr(state, self.evidence)

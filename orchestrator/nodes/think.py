@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, JsonValue
 
@@ -71,7 +71,7 @@ class Think(Node, kind="think"):
     answer: Annotated[str, Port(str)] = "answer"
     """Field that gets the final answer."""
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["answer", "question"]]:
+    async def run(self, state: object, ctx: Context) -> Outcome[Literal["answer", "question"]]:
         question = str(getattr(state, self.question))
         steps: Sequence[Step] = getattr(state, self.steps)
         if steps and steps[-1].ended and steps[-1].question in (question, getattr(state, self.current)):

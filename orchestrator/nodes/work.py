@@ -91,7 +91,7 @@ class Work(Node, kind="work"):
             raise ValueError("steps= and max_calls= belong together: name the field with the plan, and how many")
         return self
 
-    async def run(self, state: object, ctx: Context[Any]) -> Outcome[Literal["call", "done"]]:
+    async def run(self, state: object, ctx: Context) -> Outcome[Literal["call", "done"]]:
         if not isinstance(ctx.item, PlannedCall | Mapping):
             raise StepError(f"{ctx.node}: it works on planned calls: lead to it by an edge `each` from a Plan")
         call = PlannedCall.model_validate(ctx.item)
@@ -117,7 +117,7 @@ class Work(Node, kind="work"):
             return self._done(call, {}, ToolFailure(error=str(error)))
         return Outcome("call", {self.tool: call.tool, self.args: args})
 
-    def _may_call(self, call: PlannedCall, state: object, ctx: Context[Any]) -> bool:
+    def _may_call(self, call: PlannedCall, state: object, ctx: Context) -> bool:
         """Whether `max_calls` reaches to this call; the same however the branches follow one another."""
         if self.steps is None:
             return True
@@ -149,7 +149,7 @@ class Work(Node, kind="work"):
         return Outcome("done", {self.evidence: {call.id: step}, **more})
 
 
-def _tool_of(call: PlannedCall, ctx: Context[Any]) -> Tool | None:
+def _tool_of(call: PlannedCall, ctx: Context) -> Tool | None:
     """The tool that a call names, also in another case of letters if that is the name of one tool only."""
     tool = ctx.tools.get(call.tool) if call.tool else None
     if tool is not None:

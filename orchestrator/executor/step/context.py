@@ -41,7 +41,7 @@ _MOST_SHOWN = 20_000
 _SHARED = (str, int, float, bool, type(None), bytes)
 
 
-class StepContext(Context[Any]):
+class StepContext(Context):
     """The context of one attempt. Cheap to make: what a node does not use is never built."""
 
     _effects: AttemptEffects | None = None
