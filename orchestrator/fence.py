@@ -82,7 +82,7 @@ def pass_fence_in_thread(fence: Fence | None = None) -> None:
     fence.entered = True
 
 
-def fenced(call: Callable[[], Any]) -> Callable[[], Any]:
+def fenced(call: Callable[[], object]) -> Callable[[], Any]:
     """A sync function that passes the fence in its thread before it does anything."""
 
     def run() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = Mapping[str, object]
@@ -36,6 +36,10 @@ def paired(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
+@overload
+def cleaned(value: dict[str, object]) -> dict[str, object]: ...
+@overload
+def cleaned(value: object) -> object: ...
 def cleaned(value: object) -> object:
     """The value with `storable` texts, also in its mappings and lists; whatever is no JSON stays as it is."""
     if isinstance(value, str):

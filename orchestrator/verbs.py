@@ -198,7 +198,7 @@ class Graph(GraphDefinition[StateT]):
 
         return render.to_text(self, run)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """For notebooks."""
         from orchestrator import render
 

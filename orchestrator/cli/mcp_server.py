@@ -152,7 +152,7 @@ class GraphServer:
 
         why = str(redacted(why or str(run.error or "")))
         output = texts.plain(run.output) if run.output is not None else ""
-        document: dict[str, Any] = {"run_id": run.run_id, "status": run.status, "output": run.output}
+        document: dict[str, object] = {"run_id": run.run_id, "status": run.status, "output": run.output}
         text = f"Run {run.run_id} is {run.status}{': ' if why else ''}{why}"
         if run.status == "completed":
             text = output

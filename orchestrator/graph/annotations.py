@@ -45,7 +45,7 @@ def parts_of(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[An
         yield from _inner(annotation, seen)
 
 
-def _inner(kind: Any, seen: frozenset[Any]) -> Iterator[Any]:
+def _inner(kind: object, seen: frozenset[object]) -> Iterator[object]:
     if kind in seen or not isinstance(kind, type):
         return
     seen = seen | {kind}
@@ -62,17 +62,17 @@ def _inner(kind: Any, seen: frozenset[Any]) -> Iterator[Any]:
                 yield from parts_of(hint, seen)
 
 
-def holds_anything(part: Any) -> bool:
+def holds_anything(part: object) -> bool:
     """Whether values of a type may be of any other type."""
     return part in (Any, object, JsonValue) or isinstance(part, TypeVar)
 
 
-def secret_in(annotation: Any) -> bool:
+def secret_in(annotation: object) -> bool:
     """Whether a type is, or holds, a secret."""
     return any(isinstance(part, type) and issubclass(part, SECRETS) for part in parts_of(annotation))
 
 
-def members_of(annotation: Any) -> tuple[Any, ...]:
+def members_of(annotation: object) -> tuple[Any, ...]:
     """The members of a union, or the one type; empty where constraints stand in the annotation."""
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
@@ -80,7 +80,7 @@ def members_of(annotation: Any) -> tuple[Any, ...]:
     return () if origin is not None else (_NONE if annotation is None else annotation,)
 
 
-def is_native(annotation: Any) -> bool:
+def is_native(annotation: object) -> bool:
     """Whether a value's JSON is the value itself."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

@@ -74,7 +74,7 @@ class Codec:
         self._checks = _adapter(Annotated[(annotation, *validators)], config) if validators else self._stored
         self.isolate = isolation_of(annotation)
 
-    def encode(self, value: Any, *, validators: bool = True) -> object:
+    def encode(self, value: object, *, validators: bool = True) -> object:
         """A value as JSON that shares nothing mutable with it, after all checks.
 
         Args:
@@ -94,7 +94,7 @@ class Codec:
             raise Unfit(explain(error)) from None
         return self.write(checked)
 
-    def write(self, value: Any) -> object:
+    def write(self, value: object) -> object:
         """A value that was checked as JSON.
 
         Raises:
@@ -110,13 +110,13 @@ class Codec:
             self._come_back(found)
         return found
 
-    def dump(self, value: Any) -> object:
+    def dump(self, value: object) -> object:
         """A value of this type as JSON, the same for equal values."""
         if type(value) in self._exact:
             return value
         return self._dumped(value, _READABLE, _ANY_SIZE)
 
-    def _dumped(self, value: Any, depth: int, size: int) -> object:
+    def _dumped(self, value: object, depth: int, size: int) -> object:
         try:
             found = self._stored.dump_python(value, mode="json", warnings=False)
             if self._unordered:
@@ -140,7 +140,7 @@ class Codec:
         """
         return value if self._native or type(value) in self._exact else self._read(value)
 
-    def _read(self, value: object) -> Any:
+    def _read(self, value: object) -> object:
         try:
             return self._stored.validate_json(to_json(value), strict=False, by_alias=True, by_name=True)
         except ValidationError as error:
@@ -167,11 +167,11 @@ class JsonCodec:
 
     isolate: Callable[[Any], Any] | None = staticmethod(lambda value: isolated(value))
 
-    def encode(self, value: Any, *, validators: bool = True) -> object:
+    def encode(self, value: object, *, validators: bool = True) -> object:
         """The value, if it is plain JSON. Raises `Unfit` if not."""
         return self.write(value)
 
-    def write(self, value: Any) -> object:
+    def write(self, value: object) -> object:
         """The same."""
         try:
             check(value)
@@ -182,7 +182,7 @@ class JsonCodec:
                 raise
             raise Unfit(f"it cannot be written as JSON ({error})") from None
 
-    def dump(self, value: Any) -> object:
+    def dump(self, value: object) -> object:
         """A copy."""
         return copy.deepcopy(value)
 
@@ -272,7 +272,7 @@ def _any(depth: int, size: int) -> Codec:
     return Codec(Any, depth=depth, size=size)
 
 
-def refuse_secrets(value: Any, *, finite: bool = False) -> None:
+def refuse_secrets(value: object, *, finite: bool = False) -> None:
     """Raise `SecretInState` if a value holds a secret anywhere, `Unfit` if it has no end.
 
     Args:
@@ -284,7 +284,7 @@ def refuse_secrets(value: Any, *, finite: bool = False) -> None:
         raise Unfit("it is nested too deeply, or holds itself") from None
 
 
-def _look_for_secrets(value: Any, finite: bool) -> None:
+def _look_for_secrets(value: object, finite: bool) -> None:
     if isinstance(value, SECRETS):
         raise SecretInState("a secret must not enter the state: hand it over by deps, or as an 'env:NAME' reference")
     if isinstance(value, float):
@@ -302,7 +302,7 @@ def _look_for_secrets(value: Any, finite: bool) -> None:
         _look_for_secrets([getattr(value, field.name) for field in dataclasses.fields(value)], finite)
 
 
-def ordered(value: Any, dumped: Any) -> Any:
+def ordered(value: object, dumped: object) -> Any:
     """The dumped form with the items of sets sorted: their own order differs from process to process."""
     if isinstance(value, set | frozenset) and isinstance(dumped, list):
         items = [ordered(item, form) for item, form in zip(value, dumped, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from orchestrator.graph.trust import Role
 
@@ -54,7 +54,7 @@ def _of_node(spec: object) -> Iterator[CodeRef]:
         yield CodeRef("", ref, "node" if kind == "function" else "function")
     if isinstance(spec.get("class"), str):
         yield CodeRef("", spec["class"], "kind")
-    tools: Any = spec.get("tools")
+    tools: object = spec.get("tools")
     for tool in tools if isinstance(tools, list | tuple) else ():
         if isinstance(tool, str) and ":" in tool[1:]:
             yield CodeRef("tools", tool, "tool")

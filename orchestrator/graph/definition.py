@@ -103,7 +103,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
 
     __str__ = __repr__
 
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
         yield None, self.name
 
     # -- what follows from the fields --------------------------------------------------------------------------
@@ -180,11 +180,11 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
 
     # -- editing: each gives a new graph -----------------------------------------------------------------------
 
-    def _with(self, **changes: Any) -> Self:
+    def _with(self, **changes: object) -> Self:
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **changes})
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
         """A graph with some fields changed. Pydantic's own would not check it."""
         return self._with(**(update or {}))
 
@@ -227,7 +227,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             nodes[name], nodes[node] = made.with_(join=join), self.nodes[node].with_(join=None)
         return self._with(nodes=nodes, edges=edges)
 
-    def with_limits(self, limits: Limits | None = None, /, **changes: Any) -> Self:
+    def with_limits(self, limits: Limits | None = None, /, **changes: object) -> Self:
         """The graph with other limits: whole ones, or some changed: `graph.with_limits(steps=50)`."""
         kept = (limits or self.limits).model_dump()
         return self._with(limits=Limits(**{**kept, **changes}))

@@ -78,7 +78,7 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     for reducer in reducers:
         if not takes_two(reducer):
             raise GraphError(f"{place} has the reducer {reducer_name(reducer)}, which cannot be called as f(old, new)")
-    extras: list[Any] = [extra for extra in info.metadata if not is_reducer(extra) and not isinstance(extra, Local)]
+    extras: list[object] = [extra for extra in info.metadata if not is_reducer(extra) and not isinstance(extra, Local)]
     if info.discriminator is not None:
         extras.append(PydanticField(discriminator=info.discriminator))
     bare = info.annotation
@@ -107,13 +107,13 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
 def _guarded(reducer: ReducerFunction) -> ReducerFunction:
     """A reducer of the user's that cannot change what earlier versions of the state hold."""
 
-    def reduce(old: Any, new: Any) -> Any:
+    def reduce(old: object, new: object) -> Any:
         return reducer(isolated(old), new)
 
     return reduce
 
 
-def _default(info: FieldInfo) -> Callable[[], Any]:
+def _default(info: FieldInfo) -> Callable[[], object]:
     def default() -> Any:
         if info.is_required():
             raise Unfit("it is missing, and has no default")
@@ -138,11 +138,11 @@ def _validators(cls: type[BaseModel], name: str) -> list[object]:
     return found
 
 
-def _annotated(annotation: Any, extras: list[Any]) -> Any:
+def _annotated(annotation: object, extras: list[object]) -> object:
     return Annotated[(annotation, *extras)] if extras else annotation
 
 
-def _member(annotation: Any, kinds: tuple[type, ...]) -> Any:
+def _member(annotation: object, kinds: tuple[type, ...]) -> object:
     """The type itself, or the member of its union, that is one of these containers; else None."""
     origin = get_origin(annotation)
     if origin is Annotated:
@@ -153,7 +153,7 @@ def _member(annotation: Any, kinds: tuple[type, ...]) -> Any:
     return annotation if annotation in kinds or origin in kinds else None
 
 
-def _taken(place: str, reducer: object, annotation: Any) -> Any:
+def _taken(place: str, reducer: object, annotation: object) -> object:
     """The type of what an update of a reduced field brings."""
     if not isinstance(reducer, Reducer):
         return _second_parameter(reducer, annotation)
@@ -174,7 +174,7 @@ def _taken(place: str, reducer: object, annotation: Any) -> Any:
     return member
 
 
-def _second_parameter(reducer: object, otherwise: Any) -> Any:
+def _second_parameter(reducer: object, otherwise: object) -> object:
     """What a reducer function says that it takes; the field's own type if it does not say."""
     if not callable(reducer):
         return otherwise
@@ -186,7 +186,7 @@ def _second_parameter(reducer: object, otherwise: Any) -> Any:
     return otherwise if isinstance(hint, typing.TypeVar) else hint
 
 
-def _portable(reducer: object, annotation: Any) -> bool:
+def _portable(reducer: object, annotation: object) -> bool:
     """Whether a built-in reducer gives the same on JSON as on values of this type."""
     if not isinstance(reducer, Reducer):
         return False

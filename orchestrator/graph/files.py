@@ -88,11 +88,11 @@ def node_name(name: object) -> str:
     return name
 
 
-def _state(data: object, trust: Trust | None) -> StateSchema | type[Any]:
+def _state(data: object, trust: Trust | None) -> StateSchema | type[object]:
     if isinstance(data, str):
         if trust is None:
             raise GraphUnknown(f"state {data!r} is code, which is not imported here: use Graph.load")
-        found: type[Any] = trust.follow(data, "state")
+        found: type[object] = trust.follow(data, "state")
         return found
     if not isinstance(data, Mapping):
         raise GraphError("'state' is 'module:Class', or a mapping with name and fields")
@@ -175,7 +175,7 @@ def file_form(graph: GraphDefinition) -> dict[str, Any]:
         NotSerialisable: something in it is code that no file can name.
     """
     data = dict(graph.data())
-    form: dict[str, Any] = {"name": graph.name}
+    form: dict[str, object] = {"name": graph.name}
     for key in ("version", "description"):
         if data[key]:
             form[key] = data[key]
@@ -188,7 +188,7 @@ def file_form(graph: GraphDefinition) -> dict[str, Any]:
     return form
 
 
-def _state_form(graph: GraphDefinition) -> Any:
+def _state_form(graph: GraphDefinition) -> object:
     schema = graph.schema
     if schema.inline is not None:
         return schema.inline
@@ -200,7 +200,7 @@ def _state_form(graph: GraphDefinition) -> Any:
     return schema.ref
 
 
-def _node_form(name: str, node: Node) -> Any:
+def _node_form(name: str, node: Node) -> object:
     for tool in tools_data(node) or ():
         if tool.startswith((":", "__main__:")):
             raise NotSerialisable(

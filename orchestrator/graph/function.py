@@ -77,12 +77,12 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     def _wants_state_only(self) -> bool:
         return len(self.wanted) == 1 and self.wanted[0].positional and self.wanted[0].gives == "state"
 
-    def call(self, state: Any, ctx: Any) -> object:
+    def call(self, state: object, ctx: object) -> object:
         """Call the function with what it wants; gives an awaitable if the function is async."""
         if self._wants_state_only:
             return self.fn(state)
-        given: dict[str, Any] = {}
-        values: list[Any] = []
+        given: dict[str, object] = {}
+        values: list[object] = []
         for want in self.wanted:
             gives = want.gives
             value = state if gives == "state" else ctx if gives == "ctx" else getattr(ctx, gives)
@@ -95,13 +95,13 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(*args, **kwargs)
 
-    async def run(self, state: Any, ctx: Any) -> object:
+    async def run(self, state: object, ctx: object) -> object:
         result = self.call(state, ctx)
         if type(result) is CoroutineType or inspect.isawaitable(result):
-            return await cast(Awaitable[object], result)
+            return await result
         return result
 
-    def _begin(self, state: Any, ctx: Any) -> Awaitable[object]:
+    def _begin(self, state: object, ctx: object) -> Awaitable[object]:
         if self._is_coroutine_function:
             return cast(Awaitable[object], self.call(state, ctx))
         return self.run(state, ctx)

@@ -24,7 +24,7 @@ _IMMUTABLE = (
 )  # fmt: skip
 
 
-def isolation_of(annotation: Any) -> Callable[[Any], Any] | None:
+def isolation_of(annotation: object) -> Callable[[Any], Any] | None:
     """What makes a copy of a value of this type that shares nothing mutable; None where values can be shared."""
     origin = get_origin(annotation)
     if origin is Annotated:
@@ -42,7 +42,7 @@ def _copy(value: Any) -> Any:
     return value.copy() if type(value) in (list, dict, set) else isolated(value)
 
 
-def _shareable(annotation: Any) -> bool:
+def _shareable(annotation: object) -> bool:
     """Whether all values of a type are immutable; what says that it is frozen is taken at its word."""
     origin = get_origin(annotation)
     if origin is Annotated:

@@ -70,7 +70,7 @@ def _tool_ref(given: object) -> str | None:
     return ref if ref is not None and find(ref) is given else None
 
 
-def _resolved(data: JsonObject, trust: Trust) -> Any:
+def _resolved(data: JsonObject, trust: Trust) -> object:
     """The tools of a node's data, references followed.
 
     Raises:

@@ -99,7 +99,7 @@ def _state(data: object, named: Any) -> StateSchema:
     return named_fields(data, named()) if isinstance(data.get("ref"), str) else StateSchema.from_data(data)
 
 
-def _named(options: Mapping[str, Any], edges: Collection[Edge], nodes: Mapping[str, Node]) -> Iterator[str]:
+def _named(options: Mapping[str, object], edges: Collection[Edge], nodes: Mapping[str, Node]) -> Iterator[str]:
     """The state fields that a graph names."""
     for names in (options.get("input"), options.get("output")):
         yield from (names,) if isinstance(names, str) else names if isinstance(names, list) else ()

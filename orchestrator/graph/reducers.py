@@ -71,11 +71,11 @@ class _ExtendReducer(Reducer):
         return Extend(list(old)) if new is None else self.function(old, new)
 
 
-def _append(old: list[Any] | None, new: Any) -> list[Any]:
+def _append(old: list[object] | None, new: object) -> list[object]:
     return [*old, new] if old else [new]
 
 
-def _extend(old: list[Any] | None, new: Iterable[Any]) -> list[Any]:
+def _extend(old: list[object] | None, new: Iterable[object]) -> list[object]:
     return [*old, *new] if old else list(new)
 
 
@@ -83,7 +83,7 @@ def _add(old: Any, new: Any) -> Any:
     return new if old is None else old + new
 
 
-def _merge(old: Mapping[Any, Any] | None, new: Mapping[Any, Any]) -> dict[Any, Any]:
+def _merge(old: Mapping[object, object] | None, new: Mapping[object, object]) -> dict[object, object]:
     return {**old, **new} if old else dict(new)
 
 

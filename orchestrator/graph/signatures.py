@@ -48,13 +48,13 @@ def hints_of(function: Callable[..., object], names: Mapping[str, object] | None
     Args:
         names: what else annotations may name, such as the locals of the function around.
     """
-    inner: Any = inspect.unwrap(function)
+    inner: object = inspect.unwrap(function)
     inner = getattr(inner, "func", inner)  # functools.partial
     inner = getattr(inner, "__func__", inner)  # a bound method
     if not hasattr(inner, "__annotations__") or not hasattr(inner, "__globals__"):
         inner = getattr(type(inner), "__call__", inner)  # noqa: B004  its annotations, not whether it has one
     scope = {**getattr(inner, "__globals__", {}), **(names or {}), **_closure(inner)}
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, annotation in getattr(inner, "__annotations__", {}).items():
         try:
             found[name] = typing.get_type_hints(_Holder(name, annotation), scope, include_extras=True)[name]
@@ -63,7 +63,7 @@ def hints_of(function: Callable[..., object], names: Mapping[str, object] | None
     return found
 
 
-def _closure(function: Any) -> dict[str, object]:
+def _closure(function: object) -> dict[str, object]:
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
     if code is None or not cells:
         return {}
@@ -104,7 +104,7 @@ def declared_outcomes(
     return tuple(found) or None
 
 
-def _members(annotation: Any) -> list[Any]:
+def _members(annotation: object) -> list[object]:
     annotation = _plain(annotation)
     if get_origin(annotation) in (Union, types.UnionType):
         return [inner for member in get_args(annotation) for inner in _members(member)]
@@ -123,7 +123,7 @@ def _plain(annotation: Any) -> Any:
             return annotation
 
 
-def _literals(annotation: Any) -> list[object]:
+def _literals(annotation: object) -> list[object]:
     annotation = _plain(annotation)
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
@@ -164,7 +164,7 @@ def wanted_arguments(
     return tuple(wanted)
 
 
-def _gives(parameter: inspect.Parameter, annotation: Any, given: set[str]) -> str | None:
+def _gives(parameter: inspect.Parameter, annotation: object, given: set[str]) -> str | None:
     if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
         return None
     if parameter.name in INJECTED:
@@ -176,7 +176,7 @@ def _gives(parameter: inspect.Parameter, annotation: Any, given: set[str]) -> st
     return None
 
 
-def is_context(annotation: Any) -> bool:
+def is_context(annotation: object) -> bool:
     """Whether an annotation says `Context`, also as text, with its deps, or as one of a union."""
     if isinstance(annotation, str):
         return annotation.split("[")[0].split(".")[-1].strip() == "Context"

@@ -71,9 +71,9 @@ def _too_deep(line: int) -> str:
     return f"line {line} is nested more than {DEEPEST} levels deep: flatten it"
 
 
-def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+def _once(pairs: list[tuple[object, object]]) -> dict[object, object]:
     """A mapping whose keys are all different: what is written twice would be lost once without a word."""
-    found: dict[Any, Any] = {}
+    found: dict[object, object] = {}
     for key, value in pairs:
         if key in found:
             raise ValueError(f"{key!r} is there twice: keep one")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace, new_class
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -100,7 +100,7 @@ class StateSchema:
         if found is None:
             found = cls(state.__name__, state, fields_of(state), ref=ref_of(state))
             cls.remember(state, found)  # on the class, so that both are forgotten together
-        return cast(StateSchema, found)
+        return found
 
     @staticmethod
     def remember(state: type[BaseModel], schema: StateSchema) -> None:
@@ -365,4 +365,4 @@ def _reader_of(cls: type[BaseModel], names: frozenset[str], reads: frozenset[str
         raise AttributeError(f"{cls.__name__!r} has no field {name!r}")
 
     members = {"__getattr__": refuse, "__module__": cls.__module__}
-    return cast(type[BaseModel], new_class(cls.__name__, (cls,), exec_body=lambda body: body.update(members)))
+    return new_class(cls.__name__, (cls,), exec_body=lambda body: body.update(members))

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class _Schema(GenerateJsonSchema):
     """JSON schema that says nothing, instead of failing, where a type has none."""
 
-    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+    def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> JsonSchemaValue:
         return {}
 
-    def encode_default(self, dft: Any) -> Any:
+    def encode_default(self, dft: object) -> Any:
         return None  # defaults are written beside the schema
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
@@ -179,7 +179,7 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     return schema
 
 
-def _definition(name: str, spec: object, trust: Trust | None, unresolved: list[str]) -> tuple[Any, Any]:
+def _definition(name: str, spec: object, trust: Trust | None, unresolved: list[str]) -> tuple[object, object]:
     if isinstance(spec, str):
         return parse_type(spec), ...
     if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):

@@ -37,7 +37,7 @@ def view_class(cls: type[BaseModel]) -> type[BaseModel] | None:
     return made
 
 
-def fill(view: Any, shown: dict[str, Any], copied: Copied) -> None:
+def fill(view: object, shown: dict[str, object], copied: Copied) -> None:
     """Give a new instance of a view class its values; it takes over the dictionary `shown`."""
     _set(view, "_pending", {name: (shown.pop(name), isolate) for name, isolate in copied if name in shown})
     _real_dict.__set__(view, shown)
@@ -63,7 +63,7 @@ def _methods(cls: type[BaseModel]) -> Mapping[str, object]:
             copied(self, name)
         return cast("dict[str, Any]", _real_dict.__get__(self))
 
-    def replace_all(self: Any, values: dict[str, Any]) -> None:
+    def replace_all(self: object, values: dict[str, object]) -> None:
         _set(self, "_pending", {})
         _real_dict.__set__(self, values)
 
@@ -71,23 +71,23 @@ def _methods(cls: type[BaseModel]) -> Mapping[str, object]:
         whole(self)
         cls.__delattr__(self, name)
 
-    def plain(self: Any) -> Any:
+    def plain(self: object) -> Any:
         made = cls.__new__(cls)
         _set(made, "__dict__", whole(self))
         for name in ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"):
             _set(made, name, getattr(self, name))
         return made
 
-    def shallow_copy(self: Any) -> Any:
+    def shallow_copy(self: object) -> Any:
         return plain(self).__copy__()
 
-    def deep_copy(self: Any, memo: dict[int, Any] | None = None) -> Any:
+    def deep_copy(self: object, memo: dict[int, object] | None = None) -> Any:
         return plain(self).__deepcopy__(memo)
 
-    def reduce(self: Any, protocol: SupportsIndex) -> object:
+    def reduce(self: object, protocol: SupportsIndex) -> object:
         return plain(self).__reduce_ex__(protocol)
 
-    def class_of(self: Any) -> type[BaseModel]:
+    def class_of(self: object) -> type[BaseModel]:
         return cls
 
     return {

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -235,11 +235,12 @@ def tool_params(tools: Iterable[ToolLike]) -> tuple[JsonObject, ...]:
 
 def _param(tool: object) -> JsonObject:
     if isinstance(tool, Mapping):
-        return cast(JsonObject, tool)
+        return tool
     to_param = getattr(tool, "to_param", None)
     if to_param is None:
         raise TypeError(f"{tool!r} is no tool: give Tool objects, a Toolbox, or function parameters as dicts")
-    return cast(JsonObject, to_param())
+    found: JsonObject = to_param()
+    return found
 
 
 def _output(output: Output) -> tuple[JsonObject | None, type[Any] | None]:

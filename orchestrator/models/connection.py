@@ -114,7 +114,7 @@ class Connection:
             why = "the stream ended before the reply was whole (it gave no finish_reason)"
             yield ModelUnavailable(f"model {self.name!r}: {why}")
 
-    async def _chunks(self, response: Response, assembly: Assembly) -> AsyncGenerator[Any]:
+    async def _chunks(self, response: Response, assembly: Assembly) -> AsyncGenerator[object]:
         """The chunks of a stream, up to its end or the word that says so."""
         from orchestrator.models.bounded import Counted, exhausted
 

@@ -126,7 +126,7 @@ class OpenAIModel(RequestModel):
         output: Output = None,
         *,
         task: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> AsyncIterator[ModelEvent]:
         """See `Model.stream`. A server that does not stream after all gives the reply in one piece."""
         request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import cast
+from typing import TypeGuard
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -42,7 +42,7 @@ def model_from_ref(ref: str) -> Model:
         found = found()
     if not _is_model(found):
         raise GraphUnknown(f"model {ref!r} is no model but a {type(found).__name__}; it needs complete() and stream()")
-    return cast(Model, found)
+    return found
 
 
 def _prices() -> dict[str, Price] | None:
@@ -64,5 +64,5 @@ def _prices() -> dict[str, Price] | None:
         ) from None
 
 
-def _is_model(thing: object) -> bool:
+def _is_model(thing: object) -> TypeGuard[Model]:
     return not isinstance(thing, type) and callable(getattr(thing, "complete", None))

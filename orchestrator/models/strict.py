@@ -15,7 +15,7 @@ _NULL = {"type": "null"}
 _DEEPEST = 50
 
 
-def strict_schema(schema: Mapping[str, Any], *, nullable: bool = False) -> dict[str, Any] | None:
+def strict_schema(schema: Mapping[str, object], *, nullable: bool = False) -> dict[str, Any] | None:
     """The schema with closed objects all of whose properties are required, None if it cannot be written so.
 
     Bounds and defaults are left out, as providers differ in what they take: the reply is validated here anyway.
@@ -80,7 +80,7 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
     return any(isinstance(inner, Mapping) and _takes_null(inner) for inner in schema.get("anyOf", ()))
 
 
-def without_nulls(value: Any, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
+def without_nulls(value: object, schema: object, root: Mapping[str, object] | None = None) -> Any:
     """What strict mode wrote, without the nulls that stand for what was left out."""
     if not isinstance(schema, Mapping):
         return value
@@ -124,7 +124,7 @@ def _fitting(value: Any, ways: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     return max(objects, key=lambda way: _likeness(value, way["properties"]), default={})
 
 
-def _likeness(value: Mapping[str, Any], properties: Mapping[str, Any]) -> tuple[int, int]:
+def _likeness(value: Mapping[str, object], properties: Mapping[str, object]) -> tuple[int, int]:
     """How well an object fits: constants that are met, then names that are known, less those that are not."""
     met = 0
     for name, schema in properties.items():
@@ -133,6 +133,6 @@ def _likeness(value: Mapping[str, Any], properties: Mapping[str, Any]) -> tuple[
     return met, -len(value.keys() ^ properties.keys())
 
 
-def _may_be_null(schema: Any, root: Mapping[str, Any]) -> bool:
+def _may_be_null(schema: object, root: Mapping[str, object]) -> bool:
     schema = resolved(schema, root)
     return not schema or _takes_null(schema) or any(_may_be_null(way, root) for way in schema.get("anyOf", ()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, JsonValue
 
@@ -76,7 +76,7 @@ class Advance(Node, kind="advance"):
         results: Sequence[str] = getattr(state, self.results)
         if not steps:
             raise StepError(f"advance: the plan in {self.steps!r} has no steps")
-        update: dict[str, Any] = {self.answer: results[-1]} if results else {}
+        update: dict[str, object] = {self.answer: results[-1]} if results else {}
         if len(results) >= len(steps) or (results and ended_by(getattr(state, self.messages))):
             return Outcome("done", update)
         step = steps[len(results)]

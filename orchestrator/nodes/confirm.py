@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, JsonValue, model_validator
 
@@ -95,7 +95,7 @@ class Confirm(Node, kind="confirm"):
         return await self._confirm_call(getattr(state, self.tool), getattr(state, self.args), call, shown, ctx)
 
     async def _confirm_call(
-        self, name: str, args: dict[str, Any], call: ToolCall | None, shown: dict[str, Any], ctx: Context
+        self, name: str, args: dict[str, object], call: ToolCall | None, shown: dict[str, object], ctx: Context
     ) -> Outcome[str]:
         assert self.args is not None
         tool = tool_named(ctx, name, self.kind)

@@ -195,7 +195,7 @@ def _most(ctx: Context, call: ToolCall) -> int:
     return SHOWN if tool is None else tool.max_shown
 
 
-def _edited(ctx: Context, call: ToolCall, args: Mapping[str, Any]) -> str:
+def _edited(ctx: Context, call: ToolCall, args: Mapping[str, object]) -> str:
     """Tells the model of a call that a person had it made with other arguments, if that is so."""
     tool = ctx.tools.get(call.name)
     if tool is not None and call.arguments is not None:

@@ -12,5 +12,5 @@ _anything: TypeAdapter[Any] = TypeAdapter(Any)
 
 def plain(values: Mapping[str, object]) -> dict[str, Any]:
     """The values as plain JSON."""
-    found: dict[str, Any] = _anything.dump_python(dict(values), mode="json")
+    found: dict[str, object] = _anything.dump_python(dict(values), mode="json")
     return found

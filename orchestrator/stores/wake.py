@@ -14,7 +14,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 from anyio import CancelScope, current_effective_deadline
 
@@ -62,7 +62,7 @@ class Pending(Generic[T]):
         return cast(T, self.value)
 
 
-def tell(jobs: Iterable[Pending[Any]]) -> None:
+def tell(jobs: Iterable[Pending[object]]) -> None:
     """Their work is done, or has raised: wake who waits for it, in whatever thread, each event loop once."""
     signals: dict[_Door, list[_AsyncioSignal | _TrioSignal]] = {}
     for job in jobs:

@@ -45,7 +45,7 @@ def written_type(text: str) -> Any:
         return None
 
 
-def _one_of(text: str) -> Any:
+def _one_of(text: str) -> object:
     """One of the texts, numbers and so on that stand there as literals; None if they are something else."""
     try:
         choices = ast.literal_eval(f"({text},)")

@@ -63,7 +63,7 @@ class FunctionTool(Tool):
     def _own_doc(self) -> str:
         return ""  # this class documents functions as tools, and none of them
 
-    def _function(self) -> Callable[..., Any]:
+    def _function(self) -> Callable[..., object]:
         if self._method and not self._bound:
             raise TypeError(f"tool {self.name!r} is a method: take it from an instance")
         return partial(self.function, *self._bound) if self._bound else self.function
@@ -75,7 +75,7 @@ class FunctionTool(Tool):
         return self._spec_
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
+def _signature(function: Callable[..., object]) -> inspect.Signature:
     """What a function takes.
 
     Raises:
@@ -122,7 +122,7 @@ def tool(
     pool: Pool[Any] | None = None,
 ) -> _Decorator: ...
 def tool(
-    function: Callable[..., Any] | Tool | None = None,
+    function: Callable[..., object] | Tool | None = None,
     /,
     name: str | None = None,
     *,
@@ -134,7 +134,7 @@ def tool(
     ends: bool | None = None,
     group: str | None = None,
     reconcile: Reconcile | None = None,
-    pool: Pool[Any] | None = None,
+    pool: Pool[object] | None = None,
 ) -> Tool | _Decorator:
     """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
 
@@ -166,7 +166,7 @@ def tool(
     }  # fmt: skip
     around = sys._getframe(1).f_locals
 
-    def wrap(function: Callable[..., Any] | Tool, /) -> Tool:
+    def wrap(function: Callable[..., object] | Tool, /) -> Tool:
         if isinstance(function, Tool):
             return function.with_(**given)
         return FunctionTool(function, around=around, **given)

@@ -82,7 +82,7 @@ class Instance(Generic[T]):
             log.warning("closing an instance of %s failed: %s", type(self.value).__name__, error)
 
 
-async def whole(call: Callable[[], Any], *, abandon: bool = False) -> Any:
+async def whole(call: Callable[[], object], *, abandon: bool = False) -> Any:
     """What a function gives, awaited if it is awaitable; a sync one runs in a thread.
 
     Args:

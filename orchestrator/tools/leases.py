@@ -75,7 +75,7 @@ class _Thread:
             return True
 
 
-def in_thread(lease: InstanceLease[Any], call: Callable[[], Any]) -> Callable[[], Any]:
+def in_thread(lease: InstanceLease[object], call: Callable[[], object]) -> Callable[[], Any]:
     """A sync function that works with the lease's instance, so that the pool knows when it is done."""
     inside = lease.inside = _Thread()
 

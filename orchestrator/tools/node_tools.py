@@ -11,7 +11,7 @@ from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
 
-def tools_of_a_node(things: Any) -> dict[str, tuple[object, Tool] | None]:
+def tools_of_a_node(things: object) -> dict[str, tuple[object, Tool] | None]:
     """What a node was given as `tools=`, by name: what each of its own tools was given as, and the tool.
 
     Raises:
@@ -19,7 +19,7 @@ def tools_of_a_node(things: Any) -> dict[str, tuple[object, Tool] | None]:
         TypeError: something can be no tool, or comes from a server, to which a node cannot connect.
     """
 
-    def each(thing: Any) -> Iterator[Any]:
+    def each(thing: object) -> Iterator[Any]:
         if isinstance(thing, Iterable) and not isinstance(thing, str | Tool | Toolbox | BaseModel):
             for one in thing:
                 yield from each(one)

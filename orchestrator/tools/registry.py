@@ -37,7 +37,7 @@ class Registry:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Tool]] = {}
 
-    def register(self, group: str, /, **options: Any) -> Register:
+    def register(self, group: str, /, **options: object) -> Register:
         """Register functions, methods or tools in a group: `@registry.register("math", risk="none")`.
 
         Args:
@@ -52,7 +52,7 @@ class Registry:
         if not isinstance(group, str) or not group:
             raise TypeError(f"register({group!r}): name the group first, as in @registry.register('tools')")
 
-        def register(function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
+        def register(function: Callable[..., object] | Tool, /, name: str | None = None) -> Tool:
             made = as_tool(function, name).with_(**{**options, "group": group})
             there = self._groups.get(group, {})
             if made.name in there:
@@ -112,7 +112,7 @@ class Registry:
         place = "is registered" if group is None else f"is registered in group {group!r}"
         raise GraphUnknown(f"no tool {name!r} {place}; there are: {there}")
 
-    def pick(self, *things: str | Callable[..., Any] | Tool, group: str | None = None) -> Toolbox:
+    def pick(self, *things: str | Callable[..., object] | Tool, group: str | None = None) -> Toolbox:
         """A toolbox of tools by name, and of functions that are registered nowhere: those are in this toolbox only.
 
         Raises:

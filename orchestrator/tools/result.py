@@ -83,7 +83,7 @@ class ToolResult(BaseModel):
     def _must_fail(self) -> bool:
         return self.error is not None
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
         """A copy with some fields changed, whose error and exit code agree, too."""
         copied = super().model_copy(update=update, deep=deep)
         return copied._agreeing() if update else copied
@@ -174,7 +174,7 @@ def storable(result: ToolResult) -> ToolResult:
         return result
     changes: dict[str, Any] = {}
     try:
-        clean = cast("dict[str, Any]", cleaned({name: data[name] for name in ("output", "error") if name in data}))
+        clean = cleaned({name: data[name] for name in ("output", "error") if name in data})
         for part in clean.values():
             check(part, depth=FOREIGN_DEPTH)
     except (Unfit, RecursionError) as error:
@@ -182,14 +182,14 @@ def storable(result: ToolResult) -> ToolResult:
         clean, changes = {}, {"output": None, "error": _not_kept(why), "exit_code": 1}
     metadata: dict[str, Any] = result.metadata
     try:
-        metadata = cast("dict[str, Any]", cleaned(metadata))
+        metadata = cleaned(metadata)
         check(metadata, depth=FOREIGN_DEPTH)
     except (Unfit, RecursionError) as error:
         metadata = {"left_out": f"metadata: {error}"}
     changed = clean | changes | {"metadata": metadata}
     if any(clean[name] != data[name] for name in clean) or ("left_out" not in metadata and metadata != result.metadata):
         metadata["replaced"] = "halves of surrogate pairs"
-    parts = [part.model_copy(update=cleaned(part.model_dump())) for part in result.content]  # type: ignore[arg-type]
+    parts = [part.model_copy(update=cleaned(part.model_dump())) for part in result.content]
     return result.model_copy(update={**changed, "content": parts})
 
 
@@ -197,7 +197,7 @@ def _not_kept(why: str) -> str:
     return f"the call was made, but its result cannot be kept: {why}"
 
 
-def _parts(value: Any) -> ToolResult | None:
+def _parts(value: object) -> ToolResult | None:
     """A result with content, if the value is, or is a list that holds, something for it."""
     if isinstance(value, Image | Blob | bytes):
         found = part_of(value) if isinstance(value, bytes) else value
@@ -214,7 +214,7 @@ def _parts(value: Any) -> ToolResult | None:
 
 def _sayable(result: ToolResult) -> ToolResult:
     """The result, with what a journal cannot hold of it (NaN, numbers without end) as text."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     if not (isinstance(result.output, str) or _is_json(result.output)):
         changes["output"] = _json(result.output)
     if not (_is_json(result.metadata) or deeper_than(result.metadata, FOREIGN_DEPTH)):
@@ -240,13 +240,13 @@ def _text(value: object) -> str:
         return f"[a value of type {type(value).__name__}, which cannot be shown: {message_of(error)}]"
 
 
-def _json(value: Any) -> JsonValue:
+def _json(value: object) -> JsonValue:
     try:
         # What is plain JSON as it is holds no secret, and is a hundred times quicker to copy this way.
         if type(value) is str and value.isascii():
             return value
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        found = cast(JsonValue, json.loads(text))  # halves of surrogate pairs are seen to where it is stored
+        found: JsonValue = json.loads(text)  # halves of surrogate pairs are seen to where it is stored
     except (TypeError, ValueError, RecursionError):
         pass
     else:

@@ -21,7 +21,9 @@ _OVER = object()
 _Around: TypeAlias = Callable[[Callable[[], Any]], Callable[[], Any]]
 
 
-async def run_function(call: Callable[[], Any], *, inline: bool = False, limiter: CapacityLimiter | None = None) -> Any:
+async def run_function(
+    call: Callable[[], object], *, inline: bool = False, limiter: CapacityLimiter | None = None
+) -> Any:
     """What a function gives, awaited if it is awaitable.
 
     A sync function runs in a thread, which goes on by itself if the caller is cancelled. Either way the call passes the
@@ -42,7 +44,7 @@ async def run_function(call: Callable[[], Any], *, inline: bool = False, limiter
 
 
 async def collected(
-    found: AsyncGenerator[Any, Any] | Generator[Any, Any, Any],
+    found: AsyncGenerator[object, object] | Generator[object, object, object],
     tell: Callable[[str], Awaitable[None]],
     *,
     most: int,
@@ -56,7 +58,7 @@ async def collected(
         step: is put around each step of a sync one, which runs in a thread.
     """
     text = Gathered(most)
-    result: Any = _OVER
+    result: object = _OVER
     async with _pieces(found, step) as pieces:
         async for piece in pieces:
             if isinstance(piece, str):
@@ -71,8 +73,8 @@ async def collected(
 
 @asynccontextmanager
 async def _pieces(
-    found: AsyncGenerator[Any, Any] | Generator[Any, Any, Any], step: _Around | None
-) -> AsyncIterator[AsyncGenerator[Any, Any]]:
+    found: AsyncGenerator[object, object] | Generator[object, object, object], step: _Around | None
+) -> AsyncIterator[AsyncGenerator[object, object]]:
     if isinstance(found, AsyncGenerator):
         async with aclosing(found):
             yield found
@@ -81,9 +83,9 @@ async def _pieces(
         yield pieces
 
 
-async def _threaded(found: Generator[Any, Any, Any], step: _Around | None) -> AsyncGenerator[Any, Any]:
+async def _threaded(found: Generator[object, object, object], step: _Around | None) -> AsyncGenerator[object, object]:
     """A sync generator, each step of it in a thread."""
-    go: Callable[[], Any] = fenced(partial(next, found, _OVER))  # its first step is what begins it
+    go: Callable[[], object] = fenced(partial(next, found, _OVER))  # its first step is what begins it
     try:
         while True:
             piece = await anyio.to_thread.run_sync(go if step is None else step(go), abandon_on_cancel=True)

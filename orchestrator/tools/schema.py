@@ -109,7 +109,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
     return Wants(tuple(given), tuple(key), tuple(ctx), rest, positional, tuple(env))
 
 
-def _is_key(annotation: Any) -> bool:
+def _is_key(annotation: object) -> bool:
     if isinstance(annotation, str):
         return re.fullmatch(r"(\w+\.)*IdempotencyKey(\s*\|\s*None)?", annotation.strip()) is not None
     return annotation is IdempotencyKey or IdempotencyKey in get_args(annotation)
@@ -138,13 +138,13 @@ def spec_of(
     """
     docs = read_docstring(inspect.getdoc(_documented(function)))
     hints = hints_of(function, around)
-    adapters: dict[str, TypeAdapter[Any]] = {}
-    defaults: dict[str, Callable[[], Any]] = {}
+    adapters: dict[str, TypeAdapter[object]] = {}
+    defaults: dict[str, Callable[[], object]] = {}
     required: list[str] = []
     rest = () if wants.rest is None or wants.rest.name not in hints else (wants.rest,)
     for parameter in (*wants.given, *rest):
         place = f"tool {name!r}, parameter {parameter.name!r}"
-        annotation: Any = _annotation(parameter, hints, docs, place)
+        annotation: object = _annotation(parameter, hints, docs, place)
         if isinstance(annotation, str):
             raise TypeError(f"{place}: the type {annotation!r} is not known where the tool is defined; import it there")
         if secret_in(annotation):
@@ -169,7 +169,7 @@ def spec_of(
     return Spec(docs.text or fallback, parameters, adapters, defaults)
 
 
-def _documented(function: Any) -> Any:
+def _documented(function: object) -> object:
     """What of a function, or of what stands for one, says what it does."""
     if isinstance(function, partial):
         return _documented(function.func)
@@ -181,7 +181,9 @@ def _said(error: PydanticUserError) -> str:
     return error.message.partition(". ")[0].rstrip(".")
 
 
-def _parameters(name: str, wants: Wants, docs: Documented, adapters: Mapping[str, TypeAdapter[Any]]) -> dict[str, Any]:
+def _parameters(
+    name: str, wants: Wants, docs: Documented, adapters: Mapping[str, TypeAdapter[object]]
+) -> dict[str, object]:
     try:
         schemas, shared = TypeAdapter.json_schemas(
             [(key, "validation", adapter) for key, adapter in adapters.items()],
@@ -189,7 +191,7 @@ def _parameters(name: str, wants: Wants, docs: Documented, adapters: Mapping[str
         )
     except PydanticUserError as error:
         raise TypeError(f"tool {name!r}: {_said(error)}; hint types that JSON can say") from None
-    properties: dict[str, Any] = {}
+    properties: dict[str, object] = {}
     for parameter in wants.given:
         schema = dict(schemas[(parameter.name, "validation")])
         schema.pop("title", None)
@@ -203,22 +205,22 @@ def _parameters(name: str, wants: Wants, docs: Documented, adapters: Mapping[str
             with suppress(ValueError):  # the function knows its default; a model need not
                 schema["default"] = _written_default(adapters[parameter.name], default)
         properties[parameter.name] = schema
-    found: dict[str, Any] = {"type": "object", "properties": properties}
+    found: dict[str, object] = {"type": "object", "properties": properties}
     if "$defs" in shared:
         found["$defs"] = shared["$defs"]
     found["additionalProperties"] = schemas.get((REST, "validation"), wants.rest is not None)
     return found
 
 
-def _default_of(field: FieldInfo) -> Any:
+def _default_of(field: FieldInfo) -> object:
     """What a field says its default is, if that is the same each time: a schema is compared between processes."""
-    made: Any = field.default_factory
+    made: object = field.default_factory
     if made is None:
         return field.default
     return made() if isinstance(made, type) and made.__module__ == "builtins" else _EMPTY
 
 
-def _written_default(adapter: TypeAdapter[Any], default: object) -> Any:
+def _written_default(adapter: TypeAdapter[object], default: object) -> object:
     """A default as JSON, the same in each process.
 
     Raises:
@@ -229,7 +231,7 @@ def _written_default(adapter: TypeAdapter[Any], default: object) -> Any:
     return found
 
 
-def _typed(annotation: Any, default: object, place: str) -> TypeAdapter[Any]:
+def _typed(annotation: object, default: object, place: str) -> TypeAdapter[object]:
     if get_origin(annotation) is Unpack:
         raise TypeError(f"{place}: write the keywords of {get_args(annotation)[0].__name__} as parameters")
     try:
@@ -251,7 +253,7 @@ def _adapter(annotation: Any, default: object) -> TypeAdapter[Any]:
     return adapter
 
 
-def _annotation(parameter: inspect.Parameter, hints: Mapping[str, Any], docs: Documented, place: str) -> Any:
+def _annotation(parameter: inspect.Parameter, hints: Mapping[str, object], docs: Documented, place: str) -> object:
     if parameter.name in hints:
         return hints[parameter.name]
     written = docs.parameters.get(parameter.name, ParameterDoc()).type
@@ -264,7 +266,7 @@ def _annotation(parameter: inspect.Parameter, hints: Mapping[str, Any], docs: Do
     return Any
 
 
-def bare_schema(schema: Any) -> Any:
+def bare_schema(schema: object) -> Any:
     """A JSON Schema without its words: what it accepts, and nothing else."""
     if isinstance(schema, list):
         return [bare_schema(item) for item in schema]

@@ -269,7 +269,7 @@ class Tool:
             if inner is False:
                 found.append(f"{name!r} is unknown")
                 continue
-            read[name] = coerced(value, inner, cast("Mapping[str, Any]", schema))
+            read[name] = coerced(value, inner, schema)
             found += self._argument_faults(name, read[name], inner)
         if found:
             if len(found) > _MOST_FAULTS:
@@ -279,7 +279,7 @@ class Tool:
         return read
 
     def _argument_faults(self, name: str, value: Any, schema: Any) -> list[str]:
-        found = faults(value, schema, cast("Mapping[str, Any]", self.parameters), repr(name))
+        found = faults(value, schema, self.parameters, repr(name))
         if found or self._declared or self._spec.type_of(name) is None:
             return found
         try:

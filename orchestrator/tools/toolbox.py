@@ -157,7 +157,7 @@ class Toolbox:
         """
         return self._view(lambda one: one.with_(name=text + one.name))
 
-    def override(self, *names: str, **changes: Any) -> Toolbox:
+    def override(self, *names: str, **changes: object) -> Toolbox:
         """The same tools, some of them changed: `override("write_*", risk="write", timeout=30)`.
 
         Args:
@@ -188,7 +188,7 @@ class Toolbox:
 
     # -- changing and calling --------------------------------------------------------------------------------------
 
-    def add_tool(self, tool: Tool | Callable[..., Any]) -> Self:
+    def add_tool(self, tool: Tool | Callable[..., object]) -> Self:
         """Add a tool and return the toolbox. One whose name is taken is skipped, with a warning.
 
         Raises:
@@ -196,7 +196,7 @@ class Toolbox:
         """
         return self._add(as_tool(tool))
 
-    def add_tools(self, *tools: Tool | Callable[..., Any]) -> Self:
+    def add_tools(self, *tools: Tool | Callable[..., object]) -> Self:
         """Add tools, each as `add_tool` does."""
         for one in tools:
             self._add(as_tool(one))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, 
 import typing_extensions
 
 
-def with_newer_dicts(annotation: Any) -> Any:
+def with_newer_dicts(annotation: object) -> Any:
     """The annotation, each `typing.TypedDict` in it replaced by one of `typing_extensions`."""
     return annotation if sys.version_info >= (3, 12) else _replaced(annotation, {})
 

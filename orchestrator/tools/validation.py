@@ -62,7 +62,7 @@ class _Budget:
             raise _Exhausted
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     """How many parts a value has."""
     count, level = 0, [value]
     while level:
@@ -76,7 +76,7 @@ def _size(value: Any) -> int:
     return count
 
 
-def faults(value: Any, schema: Any, root: Mapping[str, Any], place: str = "") -> list[str]:
+def faults(value: object, schema: object, root: Mapping[str, object], place: str = "") -> list[str]:
     """Everything that is wrong with a value, each fault beginning with its place.
 
     A value that cannot be checked within the budget has one fault that says so.
@@ -195,7 +195,7 @@ def _at(place: str, name: str) -> str:
 # -- reading texts -----------------------------------------------------------------------------------------------
 
 
-def coerced(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
+def coerced(value: object, schema: object, root: Mapping[str, object]) -> Any:
     """The value, with texts read as the type that the schema wants where it wants none: `"60"` as 60.
 
     A text is read as JSON or as a Python literal; it is never evaluated. Where the schema takes a text, and where
@@ -267,12 +267,12 @@ def _takes_text(member: dict[str, Any]) -> bool:
     return "string" in _kinds(member)
 
 
-def _read(text: str) -> Any:
+def _read(text: str) -> object:
     """The JSON value or Python literal that a text is; None if it is none."""
     if len(text) > _LONGEST:
         return None
     try:
-        found: Any = json.loads(text)
+        found: object = json.loads(text)
     except (ValueError, RecursionError):
         try:
             found = ast.literal_eval(text.strip())
@@ -281,7 +281,7 @@ def _read(text: str) -> Any:
     return _plain(found)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """The value as JSON; None if JSON cannot say it."""
     if isinstance(value, tuple):
         value = list(value)
@@ -292,7 +292,7 @@ def _plain(value: Any) -> Any:
     return json.loads(text)
 
 
-def _whole(value: Any, member: dict[str, Any]) -> Any:
+def _whole(value: object, member: dict[str, object]) -> object:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 and "integer" in _kinds(member):
         return int(value)
     return value
@@ -316,7 +316,7 @@ def _kinds(schema: Any) -> tuple[str, ...]:
     return (kinds,) if isinstance(kinds, str) else tuple(kinds)
 
 
-def _is(value: Any, kind: str) -> bool:
+def _is(value: object, kind: str) -> bool:
     match kind:
         case "string":
             return isinstance(value, str)
@@ -338,12 +338,12 @@ def _is(value: Any, kind: str) -> bool:
             return True
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     """Equality as JSON sees it: true is not 1."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _key(value: Any) -> object:
+def _key(value: object) -> object:
     """Something that can be looked up, and is the same for values that are."""
     return canonical(value) if isinstance(value, list | dict) else (isinstance(value, bool), value)
 
@@ -352,21 +352,21 @@ def _words(kinds: tuple[str, ...]) -> str:
     return " or ".join(_NAMES.get(kind, kind) for kind in kinds)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as an error message quotes it: not too long."""
     text = _json(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def referred(ref: object, root: Mapping[str, Any]) -> Any:
+def referred(ref: object, root: Mapping[str, object]) -> Any:
     """What `#/$defs/Name` names; True, the schema that accepts everything, if it is not there."""
     if not isinstance(ref, str) or not ref.startswith("#"):
         return True
-    found: Any = root
+    found: object = root
     for part in ref[1:].split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if not isinstance(found, Mapping) or key not in found:

@@ -250,7 +250,7 @@ class Run(Generic[StateT]):
         """
         return _drawings().to_html(self.definition, self, other)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """For notebooks: the drawing as SVG, Mermaid and text."""
         return {
             "image/svg+xml": self.to_svg(),

@@ -226,7 +226,7 @@ class Assembly:
     def answer(self) -> dict[str, Any]:
         """The answer, as the server would have given it in one."""
         extras = {key: _joined(parts) for key, parts in self._extras.items()}
-        message: dict[str, Any] = {**extras, "role": "assistant", "content": paired("".join(self._text))}
+        message: dict[str, object] = {**extras, "role": "assistant", "content": paired("".join(self._text))}
         if self._refusal:
             message["refusal"] = paired("".join(self._refusal))
         if self._calls:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 from anyio import to_thread
 
@@ -82,7 +82,7 @@ class DirectoryStore:
             return None
         with suppress(OSError):
             os.utime(path)
-        found: Any = json.loads(text)
+        found: object = json.loads(text)
         if not isinstance(found, dict):
             raise ValueError(f"{path} holds no JSON object")
         return found

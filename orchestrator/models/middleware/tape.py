@@ -93,7 +93,7 @@ class Tape:
             if entry.used < len(entry.outcomes)
         ]
 
-    def nearest(self, asked: Mapping[str, Any]) -> str:
+    def nearest(self, asked: Mapping[str, object]) -> str:
         """How the recorded request that is most like this one differs from it."""
         if not self.entries:
             return "nothing is recorded"

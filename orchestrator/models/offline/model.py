@@ -74,7 +74,7 @@ class OfflineModel(RequestModel):
         return _work_out(facts, request.output), ()
 
 
-def _facts(messages: Sequence[Message]) -> Mapping[str, Any]:
+def _facts(messages: Sequence[Message]) -> Mapping[str, object]:
     """The facts that come with the last message that has any; else the user's last words as the question."""
     for message in reversed(messages):
         if message.data is not None and message.role != "tool":
@@ -101,14 +101,14 @@ def _begun(facts: Mapping[str, Any]) -> Term:
     return after_steps(read(question), question, facts.get("steps") or (), related=True)
 
 
-def _plan(facts: Mapping[str, Any], request: ModelRequest) -> str:
+def _plan(facts: Mapping[str, object], request: ModelRequest) -> str:
     question = str(facts["question"])
     if facts.get("form") == "blueprint":
         return plan_calls(question, _offered(facts, request))
     return plan_steps(question)
 
 
-def _choose_tool(facts: Mapping[str, Any], request: ModelRequest) -> str:
+def _choose_tool(facts: Mapping[str, object], request: ModelRequest) -> str:
     offers = _offered(facts, request)
     term = read(str(facts["question"]))
     operation = first_operation(term)
@@ -236,7 +236,7 @@ def _offers(request: ModelRequest) -> list[Offer]:
 # -- answering at once -------------------------------------------------------------------------------------------
 
 
-def _work_out(facts: Mapping[str, Any], output: Mapping[str, Any] | None) -> str:
+def _work_out(facts: Mapping[str, object], output: Mapping[str, object] | None) -> str:
     try:
         answer = value_of(_begun(facts))
     except (Unanswerable, Stuck) as error:

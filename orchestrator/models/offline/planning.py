@@ -159,7 +159,7 @@ class _Blanks:
             return ", ".join(str(values[name]) for name in names)
         return json.dumps(values)
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: object) -> object:
         if isinstance(value, list):
             return [self._value(one) for one in value]
         if isinstance(value, str):

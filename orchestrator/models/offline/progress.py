@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
 
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.offline.expression import Number, Operation, Term, advanced, contains, ready, replaced, written
@@ -17,7 +16,7 @@ class Stuck(Exception):
     """Raised when what was found does not lead on; the message says why, as a sentence without its full stop."""
 
 
-def after_steps(term: Term, question: str, steps: Iterable[Mapping[str, Any]], *, related: bool = False) -> Term:
+def after_steps(term: Term, question: str, steps: Iterable[Mapping[str, object]], *, related: bool = False) -> Term:
     """The term after steps that each answered a question.
 
     Args:
@@ -35,7 +34,7 @@ def after_steps(term: Term, question: str, steps: Iterable[Mapping[str, Any]], *
     return term
 
 
-def found_in(term: Term, step: Mapping[str, Any]) -> Fraction:
+def found_in(term: Term, step: Mapping[str, object]) -> Fraction:
     """The number that a step found.
 
     Raises:
@@ -62,7 +61,7 @@ def after_call(term: Term, call: ToolCall | None, found: Fraction) -> Term:
     return advanced(term, None, found)
 
 
-def given_to(args: Mapping[str, Any]) -> list[Term]:
+def given_to(args: Mapping[str, object]) -> list[Term]:
     """The numbers in the arguments of a call: each is one, or a single one is a list of them."""
     values = list(args.values())
     if len(values) == 1 and isinstance(values[0], list):

@@ -107,7 +107,7 @@ def offers_of(tools: Iterable[JsonObject]) -> tuple[Offer, ...]:
     found: list[Offer] = []
     for tool in tools:
         function = tool.get("function")
-        told: Mapping[str, Any] = function if isinstance(function, Mapping) else tool
+        told: Mapping[str, object] = function if isinstance(function, Mapping) else tool
         parameters = told.get("parameters")
         found.append(
             Offer(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.defuse import names_broken
@@ -36,7 +35,7 @@ class JsonForm(Form):
         if begin is None:
             return Parsed(text)
         try:
-            value: Any = json_of(written)
+            value: object = json_of(written)
         except Unread:
             if _named.search(written):
                 raise

@@ -96,7 +96,7 @@ class TextProtocol(Wrapping, RequestModel):
         output: Output = None,
         *,
         task: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> AsyncIterator[ModelEvent]:
         """See `Model.stream`. What may be part of a call is held back until it is known; all pieces are the text."""
         request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)

@@ -116,9 +116,9 @@ class _Writer:
         state: StateDelta | None,
         numbers: Mapping[str, int],
         parts: Mapping[tuple[str, str], str],
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         why = self.explainer.why(row)
-        step: dict[str, Any] = {
+        step: dict[str, object] = {
             "node": told(row.node, 80),
             "part": parts.get((row.place, row.node), ""),
             "began": row.began,
@@ -151,9 +151,9 @@ class _Writer:
             name: value for name, value in optional.items() if value or (name in ("up", "base") and value == 0)
         }
 
-    def _asked(self, one: AskedQuestion) -> dict[str, Any]:
+    def _asked(self, one: AskedQuestion) -> dict[str, object]:
         question = one.question
-        said: dict[str, Any] = {
+        said: dict[str, object] = {
             "seq": one.seq,
             "kind": question.kind,
             "prompt": clean(question.prompt),
@@ -219,7 +219,7 @@ def clean(value: object) -> Any:
 
 def clean_patch(patch: Mapping[str, list[object]]) -> dict[str, Any]:
     """The same of a patch: what a field is called counts for what is put into it."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, (kind, value, *rest) in patch.items():
         said = clean({name: value})
         found[name] = [kind, said[name], *(clean(one) for one in rest)]
@@ -236,7 +236,7 @@ def _text(text: str) -> str:
     return f"{start}… [{len(text) - LONGEST:,} characters more]"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -248,7 +248,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: Usage) -> dict[str, object]:
     found = {"calls": usage.calls, "in": usage.input_tokens, "out": usage.output_tokens, "cost": usage.cost}
     if usage.estimated:
         found["estimated"] = True

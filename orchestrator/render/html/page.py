@@ -53,7 +53,7 @@ def page(graph: GraphDefinition, run: RunLike | None = None, other: Run | None =
     return _filled(title, "".join(panes), told)
 
 
-def _filled(title: str, body: str, runs: Sequence[Mapping[str, Any]]) -> str:
+def _filled(title: str, body: str, runs: Sequence[Mapping[str, object]]) -> str:
     style, script = f"{stylesheet()}{_text('page.css')}", _script()
     policy = (
         f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; "

@@ -65,7 +65,7 @@ def arguments(schema: Mapping[str, Any]) -> str:
     return short(", ".join(parts), _WIDEST) or "-"
 
 
-def type_words(schema: Any, root: Mapping[str, Any], depth: int = 0) -> str:
+def type_words(schema: object, root: Mapping[str, object], depth: int = 0) -> str:
     """A schema's type in few words."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return "any"

@@ -221,7 +221,7 @@ class Writer:
 
     def _take_turn(self, most: int, begun: sqlite3.Connection | None = None) -> None:
         """Commit the changes that come next, in the order in which they were asked for. `begun`: see `_commit`."""
-        batch: list[_Job[Any]] = []
+        batch: list[_Job[object]] = []
         jobs = self._jobs  # only who has the turn takes any out
         try:
             while jobs and len(batch) < most:
@@ -235,7 +235,7 @@ class Writer:
             self._abandon(error)
             raise
 
-    def _commit(self, batch: list[_Job[Any]], begun: sqlite3.Connection | None = None) -> None:
+    def _commit(self, batch: list[_Job[object]], begun: sqlite3.Connection | None = None) -> None:
         """Commit changes and tell of them: in a task if its connection has begun a transaction, else in the thread."""
         here = begun is not None
         self._writes += len(batch)
@@ -264,7 +264,7 @@ class Writer:
                 self._checkpoint()
             tell(batch)
 
-    def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[Any]], begun: bool) -> float:
+    def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[object]], begun: bool) -> float:
         """Make the changes and commit them; gives how long the commit took, in seconds."""
         if not begun:
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
@@ -287,7 +287,7 @@ class Writer:
         self._here = debt < MOST_DEBT if here else not debt
         self._debt = min(debt, MOST_DEBT)
 
-    def _fail(self, batch: list[_Job[Any]], error: BaseException) -> None:
+    def _fail(self, batch: list[_Job[object]], error: BaseException) -> None:
         self._failed += len(batch)
         for job in batch:
             if job.done:

@@ -109,7 +109,7 @@ class Writing:
         self._moments.pass_by()
         return value
 
-    def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
+    def reuse(self, effect: Effect[object], settled: EffectSettled) -> None:
         """See `Witness.reuse`."""
         self._diary.reuse(settled.key, wanted_of(effect))
 
@@ -141,7 +141,7 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w") as told:
         os.dup2(2, 1)  # what the program prints is no line of ours
 
-        def say(line: dict[str, Any]) -> None:
+        def say(line: dict[str, object]) -> None:
             print(json.dumps(line), file=told, flush=True)
 
         try:

@@ -48,7 +48,7 @@ class Diary:
         """Its result was given to a call that wants this."""
         self._add({"did": "reuse", "key": key, "wanted": wanted})
 
-    def _add(self, line: dict[str, Any]) -> None:
+    def _add(self, line: dict[str, object]) -> None:
         if self._tell is not None:
             self._tell(line)
         self._take(line)

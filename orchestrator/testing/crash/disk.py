@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import sqlite3
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from orchestrator.stores.sqlite.writer import Writer, _Job
 
@@ -41,7 +41,7 @@ class Disk:
 class _Writer(Writer):
     fault: Fault | None = None
 
-    def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[Any]], begun: bool) -> float:
+    def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[object]], begun: bool) -> float:
         if self.fault == "full":
             pages = connection.execute("PRAGMA page_count").fetchone()[0]
             connection.execute(f"PRAGMA max_page_count = {pages}")

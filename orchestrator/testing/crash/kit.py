@@ -58,13 +58,13 @@ async def assert_crash_safe(
     graph: Graph,
     input: object = None,  # noqa: A002  as in `Executor.start`
     *,
-    setup: Callable[[], Mapping[str, Any]] | None = None,
+    setup: Callable[[], Mapping[str, object]] | None = None,
     store: Literal["memory", "sqlite"] | Callable[[], Store] = "memory",
     answer: Answering | None = None,
     stops: int = 1,
     most: int | None = None,
     seed: int = 0,
-    **executor: Any,
+    **executor: object,
 ) -> CrashReport:
     """Stop a run at every write to its journal, resume it each time, and compare.
 

@@ -124,7 +124,7 @@ class Life:
             hung.set()
             process.kill()
 
-        last: dict[str, Any] = {}
+        last: dict[str, object] = {}
         with process, self.diary_path.open("ab") as diary, ExitStack() as timers:
             timers.enter_context(_later(self.timeout, give_up))
             for line in process.stdout:

@@ -33,12 +33,12 @@ class StoppingStore:
         self.writes = 0
         self.stopped = False
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         found = getattr(self.inner, name)
         if not callable(found):
             return found
 
-        def handed_on(*args: Any, **options: Any) -> Any:
+        def handed_on(*args: object, **options: object) -> Any:
             self._alive()
             return found(*args, **options)
 

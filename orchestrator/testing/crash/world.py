@@ -52,7 +52,7 @@ class World:
             return effect.decode(self.replies[key])
         return await self._outside(effect, key, known)
 
-    def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
+    def reuse(self, effect: Effect[object], settled: EffectSettled) -> None:
         """See `Witness.reuse`."""
         known = self.calls.get(settled.key)
         if known is not None and known.wanted != wanted_of(effect):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self, cast, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 from urllib.parse import quote_plus, urlsplit
 
 from pydantic import Field
@@ -107,10 +107,10 @@ class SearXNG:
             raise ToolError(
                 f"{self._url} answered with something else than JSON: is it an instance of SearXNG?"
             ) from None
-        results: Any = cast("dict[str, Any]", found).get("results") if isinstance(found, dict) else None
+        results: Any = found.get("results") if isinstance(found, dict) else None
         if not isinstance(results, list):
             raise ToolError(f"{self._url} answered without 'results': is it an instance of SearXNG?")
-        rows = [row for row in cast("list[dict[str, Any]]", results) if isinstance(row, dict)]
+        rows = [row for row in results if isinstance(row, dict)]
         return [Hit(*(_said(row.get(name)) for name in ("title", "url", "content"))) for row in rows[: limit * 2]]
 
 

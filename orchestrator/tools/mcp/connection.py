@@ -109,7 +109,7 @@ class Connection:
                 await self._list(live)
             return live.listed
 
-    async def call(self, tool: Listed, args: Mapping[str, Any], progress: Progress | None = None) -> CallToolResult:
+    async def call(self, tool: Listed, args: Mapping[str, object], progress: Progress | None = None) -> CallToolResult:
         """Call a tool. Cancelling this tells the server to stop.
 
         Raises:

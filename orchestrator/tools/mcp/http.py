@@ -61,7 +61,7 @@ class _Client(httpx2.AsyncClient):
         return await _whole(request, response, asked)
 
 
-async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapping[str, Any]) -> httpx2.Response:
+async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapping[str, object]) -> httpx2.Response:
     """The response, read to its end, or an error in its place."""
     parts: list[bytes] = []
     size = 0
@@ -103,7 +103,7 @@ def _code(status: int) -> int:
     return LOST if status >= 500 and status != 503 else NOT_REACHED
 
 
-def _asked(request: httpx2.Request) -> Mapping[str, Any] | None:
+def _asked(request: httpx2.Request) -> Mapping[str, object] | None:
     """The JSON-RPC request that is sent; None if it is something else, such as a notification."""
     if request.method != "POST":
         return None
@@ -122,7 +122,7 @@ def _is_error(content: bytes) -> bool:
     return isinstance(said, dict) and "error" in said
 
 
-def _error(request: httpx2.Request, asked: Mapping[str, Any], code: int, message: str) -> httpx2.Response:
+def _error(request: httpx2.Request, asked: Mapping[str, object], code: int, message: str) -> httpx2.Response:
     said = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": code, "message": message}}
     return httpx2.Response(200, json=said, request=request)
 

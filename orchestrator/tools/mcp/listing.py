@@ -101,12 +101,12 @@ def _listed(tool: Tool) -> Listed:
     )
 
 
-def _seen_in(schema: dict[str, Any]) -> dict[str, Any]:
+def _seen_in(schema: dict[str, object]) -> dict[str, object]:
     """The schema with what it says to people and models as they see it; names and values stay as the server knows."""
     return {key: _said_in(key, value) for key, value in schema.items()}
 
 
-def _said_in(keyword: str, value: Any) -> Any:
+def _said_in(keyword: str, value: object) -> object:
     if keyword == "description" and isinstance(value, str):
         return seen(plain(value))
     if keyword in ("default", "const", "enum", "required"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -82,7 +82,7 @@ def _binary(data: str, media_type: str, name: str = "") -> Part | str:
     return blob
 
 
-def _json(value: Any, secrets: tuple[str, ...]) -> JsonValue:
+def _json(value: object, secrets: tuple[str, ...]) -> JsonValue:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError):

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.redacting import BLANK, redact, redacted
@@ -197,7 +197,7 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
     listed = read.get("mcpServers", read.get("servers")) if isinstance(read, dict) else None
     if not isinstance(listed, dict) or not listed:
         raise GraphUnknown(f'{where}: it lists no servers: {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')
-    servers = cast("dict[str, object]", listed)
+    servers = listed
     if name is not None and name not in servers:
         raise GraphUnknown(f"{where}#{name}: there is no server {name!r} in it; there are: {', '.join(servers)}")
     wanted = [name] if name is not None else [one for one, entry in servers.items() if not _disabled(entry)]
@@ -228,7 +228,7 @@ def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
         cwd = expanded(_text(where, entry, "cwd"), where) if "cwd" in entry else "."
         return StdioServer(
             expanded(_text(where, entry, "command"), where),
-            tuple(expanded(one, where) for one in cast("list[str]", args)),
+            tuple(expanded(one, where) for one in args),
             _texts(where, entry, "env"),
             str(folder / cwd),
             name,

@@ -40,14 +40,16 @@ class McpTool(Tool):
             setattr(self, attribute, value)
         checked(self.name, self.risk, self.effect, self.timeout)
 
-    def _function(self) -> Callable[..., Any]:
+    def _function(self) -> Callable[..., object]:
         return self._remote
 
-    def _bind(self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None) -> Callable[[], Any]:
+    def _bind(
+        self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None
+    ) -> Callable[[], object]:
         # Not by keyword: a server's argument may have any name, such as `ctx`.
         return partial(self._remote, dict(args), key or "", ctx)
 
-    async def _remote(self, args: Mapping[str, Any], key: str, ctx: object) -> ToolResult:
+    async def _remote(self, args: Mapping[str, object], key: str, ctx: object) -> ToolResult:
         found = await self._connection.call(self.listed, args, _progress(ctx, key))
         return as_result(found, hidden(self._connection.server))
 
@@ -210,7 +212,7 @@ class McpToolbox(Toolbox):
             for remote, name in names_of(listed, self._prefix).items()
         }
 
-    def _rules(self, listed: Listed) -> dict[str, Any]:
+    def _rules(self, listed: Listed) -> dict[str, object]:
         """Risk and effect of a tool: what the user says, raised by what the server says."""
         hints, risk, effect = listed.hints, self._risk, self._effect
         if self._trusting:
