@@ -265,9 +265,11 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
 
     Raises:
         TypeError: it can be none; the message says what to do.
+        ValueError: its own schema has a keyword by which no argument is checked.
     """
     renamed: dict[str, Any] = {} if name is None else {"name": name}
     if isinstance(thing, Tool):
+        thing.check_schema()
         return thing.with_(**renamed) if renamed else thing
     if isinstance(thing, type):
         raise TypeError(f"{thing!r} is no tool but a class: give one of its objects, {thing.__name__}(...)")

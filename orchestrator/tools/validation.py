@@ -1,7 +1,7 @@
 """Check values against a JSON Schema, and read texts as the types that it wants.
 
-This is the part of JSON Schema (2020-12) that the parameters of tools use: types, enums, objects, lists, unions,
-references within the schema and the usual bounds. Keywords that are not known here accept everything.
+These are the keywords of JSON Schema (2020-12) but for dynamic references and what is left unevaluated. A tool whose
+schema has any other keyword is refused by the name of that keyword (`unknown_keywords`): it would accept everything.
 
 Schemas may come from servers, and values from models. So each check has a budget of steps, which grows with the value
 and not with the ways in which the schema could fit it, and patterns are tried by an engine that takes linear time.
@@ -34,6 +34,50 @@ _BOUNDS: tuple[tuple[str, Callable[[float, float], bool], str], ...] = (
     ("exclusiveMinimum", operator.gt, "more than"),
     ("exclusiveMaximum", operator.lt, "less than"),
 )
+
+
+BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose value is schemas by name."""
+INNER = frozenset({"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"})
+"""Keywords whose value is a schema."""
+LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+"""Keywords whose value is a list of schemas."""
+_CHECKED = frozenset(
+    {
+        "type", "enum", "const", "$ref", "required", "minLength", "maxLength", "pattern", "minimum", "maximum",
+        "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems", "minContains",
+        "maxContains", "minProperties", "maxProperties", "dependentRequired",
+    }
+)  # fmt: skip
+_NOTES = frozenset(
+    {
+        "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "format",
+        "contentEncoding", "contentMediaType", "contentSchema", "discriminator", "nullable", "$schema", "$id",
+        "$anchor", "$comment", "$vocabulary",
+    }
+)  # fmt: skip
+"""Keywords that say something of a value, and accept every value."""
+KEYWORDS = BY_NAME | INNER | LISTS | _CHECKED | _NOTES
+
+
+def unknown_keywords(schema: Any) -> list[str]:
+    """The keywords in a schema by which no value is checked, each once; those that begin with `x-` are notes."""
+    found: dict[str, None] = {}
+    todo = [schema]
+    while todo:
+        one = todo.pop()
+        if not isinstance(one, Mapping):
+            continue
+        for keyword, value in one.items():
+            if keyword in BY_NAME and isinstance(value, Mapping):
+                todo += value.values()
+            elif keyword in LISTS and isinstance(value, list):
+                todo += value
+            elif keyword in INNER:
+                todo.append(value)
+            elif keyword not in KEYWORDS and not keyword.startswith("x-"):
+                found[keyword] = None
+    return list(found)
 
 
 class _Exhausted(Exception):
@@ -135,6 +179,11 @@ def _unions(value: Any, schema: Any, budget: _Budget, place: str, depth: int) ->
             )
         elif keyword == "oneOf" and fits > 1:
             yield f"{place} must fit one of its types only, and fits {fits}"
+    if "not" in schema and not any(_faults(value, schema["not"], budget, place, depth + 1)):
+        yield f"{place} must not fit {_json(schema['not'])}"
+    if "if" in schema:
+        branch = "else" if any(_faults(value, schema["if"], budget, place, depth + 1)) else "then"
+        yield from _faults(value, schema.get(branch, True), budget, place, depth + 1)
 
 
 def _text(value: str, schema: Any, place: str) -> Iterator[str]:
@@ -166,6 +215,10 @@ def _list(value: list[Any], schema: Any, budget: _Budget, place: str, depth: int
         yield f"{place} must have at most {schema['maxItems']} items, not {len(value)}"
     if schema.get("uniqueItems") and len({_key(item) for item in value}) < len(value):
         yield f"{place} must not have the same item twice"
+    if "contains" in schema:
+        inside = sum(not any(_faults(item, schema["contains"], budget, place, depth + 1)) for item in value)
+        if not schema.get("minContains", 1) <= inside <= schema.get("maxContains", math.inf):
+            yield f"{place} has {inside} items that fit {_json(schema['contains'])}: too few or too many"
     first = schema.get("prefixItems", [])
     for number, item in enumerate(value):
         inner = first[number] if number < len(first) else schema.get("items", True)
@@ -178,10 +231,26 @@ def _object(value: dict[str, Any], schema: Any, budget: _Budget, place: str, dep
     for name in schema.get("required", ()):
         if name not in value:
             yield f"{_at(place, name)} is missing"
+    if not schema.get("minProperties", 0) <= len(value) <= schema.get("maxProperties", math.inf):
+        yield f"{place or 'the value'} has {len(value)} properties: too few or too many"
+    for name in value.keys() & schema.get("dependentRequired", {}).keys():
+        for other in schema["dependentRequired"][name]:
+            if other not in value:
+                yield f"{_at(place, other)} is missing, which {_at(place, name)} needs"
+    for name in value.keys() & schema.get("dependentSchemas", {}).keys():
+        yield from _faults(value, schema["dependentSchemas"][name], budget, place, depth + 1)
     others = schema.get("additionalProperties", True)
+    patterns = [(fits, one) for text, one in schema.get("patternProperties", {}).items() if (fits := linear(text))]
     for name, item in value.items():
+        if "propertyNames" in schema:
+            yield from _faults(name, schema["propertyNames"], budget, f"the name {_at(place, name)}", depth + 1)
+        matched = [one for fits, one in patterns if fits(name)]
+        for inner in matched:
+            yield from _faults(item, inner, budget, _at(place, name), depth + 1)
         if name in properties:
             yield from _faults(item, properties[name], budget, _at(place, name), depth + 1)
+        elif matched:
+            continue
         elif others is False:
             yield f"{_at(place, name)} is unknown"
         else:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
-from orchestrator import Tool, tool
+from orchestrator import Tool, Toolbox, tool
 from orchestrator.errors import AgentError, SecretInState
 from orchestrator.tools.validation import coerced, faults
 
@@ -415,3 +415,76 @@ def test_a_tool_with_such_a_schema_refuses_the_call() -> None:
     with pytest.raises(AgentError, match="takes too many steps to check"):
         Raw().validate({"a": nested(40, "x")})
     assert Raw().validate({"a": [[1, 2]]}) == {"a": [[1, 2]]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "does_not"),
+    [
+        ({"not": {"type": "string"}}, 1, "a"),
+        ({"if": {"type": "integer"}, "then": {"minimum": 3}, "else": {"maxLength": 1}}, 3, 2),
+        ({"if": {"type": "integer"}, "then": {"minimum": 3}, "else": {"maxLength": 1}}, "a", "ab"),
+        ({"contains": {"type": "integer"}}, ["a", 1], ["a"]),
+        ({"contains": {"type": "integer"}, "minContains": 2, "maxContains": 2}, [1, 2], [1, 2, 3]),
+        ({"propertyNames": {"pattern": "^a"}}, {"ab": 1}, {"b": 1}),
+        ({"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False}, {"a": 1}, {"a": "x"}),
+        ({"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False}, {"a": 1}, {"b": 1}),
+        ({"minProperties": 1, "maxProperties": 2}, {"a": 1}, {}),
+        ({"minProperties": 1, "maxProperties": 2}, {"a": 1}, {"a": 1, "b": 2, "c": 3}),
+        ({"dependentRequired": {"a": ["b"]}}, {"a": 1, "b": 2}, {"a": 1}),
+        ({"dependentSchemas": {"a": {"required": ["b"]}}}, {"b": 2}, {"a": 1}),
+    ],
+)
+def test_every_keyword_is_checked(schema: dict[str, Any], fits: Any, does_not: Any) -> None:
+    assert faults(fits, schema, schema) == []
+    assert faults(does_not, schema, schema) != []
+
+
+def test_it_agrees_with_an_implementation_of_others() -> None:
+    from jsonschema import Draft202012Validator as validator  # noqa: N813
+    leaf = st.sampled_from(
+        [
+            {}, True, False, {"type": "integer"}, {"type": ["string", "null"]}, {"minimum": 2}, {"maxLength": 1},
+            {"enum": [1, "a"]}, {"const": "b"}, {"pattern": "^a+$"}, {"required": ["a"]}, {"minItems": 1},
+            {"maxProperties": 1}, {"dependentRequired": {"a": ["b"]}}, {"uniqueItems": True}, {"multipleOf": 2},
+        ]
+    )  # fmt: skip
+
+    def grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        lists = st.lists(inner, min_size=1, max_size=2)
+        return st.one_of(
+            *(st.builds(lambda one, k=keyword: {k: one}, inner) for keyword in ("not", "items", "contains")),
+            *(st.builds(lambda many, k=keyword: {k: many}, lists) for keyword in ("anyOf", "oneOf", "allOf")),
+            st.builds(lambda one, two, three: {"if": one, "then": two, "else": three}, inner, inner, inner),
+            st.builds(lambda one, two: {"properties": {"a": one}, "additionalProperties": two}, inner, inner),
+            st.builds(lambda one: {"patternProperties": {"^a": one}}, inner),
+            st.builds(lambda one: {"prefixItems": [one], "items": False}, inner),
+            st.builds(lambda one: {"dependentSchemas": {"b": one}}, inner),
+        )
+
+    values = st.recursive(
+        st.sampled_from([None, 0, 1, 2, 3, "", "a", "aa", "b"]),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "ab"]), inner, max_size=3)
+        ),
+        max_leaves=4,
+    )
+
+    @given(st.recursive(leaf, grown, max_leaves=5), values)
+    def agrees(schema: Any, value: Any) -> None:
+        mine = not faults(value, schema, schema if isinstance(schema, dict) else {})
+        assert mine == validator(schema).is_valid(value)
+
+    agrees()
+
+
+def test_a_keyword_that_nothing_is_checked_by_is_refused_by_its_name() -> None:
+    class Wait(Tool):
+        name = "wait"
+        parameters = {"type": "object", "properties": {"s": {"type": "integer", "minimun": 1}}}  # noqa: RUF012
+
+        def call(self, s: int) -> int:
+            """Wait."""
+            return s
+
+    with pytest.raises(ValueError, match=r"tool 'wait': .* keyword 'minimun'.* did you mean 'minimum'\?"):
+        Toolbox(Wait())

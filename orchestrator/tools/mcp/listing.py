@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.jsontypes import digest
-from orchestrator.tools.mcp.schemas import NAMED, checked_schema
+from orchestrator.tools.mcp.schemas import checked_schema
 from orchestrator.tools.mcp.tail import plain, seen
+from orchestrator.tools.validation import BY_NAME
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -112,7 +113,7 @@ def _said_in(keyword: str, value: object) -> object:
     if keyword in ("default", "const", "enum", "required"):
         return value
     if isinstance(value, dict):
-        named = keyword in NAMED
+        named = keyword in BY_NAME
         return {
             key: _seen_in(one) if named and isinstance(one, dict) else _said_in(key, one) for key, one in value.items()
         }

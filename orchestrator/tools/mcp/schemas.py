@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.tools.patterns import linear
-from orchestrator.tools.validation import referred
+from orchestrator.tools.validation import BY_NAME, INNER, LISTS, referred
 
 _BYTES = 100_000
 _DEEPEST = 40
@@ -15,11 +15,9 @@ _STEPS = 5_000
 """How many schemas may be looked at to check one value, not counting those of its parts."""
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
 """Said to people. `title` goes as a keyword only, not as the name of a property."""
-NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
-"""Keywords whose value is schemas by name."""
-_INNER = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_NUMBERS = ("minLength", "maxLength", "minItems", "maxItems")
+_NUMBERS = (
+    "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains",
+)  # fmt: skip
 _KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 _PATTERN = 500
 
@@ -47,7 +45,7 @@ def checked_schema(schema: object) -> dict[str, Any]:
         found = {**top, **{name: value for name, value in found.items() if name in ("$defs", "definitions")}}
     if found.setdefault("type", "object") != "object":
         raise ValueError(f"its schema is of {json.dumps(found['type'])}; arguments are an object")
-    if "properties" not in found or any(keyword in found for keyword in _LISTS):
+    if "properties" not in found or any(keyword in found for keyword in LISTS):
         found.setdefault("additionalProperties", True)  # what is not named there is not refused here
     found.setdefault("properties", {})
     return found
@@ -64,13 +62,13 @@ def _cleaned(schema: Any, depth: int) -> Any:
     for keyword, value in schema.items():
         if keyword in _DROPPED:
             continue
-        if keyword in NAMED:
+        if keyword in BY_NAME:
             found[keyword] = {name: _cleaned(one, depth + 1) for name, one in _is(dict, keyword, value).items()}
-        elif keyword in _LISTS:
+        elif keyword in LISTS:
             found[keyword] = [_cleaned(one, depth + 1) for one in _is(list, keyword, value)]
         elif keyword == "items" and isinstance(value, list):  # an older way to write prefixItems
             found["prefixItems"] = [_cleaned(one, depth + 1) for one in value]
-        elif keyword in _INNER:
+        elif keyword in INNER:
             found[keyword] = _cleaned(value, depth + 1)
         elif keyword == "pattern" and not (isinstance(value, str) and linear(value)):
             found["description"] = f"{schema.get('description', '')} (pattern: {str(value)[:_PATTERN]})".strip()
@@ -89,6 +87,9 @@ def _check_form(schema: Mapping[str, Any]) -> None:
         values = _is(list, keyword, schema.get(keyword, []))
         if keyword == "required" and not all(isinstance(one, str) for one in values):
             raise ValueError("its schema has a 'required' that is no list of names")
+    for names in _is(dict, "dependentRequired", schema.get("dependentRequired", {})).values():
+        if not all(isinstance(one, str) for one in _is(list, "dependentRequired", names)):
+            raise ValueError("its schema has a 'dependentRequired' that is no list of names")
     for keyword in _NUMBERS:
         number = schema.get(keyword, 0)
         if isinstance(number, bool) or not isinstance(number, int | float):
@@ -134,19 +135,22 @@ def _beside(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]
         yield referred(schema["$ref"], root)
     for keyword in ("anyOf", "oneOf", "allOf"):
         yield from schema.get(keyword, ())
+    for keyword in ("not", "if", "then", "else"):
+        yield schema.get(keyword)
+    yield from schema.get("dependentSchemas", {}).values()
 
 
 def _all(schema: Any) -> Iterator[Any]:
     if not isinstance(schema, dict):
         return
     yield schema
-    for keyword in NAMED:
+    for keyword in BY_NAME:
         for one in schema.get(keyword, {}).values():
             yield from _all(one)
-    for keyword in _LISTS:
+    for keyword in LISTS:
         for one in schema.get(keyword, ()):
             yield from _all(one)
-    for keyword in _INNER:
+    for keyword in INNER:
         yield from _all(schema.get(keyword))
 
 
