@@ -15,9 +15,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from orchestrator.testing import MockClock
 
 pytest_plugins = ["tests.support.servers"]
 """Here, so that all tests share one definition: else each folder's would start servers of its own."""
@@ -150,10 +153,19 @@ def scale(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--storm-scale"))
 
 
+@pytest.fixture
+def clock() -> MockClock:
+    """A test that has it runs in an event loop that jumps over waiting."""
+    return MockClock()
+
+
 @pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
+def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
     """Every `@pytest.mark.anyio` test runs on both event loops."""
-    return str(request.param)
+    if "clock" not in request.fixturenames:
+        return str(request.param)
+    clock: MockClock = request.getfixturevalue("clock")
+    return clock.backend(request.param)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -24,16 +24,6 @@ WHILE = 20.0
 BACKENDS: tuple[Backend, ...] = ("asyncio", "trio")
 
 
-@pytest.fixture
-def clock() -> MockClock:
-    return MockClock()
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest, clock: MockClock) -> object:
-    return clock.backend(request.param)
-
-
 @pytest.mark.parametrize("one", [SYSTEM_CLOCK, MockClock()])
 def test_a_clock_tells_the_time(one: Clock) -> None:
     assert one.now() > 1e9 - 1

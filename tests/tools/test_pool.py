@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator import Tool, ToolResult, tool
 from orchestrator.errors import AgentError, PoolTimeout
+from orchestrator.testing import MockClock
 from orchestrator.tools import Pool, ToolFailure
 
 pytestmark = pytest.mark.anyio
@@ -346,12 +347,13 @@ async def test_what_does_not_work_any_more_is_replaced(counted: type[Env]) -> No
     assert (counted.alive, pool.statistics().held) == (0, 0)
 
 
-async def test_waiting_has_an_end_if_one_is_set(counted: type[Env]) -> None:
+async def test_waiting_has_an_end_if_one_is_set(counted: type[Env], clock: MockClock) -> None:
     pool: Pool[Env] = Pool(counted, 1, acquire_timeout=0.8)
     remember = stateful(pool, timeout=0.4)  # the time of a call does not run while it waits
     await remember("a", id=1)
     with pytest.raises(PoolTimeout, match=r"Pool\(Counted, 1\): the only instance is taken, .* within 0.8 s: release"):
         await remember("b", id=2)
+    assert clock.steady() == pytest.approx(0.8)
     failure = await remember.invoke({"word": "c"})
     assert isinstance(failure, ToolFailure)
     assert (failure.error or "").startswith("Pool(Counted, 1): the only instance is taken")
