@@ -129,7 +129,7 @@ def node_mark(run: Overlay, path: str, node: str) -> Mark:
         texts["count"] = "/".join(map(short, run.items[at]))
     elif visits > 1:
         texts["count"] = f"×{short(visits)}"
-    took = lasting(run.seconds.get(at, 0.0))
+    took = duration(run.seconds.get(at, 0.0))
     if took:
         texts["took"] = took
     if at in run.told:
@@ -203,7 +203,7 @@ def short(count: int) -> str:
     return str(count)
 
 
-def lasting(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A time in at most seven characters: `3 ms`, `1.2 s`, `2m05`, `3h07`; nothing under half a millisecond."""
     if seconds < 0.0005:
         return ""

@@ -84,7 +84,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         migrate(connection, url)
         return connection, False
-    connection, lasting = _connect(path, url, "rw"), True  # SQLite goes on read-only where it may not write
+    connection, reusable = _connect(path, url, "rw"), True  # SQLite goes on read-only where it may not write
     try:
         try:
             version = patiently(lambda: check_version(connection, url))
@@ -93,7 +93,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
             if _code(error) not in _NO_SHARED_MEMORY and not full:
                 raise
             connection.close()
-            connection, lasting = _connect_frozen(path, url, full=full), False
+            connection, reusable = _connect_frozen(path, url, full=full), False
             version = check_version(connection, url)
         if version < len(MIGRATIONS):
             connection.close()
@@ -104,7 +104,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
     except BaseException:
         connection.close()
         raise
-    return connection, lasting
+    return connection, reusable
 
 
 def _connect_frozen(path: Path, url: str, *, full: bool) -> sqlite3.Connection:

@@ -79,8 +79,8 @@ class Readers:
                     self._watching[0].close()
                     self._watching = None
                 if self._watching is None:
-                    connection, lasting = open_to_read(self._path, self._url)
-                    if not lasting or self._closed:
+                    connection, reusable = open_to_read(self._path, self._url)
+                    if not reusable or self._closed:
                         connection.close()
                         return None
                     connection.execute("PRAGMA busy_timeout = 0")
@@ -125,18 +125,18 @@ class Readers:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         identity = self._file.identity()
         connection = self._kept(identity)
-        lasting = connection is not None
+        reusable = connection is not None
         if connection is None:
-            connection, lasting = open_to_read(self._path, self._url)
+            connection, reusable = open_to_read(self._path, self._url)
             connection.execute("PRAGMA busy_timeout = 10000")
         try:
             yield connection
         except (sqlite3.Error, UnicodeDecodeError):
-            lasting = False
+            reusable = False
             raise
         finally:
             with self._lock:
-                keep = lasting and not self._closed and len(self._idle) < _KEPT
+                keep = reusable and not self._closed and len(self._idle) < _KEPT
                 if keep:
                     self._idle.append((connection, identity))
             if not keep:
