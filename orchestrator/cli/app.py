@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.main import get_command
 
-from orchestrator.cli import answering, comparing, drawing, explaining, looking, running, serve_mcp, watching
+from orchestrator.cli import answering, comparing, drawing, explaining, listing, looking, running, serve_mcp, watching
 
 app = typer.Typer(
     name="orchestrator",
@@ -42,7 +42,7 @@ def _common(
     pass
 
 
-for part in (running, answering, looking, watching, explaining, drawing, comparing, serve_mcp):
+for part in (running, answering, looking, watching, explaining, drawing, listing, comparing, serve_mcp):
     part.add_to(app)
 
 

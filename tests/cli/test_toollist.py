@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Toolbox, tool
-from orchestrator.cli.drawing import _known
+from orchestrator.cli.listing import _known
 from orchestrator.render.terminal.tool_table import arguments, table
 
 
