@@ -63,11 +63,11 @@ class Watcher:
             self._stored = max(self._stored, records[-1].seq)
             self._wake.set()
 
-    def live(self, after: int, kind: str, data: dict[str, object]) -> None:
-        """A live event, to be shown when record `after` is durable."""
+    def live(self, seq: int, kind: str, data: dict[str, object]) -> None:
+        """A live event, to be shown when record `seq` is durable."""
         event = Event(type=kind, seq=None, ts=self._clock.now(), run_id=self.run_id, data=data)
-        self._live.append((after, event))
-        if after <= self._stored:
+        self._live.append((seq, event))
+        if seq <= self._stored:
             self._wake.set()
 
     def close(self) -> None:
@@ -204,7 +204,8 @@ class Events(AsyncIterator[Event]):
     def __init__(self, host: Host, run_id: str, *, after: int, follow: bool, style: Literal["embedia"] | None) -> None:
         if style not in (None, "embedia"):
             raise ValueError(f"style {style!r} is not known: say None, or 'embedia'")
-        self._host, self._run_id, self._after, self._style = host, run_id, after, style
+        self._host, self._run_id, self._after = host, run_id, after
+        self._style: Literal["embedia"] | None = style
         # What the other style says of a record depends on all before it.
         self._seen = RecordFollower(host, run_id, after if style is None else 0, follow=follow)
         self._ahead: deque[Event] = deque()
@@ -223,7 +224,8 @@ class Events(AsyncIterator[Event]):
     async def _other_style(self, name: Literal["embedia"]) -> EventStyle:
         if self._styled is None:
             graph = await self._host.loader.stored_graph(await self._host.store.info(self._run_id))
-            self._styled = above(name)(graph)
+            made: EventStyle = above(name)(graph)
+            self._styled = made
         return self._styled
 
 
