@@ -15,7 +15,7 @@ import pytest
 
 DATA = Path(__file__).parent / "data"
 ROOT = Path(__file__).parents[2]
-MOST = 300
+MOST = 600
 """Seconds that a checker may take."""
 
 pytestmark = pytest.mark.peer
