@@ -29,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
 def answer(
     run: options.Run,
     value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="Text, or JSON where the question wants it.", show_default=False)
+        str, typer.Argument(metavar="VALUE", help="Text, or JSON if the question expects it.", show_default=False)
     ],
     question: options.Question = None,
     by: options.By = None,
@@ -43,9 +43,9 @@ def answer(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Answer a question of a run, and go on with it.
+    """Answer a question of a run, and continue the run.
 
-    A value that begins with a minus sign comes last, behind two of them: answer 3f2a9c1d -- -4
+    A value that begins with a minus sign comes last, after two of them: answer 3f2a9c1d -- -4
 
     Example: orchestrator answer 3f2a9c1d "in French, please"
     """
@@ -53,7 +53,7 @@ def answer(
 
     def given(asked: Question) -> Answer:
         if asked.kind == "approval":
-            raise UsageError(f"question {asked.id} wants approve or deny, not a value")
+            raise UsageError(f"question {asked.id} takes approve or deny, not a value")
         return value_of(asked, value)
 
     return _answer(
@@ -74,7 +74,7 @@ def approve(
     run: options.Run,
     args: Annotated[
         str | None,
-        typer.Option("--args", metavar="JSON", help="Approve with these arguments instead, all of them."),
+        typer.Option("--args", metavar="JSON", help="Replace all arguments of the call by these."),
     ] = None,
     question: options.Question = None,
     by: options.By = None,
@@ -88,7 +88,7 @@ def approve(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Approve what a run asks for, as shown, and go on with it.
+    """Approve what a run asks, as shown, and continue the run.
 
     Example: orchestrator approve 3f2a9c1d
     """
@@ -96,7 +96,7 @@ def approve(
 
     changed = options.parse_json(args, "--args") if args is not None else None
     if changed is not None and not isinstance(changed, dict):
-        raise UsageError('--args: write the arguments as a JSON object, such as {"path": "a.txt"}')
+        raise UsageError('--args: give the arguments as a JSON object, such as {"path": "a.txt"}')
     yes = Approve(args=changed)
     return _answer(
         run,
@@ -114,7 +114,7 @@ def approve(
 
 def deny(
     run: options.Run,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the agent is told.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, for the agent.")] = "",
     question: options.Question = None,
     by: options.By = None,
     no_resume: options.NoResume = False,
@@ -127,7 +127,7 @@ def deny(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Deny what a run asks for, and go on with it.
+    """Deny what a run asks, and continue the run.
 
     Example: orchestrator deny 3f2a9c1d --reason "not in production"
     """
@@ -174,14 +174,16 @@ def _answer(
 
     risk, url, who = options.risk(policy), store_url(store), by if by is not None else user_name()
     if no_resume and risk is not None:
-        raise UsageError("--approve is kept when the run goes on, and --no-resume does not go on: leave one out")
+        raise UsageError(
+            "--approve takes effect when the run continues, and --no-resume does not continue it: omit one of them"
+        )
     seen = load(url, run_id)
     asked = _asked(seen, question, url)
     said = given(asked)
     go_on = GoOn(store)
     if question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
         raise UsageError(
-            f"run {run_id!r} asks something else than what you looked at last; look at it, and name it:\n"
+            f"run {run_id!r} asks another question than the one you saw last. Read this one, and name it:\n"
             f"{question_text(asked)}\n  {go_on.answer(run_id, asked)}"
         )
 
@@ -192,7 +194,7 @@ def _answer(
         told = one_run(url, run_id, partial(tell, resume=False), writes=True)
         manner = replace(manner_of(told, url, store, json=json), shows=False)
         if told.status == "interrupted" and not json:
-            warn(f"{run_id} is answered; go on with:\n  {manner.go_on.resume(run_id)}")
+            warn(f"{run_id} is answered; to continue:\n  {manner.go_on.resume(run_id)}")
         else:
             conclude(told, manner)
         return COMPLETED
@@ -237,12 +239,12 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         return found[0]
     found = [question for question in run.waiting if question.kind != "pause"]
     if not found:
-        hint = f"; `resume {run.run_id}` goes on" if run.waiting else ""
-        raise StaleAnswer(f"run {run.run_id!r} ({run.status}) waits for no answer{hint}")
+        hint = f"; `resume {run.run_id}` continues it" if run.waiting else ""
+        raise StaleAnswer(f"run {run.run_id!r} ({run.status}) has no open question{hint}")
     if len(found) > 1:
         note(run, url)
         listed = "\n".join(f"--question {words.line(question.id)}\n  {question_text(question)}" for question in found)
-        raise UsageError(f"run {run.run_id!r} waits for several answers; say which:\n{listed}")
+        raise UsageError(f"run {run.run_id!r} has several open questions; choose one:\n{listed}")
     return found[0]
 
 

@@ -15,7 +15,7 @@ from orchestrator.cli import answering, comparing, drawing, explaining, listing,
 
 app = typer.Typer(
     name="orchestrator",
-    help="Run agent graphs, see what they do, go on with them, draw them.",
+    help="Run, inspect, resume and draw agent graphs.",
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 paused, 4 unknown run or question, 5 exhausted, "
     "6 cancelled, 7 held by another process, 130 interrupted.",
     no_args_is_help=True,

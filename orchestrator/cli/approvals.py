@@ -29,12 +29,12 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
 
     def doubt(believed: bool) -> str:
         over = run.status in FINAL
-        return "" if believed or trusting or over else "  (not from your command line: it is asked for again)"
+        return "" if believed or trusting or over else "  (not from your command line: asked again)"
 
     lines = []
     if machine.approve is not None:
         lines.append(
-            f"policy  calls up to risk {machine.approve} are approved at once{doubt(checked.believes_policy())}"
+            f"policy  calls up to risk {machine.approve} are approved without asking{doubt(checked.believes_policy())}"
         )
     asked = {one.question.id: one.question for one in records if isinstance(one, Asked)}
     waiting = {name for name, _ in live_answers(machine)}

@@ -20,10 +20,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def compare(
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What each graph is asked.", show_default=False)],
+    question: Annotated[
+        str, typer.Argument(metavar="QUESTION", help="The question for each graph.", show_default=False)
+    ],
     graphs: Annotated[
         list[str],
-        typer.Argument(metavar="GRAPH...", help="The graphs, each named as `run` takes it.", show_default=False),
+        typer.Argument(metavar="GRAPH...", help="The graphs, named as for `run`.", show_default=False),
     ],
     tools: options.Tools = None,
     model: options.Model = None,
@@ -31,15 +33,17 @@ def compare(
     approve: options.Approve = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write a picture of each run there, and the table as JSON."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Write pictures of the runs, and the table as JSON, to DIR."
+        ),
     ] = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Run several graphs on one question and compare what it took.
+    """Run several graphs on one question and compare them.
 
-    Each has the same model and tools. `rounds` are model calls one after the other; those side by side are one.
-    Exit code 1 if one of them did not complete.
+    All use the same model and tools. `rounds` counts model calls one after the other; concurrent calls are one round.
+    Exit code 1 if a graph did not complete.
 
     Example: orchestrator compare "What is 20+(2*4)?" tool_user react rewoo --approve none
     """
@@ -69,7 +73,7 @@ def compare(
     try:
         found = run_async(work)
     except Interrupted:
-        warn("interrupted; `orchestrator runs` lists the runs that can go on")
+        warn("interrupted; `orchestrator runs` lists the runs that can be resumed")
         return INTERRUPTED
     out_json(redacted(found.to_json())) if json else out(visible(str(redacted(found.to_text()))))
     if output is not None:

@@ -42,7 +42,7 @@ def load_dotenv() -> None:
             ignored.append(name)
     said = [f"took {_listed(taken)}"] if taken else []
     if ignored:
-        said.append(f"ignored {_listed(ignored)}, which the environment has to set")
+        said.append(f"ignored {_listed(ignored)}, which must be set in the environment")
     if said:
         warn(f".env: {'; '.join(said)}")
 
@@ -52,7 +52,7 @@ def _read(file: Path) -> dict[str, str | None]:
 
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise UsageError(f".env: it has more than {MOST_BYTES:,} bytes")
+            raise UsageError(f".env: more than {MOST_BYTES:,} bytes")
         found = dotenv_values(file, interpolate=False)  # with it, a value could bring along any other variable
     except (OSError, ValueError) as error:
         raise UsageError(f".env: {error}") from None

@@ -46,10 +46,10 @@ def check(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Check a graph and tell every problem.
+    """Check a graph and list every problem.
 
-    Beside problems there are notes, on what is legal and often not meant. Exit code 1 if there is a problem. Code that
-    a YAML or JSON file names is imported with --trust only; without it, it is said what was not checked.
+    Notes point out what is allowed but often unintended. Exit code 1 if there is a problem. Code that a YAML or JSON
+    file names is imported only with --trust; without it, the command lists what it did not check.
 
     Example: orchestrator check essay.py:essay
     """
@@ -108,7 +108,7 @@ def render(
     what: Annotated[str, typer.Argument(metavar="GRAPH|RUN", help="A graph, or the id of a run.", show_default=False)],
     other: Annotated[
         str | None,
-        typer.Argument(metavar="RUN2", help="A second run, to compare with in one html page.", show_default=False),
+        typer.Argument(metavar="RUN2", help="A second run, for a page that compares both.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead of stdout.")
@@ -120,7 +120,7 @@ def render(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="svg, png, dot, mermaid, text, html or yaml. Default: by the file's suffix, else text.",
+            help="svg, png, dot, mermaid, text, html or yaml. Default: by the suffix of FILE, else text.",
         ),
     ] = None,
     store: options.Store = None,
@@ -129,8 +129,8 @@ def render(
 
     html is one file that works offline: the picture, a replay of the run, its steps, states, prompts and calls.
 
-    A run needs no code, only its store. A name that is both a run's and a module's is the run; a shipped graph's
-    name, and anything with a colon or a file's suffix, is a graph.
+    Drawing a run needs only its store, not its code. A name of both a run and a module means the run. The name of a
+    shipped graph, and a name with a colon or a file suffix, means a graph.
 
     Example: orchestrator render tool_user -o tool_user.svg
     """
@@ -139,7 +139,7 @@ def render(
 
     form = _format(format, output)
     if other is not None and form != "html":
-        raise UsageError("two runs go into a page only: give --format html, or -o FILE.html")
+        raise UsageError("two runs can only be drawn as a page: use --format html, or -o FILE.html")
     try:
         if other is None:
             made = drawings.render(_subject(what, at, store, trust or ()), form)
@@ -171,7 +171,7 @@ def _bytes(made: bytes) -> int:
     from orchestrator.cli.output import out_bytes
 
     if sys.stdout.isatty():
-        raise UsageError("a picture is no text for a terminal: name a file with -o")
+        raise UsageError("a picture cannot be shown in a terminal: name a file with -o")
     out_bytes(made)
     return COMPLETED
 
@@ -182,11 +182,13 @@ def _format(given: str | None, output: Path | None) -> str:
     if given is None and output is not None and output.suffix:
         found = SUFFIXES.get(output.suffix.lower())
         if found is None:
-            raise UsageError(f"no format goes by {output.suffix!r}: give --format, one of {', '.join(FORMATS)}")
+            raise UsageError(
+                f"no format has the suffix {output.suffix!r}: use --format with one of {', '.join(FORMATS)}"
+            )
         return found
     form = given or "text"
     if form not in FORMATS:
-        raise UsageError(f"no format {form!r}: there are {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format {form!r}; choose one of {', '.join(FORMATS)}")
     return form
 
 
@@ -201,16 +203,16 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
         if run is not None:
             return run
     if at is not None:
-        raise UsageError(f"--at is for a run, and there is no run {what!r} in this store")
+        raise UsageError(f"--at needs a run, and this store has no run {what!r}")
     try:
         if not is_file_ref(what) and what not in shipped() and not is_installed(what):
             # A run's id, mistyped or of another store, must not import what stands here under that name.
-            raise unknown(what, "it is neither shipped nor an installed module")
+            raise unknown(what, "it is neither a shipped graph nor an installed module")
         found, skipped = shape_from_ref(what, trust)
     except GraphUnknown as error:
         if is_file_ref(what):
             raise
-        raise GraphUnknown(f"there is no run {what!r} in this store, and {error}") from None
+        raise GraphUnknown(f"this store has no run {what!r}, and {error}") from None
     if skipped:
-        warn(f"{what} is drawn without its code, which --trust imports")
+        warn(f"{what} is drawn without its code; --trust imports it")
     return found

@@ -29,7 +29,7 @@ async def edited(args: Args, line: Callable[[str], Awaitable[str]]) -> Args | No
     text = json.dumps(args, ensure_ascii=False, indent=2)
     editor = _editor()
     if editor is None:
-        said = (await line("args (one line of JSON; nothing: as they are)> ")).strip()
+        said = (await line("args (one line of JSON; empty: unchanged)> ")).strip()
         return _parsed(said, args) if said else None
     found = await _with_editor(editor, text)
     return None if found is None else _parsed(found, args)
@@ -40,7 +40,7 @@ def _editor() -> list[str] | None:
     try:
         return shlex.split(said) or None if said else None
     except ValueError:
-        warn(f"VISUAL or EDITOR is no command line: {said}")
+        warn(f"VISUAL or EDITOR is not a command line: {said}")
         return None
 
 
@@ -57,15 +57,15 @@ async def _with_editor(editor: list[str], text: str) -> str | None:
                     stderr=sys.stderr.fileno(), check=False,
                 )  # fmt: skip
         except OSError as error:
-            warn(f"{editor[0]} cannot be started: {error.strerror}; VISUAL and EDITOR name an editor")
+            warn(f"{editor[0]} cannot be started: {error.strerror}; set VISUAL or EDITOR to an editor")
             return None
         if done.returncode:
-            warn(f"{editor[0]} ended with {done.returncode}: nothing is changed")
+            warn(f"{editor[0]} exited with code {done.returncode}: nothing is changed")
             return None
         try:
             return await file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            warn(f"what {editor[0]} left cannot be read: {error}")
+            warn(f"the file from {editor[0]} cannot be read: {error}")
             return None
 
 
@@ -83,10 +83,10 @@ def _parsed(text: str, before: Args) -> Args | None:
     try:
         found = json.loads(text)
     except ValueError as error:
-        warn(f"that is no JSON: {error}")
+        warn(f"this is not JSON: {error}")
         return None
     if not isinstance(found, dict):
-        warn('write the arguments as a JSON object, such as {"path": "a.txt"}')
+        warn('give the arguments as a JSON object, such as {"path": "a.txt"}')
         return None
     if found == before:
         warn("nothing is changed")

@@ -92,7 +92,7 @@ def on_change() -> Literal["continue", "strict"]:
         return "continue"
     if said == "strict":
         return "strict"
-    raise UsageError(f"ORCHESTRATOR_ON_CHANGE={said}: write continue or strict")
+    raise UsageError(f"ORCHESTRATOR_ON_CHANGE={said}: use continue or strict")
 
 
 def on_terminal() -> bool:

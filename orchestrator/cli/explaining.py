@@ -27,17 +27,17 @@ def why(
         typer.Argument(
             metavar="SEQ",
             min=1,
-            help="A record: the step that it ended, or that was at work then. Default: where the run stands.",
+            help="A record: the step that ended with it, or was running then. Default: the latest record.",
             show_default=False,
         ),
     ] = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Tell why a run is where it is.
+    """Explain why a run is where it is.
 
-    Of a step: what brought it about (an edge, a join, an item, a spent limit), where it led, what decided that, and
-    the edges that were not taken.
+    For a step: its cause (an edge, a join, an item, a spent limit), where it led, what decided that, and the edges that
+    were not taken.
 
     Example: orchestrator why 3f2a9c1d 12
     """

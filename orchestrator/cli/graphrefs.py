@@ -88,7 +88,7 @@ def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
     unknown = dict.fromkeys(one.ref.partition(":")[0] for one in refused(data, trust))
     if unknown:
         options = " ".join(f"--trust {module}" for module in unknown)
-        raise UsageError(f"{ref} names code that is not trusted: if you know what it does, give {options}")
+        raise UsageError(f"{ref} refers to code that is not trusted: if you know what it does, add {options}")
     reach(ref, data, directory)
     with importing(ref):
         return Graph.from_data(data, resolve=trust_of(trust))
@@ -119,7 +119,9 @@ def _module(name: str, ref: str) -> ModuleType:
     with importing(name):
         there = _is_there(name)
     if not there:
-        raise unknown(ref, f"there is no module {name!r}" if name != ref else "it is neither shipped nor a module")
+        raise unknown(
+            ref, f"there is no module {name!r}" if name != ref else "it is neither a shipped graph nor a module"
+        )
     return _import(name)
 
 
@@ -173,7 +175,9 @@ def _attribute(module: ModuleType, name: str, place: str) -> Graph:
     thing = attribute(module, name)
     if isinstance(thing, Graph):
         return thing
-    fault = f"{place} has no {name!r}" if thing is None else f"{place}:{name} is no Graph but a {type(thing).__name__}"
+    fault = (
+        f"{place} has no {name!r}" if thing is None else f"{place}:{name} is not a Graph but a {type(thing).__name__}"
+    )
     there = _graphs_in(module)
     raise GraphUnknown(f"{fault}; {_listed('graphs there', there)}")
 
@@ -183,9 +187,9 @@ def _only(module: ModuleType, place: str) -> Graph:
     if len(there) == 1:
         return next(iter(there.values()))
     if not there:
-        raise unknown(place, f"module {place} has no graph in it")
+        raise unknown(place, f"module {place} contains no graph")
     choices = ", ".join(f"{place}:{name}" for name in there)
-    raise GraphUnknown(f"{place} has several graphs; say which: {choices}")
+    raise GraphUnknown(f"{place} has several graphs; choose one: {choices}")
 
 
 def unknown(ref: str, fault: str) -> GraphUnknown:
@@ -195,7 +199,7 @@ def unknown(ref: str, fault: str) -> GraphUnknown:
     guess = f"; did you mean {close[0]!r}?" if close else "."
     return GraphUnknown(
         f"unknown graph {ref!r}: {fault}{guess} {_listed('Shipped graphs', names)}. "
-        "Others are named 'module:attr', 'file.py:attr' or by their YAML or JSON file."
+        "Name other graphs as 'module:attr', 'file.py:attr', or by a YAML or JSON file."
     )
 
 

@@ -59,7 +59,7 @@ class Launch:
             load_model(self.model, self.directory),
         )
         if self.by_default:
-            warn(f"model: {self.model}, which only does arithmetic; --model or ORCHESTRATOR_MODEL name another")
+            warn(f"model: {self.model}, which only does arithmetic; choose another with --model or ORCHESTRATOR_MODEL")
         return code
 
     def admitted(self) -> Launch:
@@ -154,8 +154,8 @@ def of_run(run_id: str, refs: Mapping[str, object], url: str, given: Given) -> L
     if not missing:
         return given.new()
     raise UsageError(
-        f"run {run_id!r} was not started by your command line in this store, so code is not imported on "
-        f"its word: give {', '.join(missing)}{_hint(refs)}"
+        f"run {run_id!r} was not started by your command line in this store, so its references are "
+        f"not followed: add {', '.join(missing)}{_hint(refs)}"
     )
 
 
@@ -175,7 +175,7 @@ def _hint(refs: Mapping[str, object]) -> str:
     if not isinstance(refs.get("graph"), str):
         return ""
     said = words.quoted(_stored(refs).options())
-    return f". It says of itself, check it before you use it:\n  {words.line(said)}"
+    return f". It refers to the following; check this before you use it:\n  {words.line(said)}"
 
 
 def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:

@@ -51,7 +51,7 @@ def tools(
 ) -> int:
     """List tools: their arguments, risk and effect.
 
-    Those of REF, else all built-in ones. Of a single tool, and with --json, the whole schema.
+    Without REF, lists all built-in tools. For a single tool, and with --json, shows the whole schema.
 
     Example: orchestrator tools view_file
     """

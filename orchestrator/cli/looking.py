@@ -28,17 +28,15 @@ def add_to(app: typer.Typer) -> None:
 
 def runs(
     status: Annotated[
-        str | None, typer.Option("--status", metavar="S", help=f"Only these: {', '.join(STATUSES)}.")
+        str | None, typer.Option("--status", metavar="S", help=f"Only runs with this status: {', '.join(STATUSES)}.")
     ] = None,
-    graph: Annotated[
-        str | None, typer.Option("--graph", metavar="G", help="Only runs of the graph of this name.")
-    ] = None,
+    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
     label: options.Labels = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the newest first.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most runs to list.")] = 50,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """List runs, the newest first.
+    """List runs, newest first.
 
     Example: orchestrator runs --status paused
     """
@@ -48,7 +46,7 @@ def runs(
     from orchestrator.render.terminal.run_table import run_table
 
     if status is not None and status not in STATUSES:
-        raise UsageError(f"--status {status}: write one of {', '.join(STATUSES)}")
+        raise UsageError(f"--status {status}: use one of {', '.join(STATUSES)}")
     labels, url = options.pairs(label), store_url(store)
 
     async def page(executor: Executor) -> Sequence[RunInfo]:
@@ -84,9 +82,9 @@ def show(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Show where a run stands and what it did.
+    """Show the progress and state of a run.
 
-    Its state, its branches, every step that it took, its output, and what it waits for.
+    Shows its state, its branches, every step, its output, and its open questions.
 
     Example: orchestrator show 3f2a9c1d --at 12
     """
@@ -135,15 +133,15 @@ def show(
 
 def events(
     run: options.Run,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
-    after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only those behind record SEQ.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the run until it ends.")] = False,
+    after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only events after record SEQ.")] = 0,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
     """Print the events of a run.
 
-    They are lines of JSON, the last one its result; on a terminal, and without --json, lines of text, or with
-    --follow a tree that is drawn anew as the run goes on.
+    Prints lines of JSON, the last one the result. On a terminal and without --json, prints lines of text, or with
+    --follow a tree that is redrawn while the run continues.
 
     Example: orchestrator events 3f2a9c1d --json
     """

@@ -91,7 +91,7 @@ class GraphServer:
             offered.append(
                 Tool(
                     name=RESULT_TOOL,
-                    description="What became of a run that paused or went on without you. It changes nothing.",
+                    description="Returns the result of a run that paused or continued without you. It changes nothing.",
                     input_schema={
                         "type": "object",
                         "properties": {"run_id": {"type": "string", "description": "The run's id."}},
@@ -159,9 +159,9 @@ class GraphServer:
         elif run.status == "paused":
             text, document["waiting"] = self._paused(run), self._waiting(run)
         elif run.status == "interrupted":
-            text += f"\nA person can go on with it:\n  {self._go_on.resume(run.run_id)}"
+            text += f"\nA person can continue it:\n  {self._go_on.resume(run.run_id)}"
         elif output:
-            text += f"\nIts output until then:\n{output}"
+            text += f"\nIts output so far:\n{output}"
         return CallToolResult(
             content=[TextContent(type="text", text=text)],
             structured_content=document,
@@ -178,13 +178,13 @@ class GraphServer:
         asked = report.waiting_text(run.run_id, run.waiting, self._go_on)
         return (
             f"Not done: {asked}\n"
-            "Only a person may decide this. Show them the question and the command, which they run in a terminal; do "
+            "Only a person may decide this. Show them the question and the command to run in a terminal; do "
             f"not run it yourself. When they have, call {RESULT_TOOL} with run_id {run.run_id!r}."
         )
 
 
 def _description(graph: Graph) -> str:
-    return graph.description or f"Runs the agent graph {graph.name!r} and gives its answer."
+    return graph.description or f"Runs the agent graph {graph.name!r} and returns its answer."
 
 
 def _failed(why: str) -> CallToolResult:

@@ -25,7 +25,7 @@ Store = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="Where runs are kept. Default: ORCHESTRATOR_STORE, else sqlite:///.orchestrator/runs.db.",
+        help="The store of runs. Default: ORCHESTRATOR_STORE, else sqlite:///.orchestrator/runs.db.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -34,7 +34,7 @@ Tools = Annotated[
     typer.Option(
         "--tools",
         metavar="REF",
-        help="A built-in group, module, module:attr, file.py:attr or mcp:SERVER; may be repeated. Default: arithmetic.",
+        help="A built-in group, module, module:attr, file.py:attr or mcp:SERVER. Repeatable. Default: arithmetic.",
     ),
 ]
 Model = Annotated[
@@ -50,7 +50,7 @@ Trust = Annotated[
     typer.Option(
         "--trust",
         metavar="MODULE",
-        help="A module that a YAML or JSON graph may name code of; may be repeated. Else it is asked, or refused.",
+        help="A module whose code a YAML or JSON graph may use. Repeatable. Others are asked about, or refused.",
     ),
 ]
 RunGraph = Annotated[
@@ -58,23 +58,23 @@ RunGraph = Annotated[
     typer.Option(
         "--graph",
         metavar="GRAPH",
-        help="The run's graph. Needed where the run was not started by your command line in this store.",
+        help="The run's graph. Needed if your command line did not start the run in this store.",
     ),
 ]
 RunTools = Annotated[
     list[str] | None,
-    typer.Option("--tools", metavar="REF", help="Tools instead of those that the run was started with."),
+    typer.Option("--tools", metavar="REF", help="Tools to replace those that the run was started with."),
 ]
 RunModel = Annotated[
     str | None,
-    typer.Option("--model", metavar="REF", help="A model instead of the one that the run was started with."),
+    typer.Option("--model", metavar="REF", help="A model to replace the one that the run was started with."),
 ]
 Approve = Annotated[
     str | None,
     typer.Option(
         "--approve",
         metavar="RISK",
-        help=f"Approve calls of tools of at most this risk at once: {RISKS}. Kept with the run.",
+        help=f"Approve calls of tools up to this risk without asking: {RISKS}. Stored with the run.",
     ),
 ]
 Question = Annotated[
@@ -82,22 +82,22 @@ Question = Annotated[
     typer.Option(
         "--question",
         metavar="ID",
-        help="Which question. Needed when several are open, or it was not looked at.",
+        help="Which question. Needed if several are open, or if you have not seen it.",
     ),
 ]
 By = Annotated[
-    str | None, typer.Option("--by", metavar="NAME", help="Who says so; kept in the journal. Default: your user name.")
+    str | None, typer.Option("--by", metavar="NAME", help="Your name for the journal. Default: your user name.")
 ]
-NoResume = Annotated[bool, typer.Option("--no-resume", help="Only record the answer, do not go on.")]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="Record the answer without continuing the run.")]
 Traceback = Annotated[
     bool, typer.Option("--traceback", help="If the run failed, print the traceback of the failed node to stderr.")
 ]
 At = Annotated[
-    int | None, typer.Option("--at", metavar="SEQ", min=1, help="As it was after record SEQ. Default: as it is.")
+    int | None, typer.Option("--at", metavar="SEQ", min=1, help="The run after record SEQ. Default: the latest record.")
 ]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="K=V", help="A label of the run; may be repeated."),
+    typer.Option("--label", metavar="K=V", help="A label of the run. Repeatable."),
 ]
 
 
@@ -108,7 +108,7 @@ def risk(value: str | None) -> str | None:
         UsageError: it is no risk.
     """
     if value is not None and value not in ("none", "read", "write", "dangerous"):
-        raise UsageError(f"--approve {value}: write {RISKS}")
+        raise UsageError(f"--approve {value}: use {RISKS}")
     return value
 
 
@@ -122,7 +122,7 @@ def pairs(values: list[str] | None) -> dict[str, str]:
     for value in values or ():
         key, equals, rest = value.partition("=")
         if not equals or not key:
-            raise UsageError(f"--label {value}: write K=V")
+            raise UsageError(f"--label {value}: use the form K=V")
         found[key] = rest
     return found
 

@@ -42,7 +42,7 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
             left = set(names) - {run.run_id for run in driven}
             runs.extend(driven)
             # Of these the executor has said why, if nobody else was quicker.
-            faults.extend(f"{name}: it could not be taken up" for name in await executor.recoverable() if name in left)
+            faults.extend(f"{name}: it could not be resumed" for name in await executor.recoverable() if name in left)
 
     async with anyio.create_task_group() as tasks:
         for launch, names in groups.items():

@@ -73,18 +73,18 @@ def tell_status(run: Run, go_on: GoOn) -> None:
     """On stderr: why the run stopped, and the exact command that goes on."""
     if run.status in ("paused", "interrupted") and go_on.gone:
         asked = "".join(f"\n{question_text(question)}" for question in run.waiting)
-        warn(f"{run.run_id} was {run.status}, and is gone: its store was in memory. Name a file with --store{asked}")
+        warn(f"{run.run_id} was {run.status}, and is lost: its store was in memory. Name a file with --store{asked}")
     elif run.status == "paused":
         warn(waiting_text(run.run_id, run.waiting, go_on))
     elif run.status == "interrupted":
-        warn(f"{run.run_id} was interrupted; go on with:\n  {go_on.resume(run.run_id)}")
+        warn(f"{run.run_id} was interrupted; to continue:\n  {go_on.resume(run.run_id)}")
     elif run.status == "failed":
         place = f" at {narrow(run.error.node)}" if run.error is not None and run.error.node else ""
         warn(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}")
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
         after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.duration(run.seconds)}"
-        warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what was made until then")
+        warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what it had by then")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
     elif run.status == "running":

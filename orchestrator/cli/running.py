@@ -35,7 +35,9 @@ def run(
     input: Annotated[  # noqa: A002 - the option's name
         str | None,
         typer.Option(
-            "--input", metavar="JSON|@FILE|-", help="State fields as a JSON object: here, in a file, or on stdin."
+            "--input",
+            metavar="JSON|@FILE|-",
+            help="State fields as a JSON object: as text, from a file, or from stdin.",
         ),
     ] = None,
     tools: options.Tools = None,
@@ -43,14 +45,14 @@ def run(
     trust: options.Trust = None,
     run_id: Annotated[
         str | None,
-        typer.Option("--run-id", metavar="ID", help="An id of your own: the same id and input is the same run."),
+        typer.Option("--run-id", metavar="ID", help="Your own id: the same id and input mean the same run."),
     ] = None,
     label: options.Labels = None,
     max_steps: Annotated[
-        int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps that the run may take.")
+        int | None, typer.Option("--max-steps", metavar="N", min=1, help="The most steps that the run may take.")
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", metavar="S", help="Seconds that the run may take.")
+        float | None, typer.Option("--max-seconds", metavar="S", help="The most seconds that the run may take.")
     ] = None,
     approve: options.Approve = None,
     events: Annotated[
@@ -62,7 +64,7 @@ def run(
 ) -> int:
     """Run a graph until it ends or pauses.
 
-    On a terminal it asks what it has to; where nobody is there to ask it pauses, with exit code 3.
+    On a terminal it asks its questions. Without a terminal it pauses, with exit code 3.
 
     Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
     """
@@ -110,7 +112,7 @@ def _name(run_id: str | None) -> str:
 def _limits(graph: Graph, steps: int | None, seconds: float | None) -> Limits | None:
     changes = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     if seconds is not None and not seconds > 0:
-        raise UsageError(f"--max-seconds {seconds}: give more than 0")
+        raise UsageError(f"--max-seconds {seconds}: use a number above 0")
     return graph.limits.model_copy(update=changes) if changes else None
 
 
@@ -121,7 +123,7 @@ def resume(
         bool,
         typer.Option(
             "--accept-changes",
-            help="Go on with tools that changed; or in a graph that did, where ORCHESTRATOR_ON_CHANGE=strict refuses.",
+            help="Continue with changed tools, or in a changed graph that ORCHESTRATOR_ON_CHANGE=strict refuses.",
         ),
     ] = False,
     wait: Annotated[
@@ -136,9 +138,9 @@ def resume(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Go on with a run until it ends or pauses.
+    """Resume an interrupted or paused run until it ends or pauses.
 
-    It was interrupted, or somebody paused it. What it asks is answered with `answer`, `approve` or `deny`.
+    To answer its questions, use `answer`, `approve` or `deny`.
 
     Example: orchestrator resume 3f2a9c1d
     """
@@ -157,10 +159,10 @@ def resume(
 
 
 def recover(json: options.Json = False, store: options.Store = None) -> int:
-    """Go on with all runs that were left behind.
+    """Resume all runs that were left behind.
 
-    These are the runs that your command line started and that were interrupted, answered meanwhile, or are overdue.
-    Exit code 1 if one of them could not be taken up; 0 otherwise, whatever they came to.
+    These are the runs that your command line started and that were interrupted, answered in the meantime, or are
+    overdue. Exit code 1 if one of them could not be resumed, else 0, whatever their results.
 
     Example: orchestrator recover
     """
@@ -179,7 +181,7 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
         except Interrupted:
             from orchestrator.cli.exits import INTERRUPTED
 
-            warn("interrupted; what was running can be recovered again")
+            warn("interrupted; running runs can be recovered again")
             return INTERRUPTED
     if json:
         out_json([document(one) for one in runs])
@@ -193,7 +195,7 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
     return FAILED if faults else COMPLETED
 
 
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, for the journal.")]
 
 
 def pause(
@@ -203,9 +205,9 @@ def pause(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Pause a run, whoever drives it.
+    """Pause a run, whichever process drives it.
 
-    What runs lands, nothing new starts; then this command ends. `resume` goes on.
+    Running steps finish, and no new step starts; then this command ends. `resume` continues the run.
 
     Example: orchestrator pause 3f2a9c1d
     """
@@ -219,9 +221,9 @@ def cancel(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Cancel a run, whoever drives it.
+    """Cancel a run, whichever process drives it.
 
-    What was finished stays in its journal.
+    Finished steps stay in its journal.
 
     Example: orchestrator cancel 3f2a9c1d
     """

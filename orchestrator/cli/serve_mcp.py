@@ -31,25 +31,25 @@ def add_to(app: typer.Typer) -> None:
 def serve_mcp(
     graphs: Annotated[
         list[str],
-        typer.Argument(metavar="GRAPH...", help="The graphs, each named as `run` takes it.", show_default=False),
+        typer.Argument(metavar="GRAPH...", help="The graphs, named as for `run`.", show_default=False),
     ],
     tools: options.Tools = None,
     model: options.Model = None,
     trust: options.Trust = None,
     approve: options.Approve = None,
     http: Annotated[
-        bool, typer.Option("--http", help="Serve http://127.0.0.1:PORT/mcp, and not stdin and stdout.")
+        bool, typer.Option("--http", help="Serve http://127.0.0.1:PORT/mcp instead of stdin and stdout.")
     ] = False,
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="With --http; 0: any that is free.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port for --http; 0 takes any free port.")
     ] = 8000,
     store: options.Store = None,
 ) -> int:
     """Offer graphs as tools of an MCP server.
 
-    A program that speaks the Model Context Protocol starts this command and talks to it over stdin and stdout. Each
-    call of a tool is a run in the store. One that asks for an approval pauses; the answer to the client says so, with
-    the command by which a person goes on. No client can approve anything; --approve says what needs nobody.
+    An MCP client starts this command and talks to it over stdin and stdout. Each call of a tool is a run in the store.
+    A run that asks for an approval pauses, and the client gets the command with which a person continues it. Clients
+    cannot approve anything; --approve sets the calls that need no approval.
 
     Example: orchestrator serve-mcp react rewoo --model openai:gpt-4o-mini
     """
@@ -62,16 +62,16 @@ def serve_mcp(
     from orchestrator.cli.storage import store_file, store_url
 
     if importlib.util.find_spec("mcp") is None:
-        raise UsageError("serve-mcp needs a further package: pip install 'graph-orchestrator[mcp]'")
+        raise UsageError("serve-mcp needs another package: pip install 'graph-orchestrator[mcp]'")
     risk, url = options.risk(approve), store_url(store)
     file = store_file(url)
     if file is None:
-        raise UsageError(f"--store {url}: runs may pause, and go on in another process: name a file")
+        raise UsageError(f"--store {url}: runs may pause and continue in another process: name a file")
     launches = [Given.of(graph, tools, model, trust).new() for graph in graphs]
     codes = [launch.load() for launch in launches[:1]] + [launch.quiet().load() for launch in launches[1:]]
     served = {code.graph.name: launch for code, launch in zip(codes, launches, strict=True)}
     if len(served) < len(codes):
-        raise UsageError(f"two of the graphs have one name: {', '.join(code.graph.name for code in codes)}")
+        raise UsageError(f"several graphs have the same name: {', '.join(code.graph.name for code in codes)}")
     url = f"sqlite:///{file}"  # the commands that go on may be given in another directory
     serve = partial(_http, port) if http else _stdio
     try:
@@ -151,7 +151,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
         try:
             listening.bind((_LOCAL, port))
         except OSError as error:
-            raise UsageError(f"--port {port}: {error.strerror}; choose another, 0 for any that is free") from None
+            raise UsageError(f"--port {port}: {error.strerror}; choose another port, or 0 for any free port") from None
         hosts = [f"{name}:{listening.getsockname()[1]}" for name in (_LOCAL, "localhost")]
         async with opened(url, *codes) as executor:
             app = (

@@ -26,7 +26,9 @@ def store_url(given: str | None) -> str:
     except StoreError as error:
         raise UsageError(str(error)) from None
     if not chosen and not stays_here(url):
-        raise UsageError(f"{file_of(url)} leads out of this directory: name the store with --store if you mean that")
+        raise UsageError(
+            f"{file_of(url)} leads out of this directory: if that is intended, name the store with --store"
+        )
     return url
 
 

@@ -49,7 +49,7 @@ def take(run_id: str, store: str | None, given: Given, *, json: bool, seen: Run 
     except UsageError as error:
         said = one_run(url, run_id, partial(approvals, run=run))
         listed = "".join(f"\n  {line}" for line in said)
-        raise UsageError(f"{error}\nWhat it says was approved:{listed}" if said else str(error)) from None
+        raise UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
     launch = launch.admitted()
     return Taken(url, run, launch.load(), manner_of(run, url, store, json=json, launch=launch))
 

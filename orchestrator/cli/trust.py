@@ -93,8 +93,8 @@ def _is_private(stat: os.stat_result) -> bool:
 @cache
 def _warn_of(path: Path) -> None:
     warn(
-        f"warning: {path} is not yours alone, so it is not used: nothing is sealed, and no approval in a store is "
-        "believed. Remove it, and a new key is made"
+        f"warning: {path} is open to other users, so it is not used: nothing is sealed, and no approval in a store "
+        "counts. Remove it to get a new key"
     )
 
 

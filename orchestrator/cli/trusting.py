@@ -62,7 +62,7 @@ def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
         return tuple(modules)
     needed = tuple(dict.fromkeys(one.ref.partition(":")[0] for one in found))
     listed = "\n".join(f"  {one.place}: {narrow(one.ref)}" for one in found)
-    warn(f"{graph} names code, which runs when it is imported:\n{listed}")
+    warn(f"{graph} refers to code, which runs when it is imported:\n{listed}")
     if not _agrees(needed):
         trusting = [word for module in needed for word in ("--trust", words.line(module))]
         command = words.command(*sys.argv[1:2], *trusting, *sys.argv[2:])

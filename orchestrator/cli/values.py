@@ -23,14 +23,14 @@ def input_of(graph: Graph, question: str | None, given: str | None) -> object:
         return _read(given) if given is not None else {}
     if not isinstance(graph.input, str):
         raise UsageError(
-            f"graph {graph.name!r} has no single input field that QUESTION could fill: give --input "
+            f"graph {graph.name!r} has no single input field for QUESTION: use --input "
             f"with state fields ({', '.join(graph.schema.fields)})"
         )
     fields = _read(given) if given is not None else {}
     if not isinstance(fields, dict):
-        raise UsageError("beside QUESTION, --input is a JSON object of state fields")
+        raise UsageError("with QUESTION, --input must be a JSON object of state fields")
     if graph.input in fields:
-        raise UsageError(f"--input and QUESTION both give {graph.input!r}: give it once")
+        raise UsageError(f"--input and QUESTION both set {graph.input!r}: set it once")
     return {graph.input: question, **fields}
 
 

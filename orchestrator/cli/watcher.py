@@ -98,7 +98,7 @@ class Watch:
                 try:
                     answer = await self._answer_to(executor, question)
                     if answer is None:
-                        warn("\nit was answered meanwhile")
+                        warn("\nit was answered in the meantime")
                         break
                     await executor.answer(
                         self._run_id, question.id, answer, by=self._by, digest=question.digest, resume=False

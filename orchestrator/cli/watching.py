@@ -22,15 +22,16 @@ def add_to(app: typer.Typer) -> None:
 
 def watch(
     run: options.Run,
-    no_ask: Annotated[bool, typer.Option("--no-ask", help="Only look: ask nothing of what the run waits for.")] = False,
+    no_ask: Annotated[bool, typer.Option("--no-ask", help="Do not ask the run's questions.")] = False,
     by: options.By = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Watch a run until it ends, whoever drives it.
+    """Watch a run until it ends, whichever process drives it.
 
-    On a terminal it is a tree that is drawn anew as the run goes on. What the run waits for is asked there, and if
-    nobody else drives it, it goes on here. Elsewhere it is lines of text; with --json, of JSON, as of events --follow.
+    On a terminal it shows a tree that is redrawn while the run continues, and asks the run's questions. If no other
+    process drives the run, it continues here. Without a terminal it prints lines of text; with --json, the lines of
+    events --follow.
 
     Example: orchestrator watch 3f2a9c1d
     """
@@ -77,7 +78,7 @@ def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None
     try:
         taken = take(run.run_id, store, Given(), json=False, seen=run)
     except (UsageError, GraphUnknown) as error:
-        warn(f"the answer is recorded, and whoever has the run's code can go on with it: {error}")
+        warn(f"the answer is recorded, and a process with the run's code can continue the run: {error}")
         watching.asks = False
         return None
 

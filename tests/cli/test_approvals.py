@@ -72,9 +72,9 @@ def test_a_key_that_was_pressed_before_approves_nothing(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ('{"text": ', 0, "that is no JSON"),
+        ('{"text": ', 0, "this is not JSON"),
         ('["text"]', 0, "as a JSON object"),
-        ('{"text": "hullo"}', 3, "ended with 3: nothing is changed"),
+        ('{"text": "hullo"}', 3, "exited with code 3: nothing is changed"),
         ('{"text": "hello"}', 0, "nothing is changed"),
     ],
 )

@@ -99,7 +99,7 @@ def test_what_cannot_be_recovered_is_told(shell: Shell) -> None:
     module.write_text(f"{code}\n# of another length: Python tells files of one second apart by that\n")
     done = shell("recover")
     assert (done.code, done.out) == (1, "")
-    assert "error: w: it could not be taken up" in done.err
+    assert "error: w: it could not be resumed" in done.err
     assert "warning: run w cannot be recovered" in done.err
 
 

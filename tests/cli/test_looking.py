@@ -135,7 +135,7 @@ def test_graphs_and_runs_are_drawn(ran: Shell) -> None:
     assert "broken" in (ran.place / "bad.svg").read_text()
     assert (then.code, now.code) == (0, 0)
     assert then.out != now.out
-    assert (unknown.code, "there is no run 'nosuch' in this store" in unknown.err) == (2, True)
+    assert (unknown.code, "this store has no run 'nosuch'" in unknown.err) == (2, True)
     assert (kind.code, "svg, png, dot, mermaid, text, html, yaml" in kind.err) == (2, True)
 
 

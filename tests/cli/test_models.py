@@ -44,7 +44,7 @@ def test_a_fault_of_the_surroundings_is_told_in_one_line_and_the_run_goes_on_whe
             assert KEY not in done.err + done.out
             assert done.json["status"] == "interrupted"
             assert words in done.json["error"]["message"]
-            assert f"{name} was interrupted; go on with:" in done.err
+            assert f"{name} was interrupted; to continue:" in done.err
             if place:
                 continue
             assert shell("show", name, "--json").json["status"] == "interrupted"

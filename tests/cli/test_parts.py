@@ -96,16 +96,16 @@ def test_a_file_that_fails_is_not_half_there(place: Path) -> None:
 @pytest.mark.parametrize(
     ("ref", "says"),
     [
-        ("mine", "mine has several graphs; say which: mine:waits, mine:blocks"),
+        ("mine", "mine has several graphs; choose one: mine:waits, mine:blocks"),
         ("mine:tow", "mine has no 'tow'; graphs there: waits"),
         ("mine.py:tow", "mine.py has no 'tow'; graphs there: waits"),
-        ("mine:model", "mine:model is no Graph but a function"),
+        ("mine:model", "mine:model is not a Graph but a function"),
         ("nosuch.py:x", "there is no file 'nosuch.py'"),
         ("nosuch.yaml", "there is no file 'nosuch.yaml'"),
         ("nosuch:x", "there is no module 'nosuch'. Shipped graphs: "),
         ("nosuch.sub:x", "there is no module 'nosuch.sub'"),
-        ("json.nosuch", "it is neither shipped nor a module"),
-        ("json", "module json has no graph in it"),
+        ("json.nosuch", "it is neither a shipped graph nor a module"),
+        ("json", "module json contains no graph"),
         ("tool-user", "did you mean 'tool_user'?"),
         ("", "unknown graph ''"),
         (":", "there is no module ''"),
@@ -194,7 +194,7 @@ def test_input(question: str | None, given: str | None, found: object) -> None:
 @pytest.mark.parametrize(
     ("question", "given", "says"),
     [
-        ("q", '{"topic": "t"}', "give it once"),
+        ("q", '{"topic": "t"}', "set it once"),
         ("q", "[1]", "a JSON object of state fields"),
         (None, "{", "--input is not JSON"),
         (None, "@nosuch.json", "--input @nosuch.json: "),
@@ -206,14 +206,14 @@ def test_input_that_cannot_be(place: Path, question: str | None, given: str, say
 
 
 def test_a_question_needs_a_field_to_fill() -> None:
-    with pytest.raises(UsageError, match=r"give --input with state fields \(topic, said"):
+    with pytest.raises(UsageError, match=r"use --input with state fields \(topic, said"):
         input_of(trial.number, "q", None)
 
 
 def test_options_that_are_not_what_they_should_be() -> None:
-    with pytest.raises(UsageError, match="write none, read, write or dangerous"):
+    with pytest.raises(UsageError, match="use none, read, write or dangerous"):
         options.risk("all")
-    with pytest.raises(UsageError, match="write K=V"):
+    with pytest.raises(UsageError, match="use the form K=V"):
         options.pairs(["a"])
     with pytest.raises(UsageError, match="--args is not JSON"):
         options.parse_json("{", "--args")

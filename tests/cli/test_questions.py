@@ -27,7 +27,7 @@ def test_of_several_questions_one_is_named(shell: Shell) -> None:
     last = shell("answer", "two", "a thorn")  # one is left: it needs no name
     assert (last.code, last.out) == (0, "a thorn\n")
     late, events = shell.all(("answer", "two", "x"), ("events", "two"))
-    assert (late.code, "waits for no answer" in late.err) == (1, True)
+    assert (late.code, "has no open question" in late.err) == (1, True)
     answered = [one for one in events.lines if one.get("type") == "answered"]
     assert [one["by"] == "ann" for one in answered] == [True, False]
 
@@ -52,7 +52,7 @@ def test_what_is_approved_can_be_changed_first(shell: Shell) -> None:
         ("answer", "sum", "yes"),
     )
     assert (unfit.code, value.code) == (1, 2)
-    assert "wants approve or deny" in value.err
+    assert "takes approve or deny" in value.err
     done = shell("approve", "sum", "--args", '{"a": 30, "b": 4}')
     assert done.code == 0
     assert "add(a=30, b=4) = 34" in done.err
@@ -65,7 +65,7 @@ def test_the_same_command_again_does_not_approve_the_next_call_unread(shell: She
     assert (first.code, "And again?" in first.err, "--question" in first.command) == (3, True, True)
     again = shell("approve", "n")
     assert (again.code, shell.read("notes.txt")) == (2, ["hello"])
-    assert "asks something else than what you looked at last" in again.err
+    assert "asks another question than the one you saw last" in again.err
     assert "And again?" in again.err
     assert shell("deny", "n", "--question", "nosuch").code == 4
     done = shell.go_on(again)

@@ -42,9 +42,9 @@ def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
         ("resume", "lib", "--store", "sqlite:///library.db"),
     )
     assert (copied.code, copied.out) == (2, "")
-    assert "give --graph, --tools, --model" in copied.err
+    assert "add --graph, --tools, --model" in copied.err
     assert "--graph trial:number --tools arithmetic --model offline" in copied.err
-    assert (theirs.code, "give --graph." in theirs.err) == (2, True)
+    assert (theirs.code, "add --graph." in theirs.err) == (2, True)
     assert not (shell.place / "owned").exists()
 
     named = ("--graph", "trial.py:number", "--tools", "arithmetic", "--model", "offline")
@@ -68,7 +68,7 @@ def test_a_seal_is_for_one_run_and_one_key(shell: Shell) -> None:
     brought.parent.mkdir(parents=True)
     key.rename(brought)
     done = shell("answer", "n", "4")
-    assert (done.code, "give --graph" in done.err) == (2, True)
+    assert (done.code, "add --graph" in done.err) == (2, True)
 
 
 def test_dotenv_is_read_by_the_command_line_only(shell: Shell) -> None:
@@ -83,7 +83,7 @@ def test_dotenv_is_read_by_the_command_line_only(shell: Shell) -> None:
     done = shell(*words, env={"ORCHESTRATOR_STORE": "sqlite:///mine.db"})
     assert (done.out, (shell.place / "mine.db").exists()) == ("2\n", True)
     assert not (shell.place / "from-env.db").exists()
-    assert ".env: ignored ORCHESTRATOR_MODEL, ORCHESTRATOR_ON_CHANGE, which the environment has to set" in done.err
+    assert ".env: ignored ORCHESTRATOR_MODEL, ORCHESTRATOR_ON_CHANGE, which must be set in the environment" in done.err
     taken = shell("runs")
     assert ".env: took ORCHESTRATOR_STORE; ignored" in taken.err
     assert "no runs in sqlite:///from-env.db" in taken.err
@@ -135,7 +135,7 @@ def test_a_dotenv_gives_keys_and_a_store_in_its_directory_only(shell: Shell) -> 
         assert "no runs in sqlite:///.orchestrator/runs.db" in done.err
         assert str(shell.place) not in done.err
     (shell.place / ".env").write_text("A=" + "x" * 200_000)
-    assert (shell("runs").code, shell("runs").err) == (2, "error: .env: it has more than 100,000 bytes\n")
+    assert (shell("runs").code, shell("runs").err) == (2, "error: .env: more than 100,000 bytes\n")
 
 
 def test_a_graph_of_the_users_own_hides_no_shipped_one(shell: Shell) -> None:
@@ -199,17 +199,17 @@ def test_a_key_that_others_can_read_seals_nothing(shell: Shell) -> None:
     key.chmod(0o644)
     refused, paused = shell("resume", "a"), shell.process("resume", "a", *code)  # a process warns once
     assert (refused.code, paused.code) == (2, 3)
-    assert paused.err.count("key is not yours alone") == 1
+    assert paused.err.count("key is open to other users") == 1
     assert not (shell.place / "notes.txt").exists()
     key.unlink()
     assert shell(*run, "--run-id", "b").code == 3
     done = shell("approve", "b")
-    assert (done.code, done.err.count("not yours alone")) == (0, 0)
+    assert (done.code, done.err.count("open to other users")) == (0, 0)
 
 
 def test_a_run_that_is_not_there_imports_no_module_of_its_name(shell: Shell) -> None:
     (shell.place / "demo.py").write_text("open('owned', 'w')\nfrom trial import number as graph\n")
     missing, drawn = shell("render", "demo"), shell("render", "trial:number")
     assert (missing.code, drawn.code) == (2, 0)
-    assert "there is no run 'demo' in this store, and unknown graph 'demo'" in missing.err
+    assert "this store has no run 'demo', and unknown graph 'demo'" in missing.err
     assert not (shell.place / "owned").exists()

@@ -142,7 +142,7 @@ def test_a_command_line_that_no_shell_finds_is_printed_with_its_path(shell: Shel
 def test_what_was_in_memory_is_not_promised(shell: Shell) -> None:
     done = shell("run", "trial:number", "--store", "memory://")
     assert done.code == 3
-    assert "is gone: its store was in memory" in done.err
+    assert "is lost: its store was in memory" in done.err
     assert "orchestrator answer" not in done.err
 
 

@@ -72,7 +72,7 @@ def test_an_answer_from_elsewhere_ends_the_asking(shell: Shell) -> None:
         terminal.wait_for("Approve? [y/n/e] ")
         here(shell, trial.writer, deny)
         assert terminal.end() == 0
-    assert "it was answered meanwhile" in terminal.shown
+    assert "it was answered in the meantime" in terminal.shown
 
 
 def test_code_is_not_imported_on_the_word_of_a_run_from_elsewhere(shell: Shell) -> None:
@@ -81,7 +81,7 @@ def test_code_is_not_imported_on_the_word_of_a_run_from_elsewhere(shell: Shell) 
     with shell.terminal("watch", "w", "--store", url, env=PLAIN) as terminal:
         terminal.wait_for("Approve? [y/n/e] ")
         terminal.type("y\r")
-        assert "the answer is recorded" in terminal.wait_for("give --graph")
+        assert "the answer is recorded" in terminal.wait_for("add --graph")
         terminal.wait_for(f"resume w --store {url}")
         terminal.type("\x03")
         assert terminal.end() == 130

@@ -76,6 +76,6 @@ def test_a_run_becomes_a_page(ran: Shell) -> None:
 def test_two_runs_go_into_a_page_only(ran: Shell) -> None:
     picture, unknown = ran.look(("render", "two", "bad", "-o", "x.svg"), ("render", "two", "nosuch", "-o", "x.html"))
     assert picture.code == 2
-    assert "give --format html" in picture.err
+    assert "use --format html" in picture.err
     assert unknown.code == 4
     assert not list(ran.place.glob("x.*"))
