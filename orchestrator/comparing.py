@@ -15,7 +15,7 @@ from orchestrator.executor import Executor
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.render import to_svg
 from orchestrator.stores import open_store
-from orchestrator.tools import toolbox_of
+from orchestrator.tools import ToolsLike, toolbox_of
 from orchestrator.views.critical_path import CompletedCall, critical_path
 from orchestrator.views.spending import spending
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.graph.limits import Limits, Usage
     from orchestrator.models import Model
-    from orchestrator.tools import ToolsLike
     from orchestrator.verbs import Graph
 
 _COLUMNS = ("graph", "status", "answer", "model calls", "rounds", "prompt", "completion", "tool calls", "seconds")

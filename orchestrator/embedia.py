@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel import records as r
+from orchestrator.kernel.question import Question
 from orchestrator.nodes.steps import Step
 from orchestrator.views.events import Event
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.kernel.question import Question
 
 EMBEDIA_TYPES = (
     "AgentStart",

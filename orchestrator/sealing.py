@@ -10,29 +10,23 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel.question import Approve, Deny
+from orchestrator.kernel.question import Approve, Deny, Question
 from orchestrator.kernel.records import (
     Answered,
     AnswersWithdrawn,
     Asked,
     EffectIntended,
     EffectSettled,
+    Record,
     Resumed,
     RunStarted,
     encode_unsealed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from orchestrator.kernel.question import Question
-    from orchestrator.kernel.records import Record
-    from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.run_state import RunState
 
 _BYTES = 16
 """Bytes of a seal that are kept: as many as nobody can guess."""

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
 from orchestrator.graph.codec import Codec, Unfit
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Approve, Deny, Question, Value
-from orchestrator.kernel.records import Answered, Asked, EffectIntended
+from orchestrator.kernel.records import Answered, Asked, EffectIntended, Record
+from orchestrator.kernel.run_state import RunState
 from orchestrator.nodes.confirm import Confirm
+from orchestrator.sealing import Audit
+from orchestrator.tools.tool import Tool
 from orchestrator.tools.validation import faults
 from orchestrator.values import check_text
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.kernel.records import Record
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.sealing import Audit
-    from orchestrator.tools.tool import Tool
 
 _anything = Codec(Any)
 RISKS = ("none", "read", "write", "dangerous")

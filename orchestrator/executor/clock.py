@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from orchestrator.clock import Clock
+from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import FINAL
-
-if TYPE_CHECKING:
-    from orchestrator.clock import Clock
-    from orchestrator.kernel.question import Question
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.stores.base import RunInfo
+from orchestrator.kernel.run_state import RunState
+from orchestrator.stores.base import RunInfo
 
 
 class DriveClock:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
 from orchestrator.executor.answers import about, check_answer
+from orchestrator.executor.run_log import Command, RunLog, ToolsFor
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, Cancelled, Paused
-
-if TYPE_CHECKING:
-    from orchestrator.executor.run_log import Command, RunLog, ToolsFor
-    from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.run_state import RunState
 
 _answers: TypeAdapter[Answer] = TypeAdapter(Answer)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import anyio
 
-from orchestrator.clock import SYSTEM_CLOCK
+from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.errors import RunExists
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.host import deletion, delivery, recovery
@@ -18,19 +18,15 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.reader import RunReader
 from orchestrator.executor.host.streaming import Stream, streamed
 from orchestrator.executor.resources import Resources
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
+from orchestrator.models.base import Model
+from orchestrator.sealing import Seal
 from orchestrator.stores import open_store
-from orchestrator.tools.collect import toolbox_of
+from orchestrator.stores.base import Store
+from orchestrator.tools.collect import ToolsLike, toolbox_of
 from orchestrator.typevars import StateT
-
-if TYPE_CHECKING:
-    from orchestrator.clock import Clock
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.limits import Limits
-    from orchestrator.models.base import Model
-    from orchestrator.sealing import Seal
-    from orchestrator.stores.base import Store
-    from orchestrator.tools.collect import ToolsLike
-    from orchestrator.views.run import Run
+from orchestrator.views.run import Run
 
 
 class Executor(RunReader):

@@ -22,15 +22,13 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from orchestrator.errors import EffectFailed, ToolError, ToolFailed, message_of
 from orchestrator.kernel.records import Failure
+from orchestrator.kernel.state import Activation
 from orchestrator.redacting import redact, without_known
 from orchestrator.tools.capping import cut
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.state import Activation
 
 E = TypeVar("E", bound=BaseException)
 

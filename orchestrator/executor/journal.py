@@ -8,17 +8,14 @@ need no commit never wait, and those that wait at the same time share one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
 
-from orchestrator.kernel.records import FINAL
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import Record
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.sealing import Chain
-    from orchestrator.stores.base import RunInfo, Store
+from orchestrator.kernel.records import FINAL, Record
+from orchestrator.kernel.run_state import RunState
+from orchestrator.sealing import Chain
+from orchestrator.stores.base import RunInfo, Store
 
 MOST = 256
 """How many records may wait in the buffer: then it is written before anything else is put into it."""

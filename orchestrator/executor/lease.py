@@ -19,19 +19,15 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunConflict, StoreError
-from orchestrator.stores.base import Lease
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.records import Record
+from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.owner import Owner, boot_id, is_dead, is_here, namespace
-
-if TYPE_CHECKING:
-    from orchestrator.jsontypes import JsonObject
-    from orchestrator.kernel.records import Record
-    from orchestrator.stores.base import RunInfo, Store
 
 steady = SYSTEM_CLOCK.steady
 """A lease is between processes: their machines' clocks count, and not the one that an executor was given."""

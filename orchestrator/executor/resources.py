@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import anyio
 
+from orchestrator.clock import Clock
 from orchestrator.errors import GraphError, GraphUnknown
-from orchestrator.graph.node import UnresolvedNode
+from orchestrator.executor.run_log import Command, RunLog
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.node import Node, UnresolvedNode
+from orchestrator.kernel.question import Answer
+from orchestrator.kernel.records import Caller, Record
+from orchestrator.models.base import Model
 from orchestrator.models.prices import unpriced
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from orchestrator.clock import Clock
-    from orchestrator.executor.run_log import Command, RunLog
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.limits import Limits
-    from orchestrator.graph.node import Node
-    from orchestrator.kernel.question import Answer
-    from orchestrator.kernel.records import Caller, Record
-    from orchestrator.models.base import Model
-    from orchestrator.tools.tool import Tool
-    from orchestrator.tools.toolbox import Toolbox
-    from orchestrator.views.run import Run
+from orchestrator.tools.tool import Tool
+from orchestrator.tools.toolbox import Toolbox
+from orchestrator.views.run import Run
 
 
 class Children(Protocol):

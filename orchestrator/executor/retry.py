@@ -16,16 +16,14 @@ import builtins
 import http.client
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 
 from orchestrator import errors
 from orchestrator.errors import AgentError, EffectFailed, StepTimeout, ToolError
+from orchestrator.graph.limits import Retry
 from orchestrator.kernel.records import Failure
-
-if TYPE_CHECKING:
-    from orchestrator.graph.limits import Retry
 
 PATIENCE = 300.0
 """Seconds. A server that asks to be left alone for longer gets no other try."""

@@ -11,27 +11,24 @@ Steps, effects and commands write through the log and wait on it. The drive that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias, TypedDict
 
 import anyio
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
+from orchestrator.executor.answers import CallGuard
+from orchestrator.executor.clock import DriveClock
+from orchestrator.executor.journal import Flusher, Journal
+from orchestrator.executor.lease import LeaseHandle
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.node import Node
 from orchestrator.kernel.machine import apply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from orchestrator.executor.answers import CallGuard
-    from orchestrator.executor.clock import DriveClock
-    from orchestrator.executor.journal import Flusher, Journal
-    from orchestrator.executor.lease import LeaseHandle
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.node import Node
-    from orchestrator.kernel.records import EffectIntended, Record
-    from orchestrator.kernel.run_state import Delta, RunState
-    from orchestrator.kernel.state import Activation
-    from orchestrator.tools.pool_leases import PoolLeases
-    from orchestrator.tools.tool import Tool
+from orchestrator.kernel.records import EffectIntended, Record
+from orchestrator.kernel.run_state import Delta, RunState
+from orchestrator.kernel.state import Activation
+from orchestrator.tools.pool_leases import PoolLeases
+from orchestrator.tools.tool import Tool
 
 ToolsFor: TypeAlias = "Callable[[GraphDefinition | None], Mapping[str, Tool]]"
 """The tools that arguments in an answer are checked by, for the graph of the run."""

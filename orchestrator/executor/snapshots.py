@@ -9,18 +9,15 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pydantic_core import from_json, to_json
 
 from orchestrator.errors import StoreError
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import RunInfo, Store
 
 log = logging.getLogger("orchestrator")
 

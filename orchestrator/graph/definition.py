@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
+from typing import Any, Generic, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, RootModel, SkipValidation, model_serializer
 
@@ -19,13 +19,10 @@ from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import NodeResult
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
-from orchestrator.graph.trust import Trust, made_for
+from orchestrator.graph.trust import Trust, Trusted, made_for
 from orchestrator.jsontypes import JsonObject
 from orchestrator.typevars import Erased, StateT
 from orchestrator.upward import above
-
-if TYPE_CHECKING:
-    from orchestrator.graph.trust import Trusted
 
 NodeLike: TypeAlias = Node | Callable[..., NodeResult | Awaitable[NodeResult]] | Mapping[str, Any]
 """A node, a function, or a node's data."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.digests import state_shape
+from orchestrator.graph.edge import Edge
 from orchestrator.graph.topology import ANY
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.edge import Edge
-    from orchestrator.jsontypes import JsonObject
+from orchestrator.jsontypes import JsonObject
 
 
 @dataclass(slots=True)

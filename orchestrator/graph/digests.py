@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue
+from orchestrator.graph.edge import Edge
+from orchestrator.graph.state import StateSchema
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.values import fault_in
-
-if TYPE_CHECKING:
-    from orchestrator.graph.edge import Edge
-    from orchestrator.graph.state import StateSchema
 
 _LEVELS = 800
 """Levels of a graph's data, which holds the data of the graphs inside it."""

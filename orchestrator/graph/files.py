@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable, UntrustedCode
 from orchestrator.graph.codec import explain
 from orchestrator.graph.coderefs import code_refs
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data, tools_data
@@ -23,9 +24,6 @@ from orchestrator.graph.source import read_source
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.trust import Trust, Trusted, refuse_impossible
 from orchestrator.jsontypes import JsonObject
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
 
 GraphT = TypeVar("GraphT", bound="GraphDefinition")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace, new_class
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,11 +20,9 @@ from orchestrator.graph.codec import Unfit, explain, refuse_secrets
 from orchestrator.graph.fields import Field, fields_of
 from orchestrator.graph.reducers import Extend, Replace
 from orchestrator.graph.refs import ref_of
+from orchestrator.graph.trust import Trust
 from orchestrator.graph.views import fill, view_class
 from orchestrator.jsontypes import JsonObject
-
-if TYPE_CHECKING:
-    from orchestrator.graph.trust import Trust
 
 _set = object.__setattr__
 _KEPT = "__orchestrator_schema__"

@@ -7,7 +7,7 @@ is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -17,12 +17,10 @@ from orchestrator.errors import GraphError
 from orchestrator.graph.codec import JsonCodec
 from orchestrator.graph.fields import Field, fields_of, reduce_json
 from orchestrator.graph.reducers import BUILTIN, local
+from orchestrator.graph.state import StateSchema
 from orchestrator.graph.trust import Trust
 from orchestrator.graph.typetext import parse_type
 from orchestrator.jsontypes import JsonObject
-
-if TYPE_CHECKING:
-    from orchestrator.graph.state import StateSchema
 
 
 class _Schema(GenerateJsonSchema):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.errors import ConflictingUpdate, InvalidUpdate, message_of
+from orchestrator.graph.state import StateSchema
 from orchestrator.kernel.rank import order_by
 from orchestrator.kernel.replacements import check_replacements
 from orchestrator.kernel.rules import Rules
 from orchestrator.kernel.version import Version, causes
-
-if TYPE_CHECKING:
-    from orchestrator.graph.state import StateSchema
 
 _CURRENT = Rules()
 

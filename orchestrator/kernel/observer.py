@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import Failure, Record
-    from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
-    from orchestrator.kernel.version import Version
+from orchestrator.kernel.records import Failure, Record
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
+from orchestrator.kernel.version import Version
 
 
 class Observer:

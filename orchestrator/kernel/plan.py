@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.edge import Edge
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import NodeShape, Topology
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.edge import Edge
-    from orchestrator.graph.state import StateSchema
 
 
 @dataclass(eq=False)

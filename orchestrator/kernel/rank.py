@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cmp_to_key
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from orchestrator.kernel.rules import Rules
+from orchestrator.kernel.rules import Rules
 
 
 class Path:

@@ -6,13 +6,10 @@ If a concurrent branch updated the field too, only the order of branches would d
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import ConflictingUpdate
-
-if TYPE_CHECKING:
-    from orchestrator.graph.state import StateSchema
-    from orchestrator.kernel.version import Version
+from orchestrator.graph.state import StateSchema
+from orchestrator.kernel.version import Version
 
 
 def check_replacements(

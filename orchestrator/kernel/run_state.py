@@ -6,18 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.kernel.ledger import Ledger
+from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.records import Ended, RunStarted
 from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.state import Activation, FrameCounters, FrameResult, FrameState
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.observer import Observer
-    from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.question import Question
-    from orchestrator.kernel.records import Ended, RunStarted
 
 
 @dataclass(slots=True, eq=False)

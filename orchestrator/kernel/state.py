@@ -12,17 +12,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from orchestrator.graph.limits import Limits
-    from orchestrator.graph.topology import ForkScope
-    from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.rank import Rank
-    from orchestrator.kernel.records import Answered, Failure
-    from orchestrator.kernel.rules import Rules
-    from orchestrator.kernel.version import Version
-
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.topology import ForkScope
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.rank import Rank
+from orchestrator.kernel.records import Answered, Failure
+from orchestrator.kernel.rules import Rules
+from orchestrator.kernel.version import Version
 
 ItemBinding: TypeAlias = tuple[str, object, str]
 """A map's vertex, the item of it that a token works on, and the field that the item came from."""

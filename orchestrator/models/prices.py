@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.graph.limits import UNKNOWN_REPLY, Reserve, Usage
 from orchestrator.jsontypes import canonical
-
-if TYPE_CHECKING:
-    from orchestrator.models.base import ModelRequest
-    from orchestrator.models.messages import Reply
+from orchestrator.models.base import ModelRequest
+from orchestrator.models.messages import Reply
 
 _MILLION = 1_000_000
 _BYTES = 4

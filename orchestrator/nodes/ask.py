@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, JsonValue, model_validator
 
+from orchestrator.context import Context
 from orchestrator.errors import InvalidUpdate, UserDenied
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.state import StateSchema
 from orchestrator.nodes.shown import plain
 from orchestrator.nodes.templates import check, fill
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 
 class Ask(Node, kind="ask"):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import field_validator
 
+from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown, InvalidUpdate
 from orchestrator.graph.node import ITEM, Node, Port
 from orchestrator.graph.refs import resolve
 from orchestrator.tools.running import run_function
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 
 class Call(Node, kind="call"):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, JsonValue
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import failed
 from orchestrator.nodes.deciding import quoted
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 
 class CheckCall(Node, kind="check_call"):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, JsonValue
 
+from orchestrator.context import Context
 from orchestrator.graph.node import Node, Port
 from orchestrator.jsontypes import canonical
 from orchestrator.nodes.deciding import decide, json_object, question_in_hand, tool_named
 from orchestrator.nodes.templates import fill, filled_by
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 SYSTEM = """\
 You choose the arguments of a function so that calling it helps with a question. You get the question, what the \

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import BaseModel
 
+from orchestrator.context import Context
 from orchestrator.graph.node import Node, Port
 from orchestrator.nodes.deciding import decide, question_in_hand, tools_of, unknown_tool
 from orchestrator.nodes.templates import fill, filled_by
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 SYSTEM = """\
 You pick the tool that helps most with a question. You get the question and the tools that there are, each as \

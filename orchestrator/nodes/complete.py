@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, JsonValue, field_validator
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
+from orchestrator.models.messages import Reply, user
 from orchestrator.models.messages import system as said
-from orchestrator.models.messages import user
 from orchestrator.nodes.deciding import quoted
 from orchestrator.nodes.shown import plain
 from orchestrator.nodes.templates import fill, placeholders
 from orchestrator.tools.result import as_text
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
-    from orchestrator.models.messages import Reply
 
 
 def _readable(template: str) -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, JsonValue, model_validator
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError, UserDenied
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.kernel.question import Answer
 from orchestrator.models.messages import ToolCall
 from orchestrator.nodes.conversation import failed
 from orchestrator.nodes.deciding import tool_named
 from orchestrator.nodes.shown import plain
 from orchestrator.nodes.templates import check, fill
 from orchestrator.tools.result import Risk, risk_at_most
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
-    from orchestrator.kernel.question import Answer
 
 
 class Confirm(Node, kind="confirm"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -12,9 +11,7 @@ from orchestrator.graph.reducers import Extend, append, extend
 from orchestrator.models.messages import Message, ToolCall, tool_result
 from orchestrator.tools.capping import SHOWN, cut
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
-
-if TYPE_CHECKING:
-    from orchestrator.tools.toolbox import Toolbox
+from orchestrator.tools.toolbox import Toolbox
 
 
 def added(state: object, field: str, messages: Sequence[Message]) -> list[Message] | Extend:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown
 from orchestrator.models.base import unfenced
+from orchestrator.models.messages import Reply, user
 from orchestrator.models.messages import system as said
-from orchestrator.models.messages import user
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
-    from orchestrator.models.messages import Reply
-    from orchestrator.tools.tool import Tool
+from orchestrator.tools.tool import Tool
 
 _SHOWN = 200
 """Characters of a reply that an error message quotes."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, JsonValue, PositiveInt, model_validator
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError, EffectFailed, ToolFailed
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import FAILED, Failing, Outcome
@@ -20,9 +21,6 @@ from orchestrator.nodes.parallel import gather
 from orchestrator.nodes.steps import Step, output_of
 from orchestrator.tools.capping import SHOWN
 from orchestrator.tools.result import ToolResult
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 _ONE = ("tool", "args", "result", "steps", "question", "current", "call", "message")
 _MANY = ("calls", "results")

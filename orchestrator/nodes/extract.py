@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.nodes.deciding import quoted
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 AnswerForm: TypeAlias = Literal["text", "number", "choice", "yes_no"]
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, PositiveInt, model_validator
 
+from orchestrator.context import Context
 from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message
 from orchestrator.nodes.conversation import answer_of, ended_by
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 
 class Observe(Node, kind="observe"):

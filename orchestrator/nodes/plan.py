@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, JsonValue, NonNegativeInt, model_validator
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
 from orchestrator.models.messages import assistant, user
@@ -16,10 +17,7 @@ from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint
 from orchestrator.nodes.plans.steps import read_steps
 from orchestrator.nodes.templates import fill, filled_by
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
-    from orchestrator.tools.tool import Tool
+from orchestrator.tools.tool import Tool
 
 Form: TypeAlias = Literal["steps", "blueprint"]
 SYSTEM: Mapping[Form, str] = {

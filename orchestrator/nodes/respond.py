@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 from pydantic import BaseModel, NonNegativeInt, PositiveInt
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
@@ -23,9 +24,6 @@ from orchestrator.nodes.conversation import answer_of, distinct, ended_by, faile
 from orchestrator.nodes.deciding import quoted
 from orchestrator.nodes.labels import answer_in, thought_in
 from orchestrator.nodes.templates import fill, filled_by
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
 _REASONING = ("reasoning_content", "reasoning")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import BaseModel, JsonValue
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.reducers import merge
@@ -15,9 +16,6 @@ from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.result import as_text
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 SYSTEM = """\
 You answer a task. To this end a plan was made and carried out: you get each of its steps and the evidence that came \

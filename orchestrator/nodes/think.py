@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, JsonValue
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
@@ -15,9 +16,6 @@ from orchestrator.nodes.deciding import decide, quoted
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.result import as_text
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 SYSTEM = """\
 You lead an inquiry towards the answer of a main question. You get the main question and what was asked and found so \

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, JsonValue, PositiveInt, model_validator
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
@@ -17,10 +18,7 @@ from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
 from orchestrator.nodes.steps import Step, output_of
 from orchestrator.tools.result import ToolFailure, ToolResult
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
-    from orchestrator.tools.tool import Tool
+from orchestrator.tools.tool import Tool
 
 NONE_LEFT = "this call was not made: no calls are left"
 WORK_ENDED = "this call was not made: a call that it comes after ended the work"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.edge import Edge
+from orchestrator.graph.node import Node
 from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP, Topology
 from orchestrator.render.drawing import NOTHING, ClusterMark, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.overlaid import Mark, RunLike, edge_mark, node_mark, overlay_of, status_mark
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.safe_text import plain, told
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.edge import Edge
-    from orchestrator.graph.node import Node
 
 MOST_NODES = 5_000
 """Subgraphs whose nodes would exceed it are drawn closed, as one node: nesting can multiply without end."""

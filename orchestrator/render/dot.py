@@ -9,7 +9,7 @@ from orchestrator.render.build import draw
 from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark
 from orchestrator.render.geometry import Direction
 from orchestrator.render.order import backward
-from orchestrator.render.overlaid import SAID, WORDS
+from orchestrator.render.overlaid import SAID, WORDS, RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import graphviz  # type: ignore[import-untyped]
 
     from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.render.overlaid import RunLike
 
 _INK, _SOFT, _LINE, _WIRE, _CARD, _GROUP, _PILL = (
     "#182230", "#5d6b82", "#cdd3dd", "#8d98aa", "#ffffff", "#f6f7f9", "#344054",

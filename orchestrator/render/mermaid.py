@@ -6,18 +6,14 @@ Renderers refuse more than 500 edges or 50,000 characters unless they are told o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.geometry import Direction
-from orchestrator.render.overlaid import SAID, WORDS
+from orchestrator.render.overlaid import SAID, WORDS, RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.render.overlaid import RunLike
 
 _SHAPES = {
     "start": ("([", "])"),

@@ -14,20 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import Record
 from orchestrator.render.build import draw
+from orchestrator.render.drawing import Drawing
 from orchestrator.render.overlaid import Mark, edge_mark, node_mark, plan_marks, status_mark
 from orchestrator.views.overlay import Overlay
-from orchestrator.views.reader import Reader
+from orchestrator.views.reader import Fold, Reader
 from orchestrator.views.trace import OverlayChange, Trace
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.kernel.records import Record
-    from orchestrator.render.drawing import Drawing
-    from orchestrator.views.reader import Fold
 
 RUN = "run-status"
 """The id of the part that tells the run's status."""

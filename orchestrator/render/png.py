@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render.backends import MEND, TIMEOUT, RenderError, dot_program, graphviz
 from orchestrator.render.dot import to_dot
 from orchestrator.render.geometry import Direction
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.render.overlaid import RunLike
+from orchestrator.render.overlaid import RunLike
 
 
 def to_png(

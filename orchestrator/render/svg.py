@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from html import escape
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT
 from orchestrator.render.build import draw
@@ -18,13 +19,9 @@ from orchestrator.render.curves import edge_svg, px
 from orchestrator.render.drawing import ClusterMark, Drawing, NodeMark
 from orchestrator.render.geometry import Box, Direction, Engine, Layout, Point
 from orchestrator.render.layout import lay_out
-from orchestrator.render.overlaid import STATUSES
+from orchestrator.render.overlaid import STATUSES, RunLike
 from orchestrator.render.plans import Sheet, sheets
 from orchestrator.render.style import BADGES, ICONS, stylesheet
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.render.overlaid import RunLike
 
 Theme: TypeAlias = Literal["auto", "light", "dark"]
 

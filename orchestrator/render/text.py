@@ -7,17 +7,14 @@ some ways pass is set in (the tree of dominators). Any other edge names the node
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.order import backward, dominators
+from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import head_texts, node_name
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.render.overlaid import RunLike
 
 _ASCII = str.maketrans({
     "│": "|", "├": "+", "└": "`", "─": "-", "┊": ":", "→": ">", "⇉": ">", "⇢": ">", "↓": "v", "⇊": "v", "⇣": "v",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from orchestrator.views.timeline import Timeline, TimelineRow
+from orchestrator.views.timeline import Timeline, TimelineRow
 
 _SHORTEST = 0.001
 """Seconds. A shorter idle span is left out."""

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from orchestrator.graph.edge import Edge
 from orchestrator.graph.topology import ANY, RESERVED, START
 from orchestrator.kernel import records as r
+from orchestrator.kernel.records import Failure
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
+from orchestrator.kernel.version import Version
 from orchestrator.views.reader import Fold
-
-if TYPE_CHECKING:
-    from orchestrator.graph.edge import Edge
-    from orchestrator.kernel.records import Failure
-    from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
-    from orchestrator.kernel.version import Version
 
 __all__ = ["Cause", "Causes", "Drop", "GraphEnd", "Origin", "Transition", "TransitionEdge"]
 

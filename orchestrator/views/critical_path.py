@@ -6,16 +6,14 @@ It follows from dependencies, not from the times at which things happened.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from orchestrator.kernel import records as r
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.run_state import Delta
+from orchestrator.kernel.state import Activation, FrameState
+from orchestrator.kernel.version import Version
 from orchestrator.views.reader import Fold, read
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.run_state import Delta
-    from orchestrator.kernel.state import Activation, FrameState
-    from orchestrator.kernel.version import Version
 
 
 class CompletedCall(NamedTuple):

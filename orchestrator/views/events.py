@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.kernel.records import RECORD_TYPES, record_from_fields
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import Record
+from orchestrator.kernel.records import RECORD_TYPES, Record, record_from_fields
 
 LIVE_TYPES = ("step_started", "token", "progress", "emitted")
 """Types of live events: they are not journaled, so `seq` is None and a replay does not have them."""

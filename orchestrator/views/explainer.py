@@ -6,17 +6,14 @@ The reasons follow from the journal (`orchestrator.views.causes`). Untrusted tex
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from orchestrator.graph.topology import ANY, END, START
 from orchestrator.kernel.plan import Plan
+from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.explanation import RunExplanation, RunReasons, StepExplanation
+from orchestrator.views.run import Run
 from orchestrator.views.safe_text import plain, told
 from orchestrator.views.timeline import Timeline, TimelineRow, timeline
-
-if TYPE_CHECKING:
-    from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
-    from orchestrator.views.run import Run
 
 _MOST = 6
 """Names that a line lists; further ones are counted."""

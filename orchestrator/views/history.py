@@ -6,17 +6,14 @@ import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from orchestrator.graph.state import StateSchema
 from orchestrator.kernel.machine import apply_stored
-from orchestrator.kernel.records import Failure, StepDone, StepFailed
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.versions import step_version
-
-if TYPE_CHECKING:
-    from orchestrator.graph.state import StateSchema
-    from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.records import Record
 
 _EVERY = 1000
 """Records between two kept copies of the run's state: an earlier step is reached by a short fold from a copy."""

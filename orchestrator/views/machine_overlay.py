@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from orchestrator.kernel.queries import busy_seconds, edges_taken, node_visits
+from orchestrator.kernel.records import Failure
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase
 from orchestrator.views.overlay import NodeKey, Overlay
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import Failure
-    from orchestrator.kernel.run_state import RunState
 
 
 def machine_overlay(machine: RunState, status: str, error: Failure | None) -> Overlay:

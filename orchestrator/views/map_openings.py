@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from orchestrator.graph.topology import START
 from orchestrator.kernel import records as r
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.rank import Path
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation
 from orchestrator.kernel.versions import step_version
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.rank import Path
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.kernel.state import Activation
-    from orchestrator.views.overlay import NodeKey
+from orchestrator.views.overlay import NodeKey
 
 
 class OpenedMap(NamedTuple):

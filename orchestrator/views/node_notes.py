@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from orchestrator.kernel.question import Question
-    from orchestrator.views.overlay import NodeKey
+from orchestrator.kernel.question import Question
+from orchestrator.views.overlay import NodeKey
 
 _MOST = 3
 """Questions of one node that are listed; further ones are counted."""

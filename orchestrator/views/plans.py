@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, MapItem, OrderedMap
 from orchestrator.views.overlay import Planned, PlannedState, PlannedStep
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.kernel.state import Activation, MapItem, OrderedMap
 
 
 class _PlannedMap:

@@ -10,17 +10,13 @@ A view is a `Fold`. It learns of a record before the fold (`applying`), of what 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta, RunState
-from orchestrator.views.events import record_of
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.records import Record
-    from orchestrator.views.events import Event
+from orchestrator.views.events import Event, record_of
 
 
 class Fold(Observer):

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Usage
 from orchestrator.kernel.queries import Branch, branches, state_values
-from orchestrator.kernel.records import Failure
+from orchestrator.kernel.question import AnyQuestion
+from orchestrator.kernel.records import Failure, Record
+from orchestrator.kernel.run_state import RunState
 from orchestrator.redacting import redact
 from orchestrator.typevars import StateT
 from orchestrator.upward import above
+from orchestrator.views.explanation import RunExplanation
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.reader import read
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.limits import Usage
-    from orchestrator.kernel.question import AnyQuestion
-    from orchestrator.kernel.records import Record
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.views.explanation import RunExplanation
 
 T = TypeVar("T")
 

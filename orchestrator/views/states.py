@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from orchestrator.graph.state import StateSchema
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.run_state import Delta
+from orchestrator.kernel.state import Activation
+from orchestrator.kernel.version import Version
 from orchestrator.kernel.versions import step_version
 from orchestrator.views.reader import Fold, read
-
-if TYPE_CHECKING:
-    from orchestrator.graph.state import StateSchema
-    from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.run_state import Delta
-    from orchestrator.kernel.state import Activation
-    from orchestrator.kernel.version import Version
 
 Patch: TypeAlias = dict[str, list[object]]
 

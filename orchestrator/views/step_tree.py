@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from orchestrator.kernel.state import Phase
+from orchestrator.kernel import records as r
+from orchestrator.kernel.run_state import Delta
+from orchestrator.kernel.state import Activation, Phase
 from orchestrator.views.calls import JournaledCall
+from orchestrator.views.events import Event
 from orchestrator.views.reader import Fold
 
-if TYPE_CHECKING:
-    from orchestrator.kernel import records as r
-    from orchestrator.kernel.run_state import Delta
-    from orchestrator.kernel.state import Activation
-    from orchestrator.views.events import Event
-
-    StepRecord: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
-    """Records about one step."""
+StepRecord: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
+"""Records about one step."""
 
 State: TypeAlias = Literal["running", "waiting", "retrying", "done", "failed", "dropped"]
 _TAIL = 4000

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
-from orchestrator.kernel.state import Phase
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Answer, Question
+from orchestrator.kernel.run_state import Delta
+from orchestrator.kernel.state import Activation, Phase
 from orchestrator.views.calls import NO_USAGE, JournaledCall
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import Fold, read
 from orchestrator.views.work_time import working_time
-
-if TYPE_CHECKING:
-    from orchestrator.graph.limits import Usage
-    from orchestrator.kernel.plan import Plan
-    from orchestrator.kernel.question import Answer, Question
-    from orchestrator.kernel.run_state import Delta
-    from orchestrator.kernel.state import Activation
 
 TimelineRowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
 from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.state import Phase
+from orchestrator.kernel.rank import Path
+from orchestrator.kernel.run_state import Delta
+from orchestrator.kernel.state import Activation, FrameState, Phase
 from orchestrator.views.map_openings import OpenedMap, branch_of, enclosing_nodes, opened_maps
 from orchestrator.views.node_notes import NodeNotes
 from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned
 from orchestrator.views.plans import PlannedMaps
 from orchestrator.views.reader import Fold, read
 from orchestrator.views.work_time import WorkTime
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.kernel.rank import Path
-    from orchestrator.kernel.run_state import Delta
-    from orchestrator.kernel.state import Activation, FrameState
 
 _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
 

@@ -441,6 +441,7 @@ def test_every_keyword_is_checked(schema: dict[str, Any], fits: Any, does_not: A
 
 def test_it_agrees_with_an_implementation_of_others() -> None:
     from jsonschema import Draft202012Validator as validator  # noqa: N813
+
     leaf = st.sampled_from(
         [
             {}, True, False, {"type": "integer"}, {"type": ["string", "null"]}, {"minimum": 2}, {"maxLength": 1},

@@ -11,32 +11,26 @@ How a drive ends:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import anyio
+from anyio.abc import TaskGroup
 
 from orchestrator.executor.answers import about, by_policy, policy_answers
+from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.ending import end_if_over
 from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
 from orchestrator.executor.failures import find_exception, unwrap_single
 from orchestrator.executor.lease import give_back, given_back
+from orchestrator.executor.resources import Resources
+from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
 from orchestrator.kernel.queries import time_left_inside
-from orchestrator.kernel.records import Answered, Asked
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from anyio.abc import TaskGroup
-
-    from orchestrator.executor.concurrency import YieldBudget
-    from orchestrator.executor.resources import Resources
-    from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.question import Answer, Question
-    from orchestrator.kernel.records import Record
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.kernel.state import Activation
+from orchestrator.kernel.question import Answer, Question
+from orchestrator.kernel.records import Answered, Asked, Record
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation
 
 LAST_FLUSH = 10.0
 """Seconds that an interrupted run gets to write what landed."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.effects.callers import child_id, old_child_id, total_up
+from orchestrator.executor.resources import Children
+from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, Failure
-
-if TYPE_CHECKING:
-    from orchestrator.executor.resources import Children
-    from orchestrator.executor.run_log import RunLog
 
 
 async def end_if_over(log: RunLog, children: Children) -> None:

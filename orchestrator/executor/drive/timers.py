@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import anyio
+from anyio.abc import TaskGroup
 
 from orchestrator.executor.answers import LATE
+from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.queries import seconds_left, timeouts
 from orchestrator.kernel.records import TIMEOUT, Answered, Failure, LimitSpent, TimerFired
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
-    from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.state import Activation
+from orchestrator.kernel.state import Activation
 
 
 class Timers:

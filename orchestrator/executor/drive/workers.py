@@ -14,22 +14,19 @@ from __future__ import annotations
 
 from collections import deque
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
+from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.interrupts import enter_step_task
 from orchestrator.executor.journal import MOST
+from orchestrator.executor.resources import Resources
+from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step.attempt import run_step
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
-    from orchestrator.executor.concurrency import YieldBudget
-    from orchestrator.executor.resources import Resources
-    from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.records import Record
-    from orchestrator.kernel.state import Activation
+from orchestrator.kernel.records import Record
+from orchestrator.kernel.state import Activation
 
 
 class Steps(Protocol):

@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown
+from orchestrator.executor.resources import Children
+from orchestrator.executor.run_log import RunLog, ToolsFor
 from orchestrator.graph.limits import Reserve, Usage
+from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit, must_wait, reserve_of, total_reserve
 from orchestrator.kernel.records import Caller, LimitSpent, Spent
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase
-
-if TYPE_CHECKING:
-    from orchestrator.executor.resources import Children
-    from orchestrator.executor.run_log import RunLog, ToolsFor
-    from orchestrator.kernel.ledger import EffectEntry
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.views.run import Run
+from orchestrator.views.run import Run
 
 
 def child_id(parent: str, key: str) -> str:

@@ -6,29 +6,26 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError, ModelUnavailable
+from orchestrator.executor.concurrency import Place
 from orchestrator.executor.failures import failure_of
 from orchestrator.executor.interrupts import Lost, Signal, TimedOut
+from orchestrator.executor.resources import Resources
+from orchestrator.executor.run_log import RunLog
+from orchestrator.graph.limits import Reserve, Retry, Usage
+from orchestrator.graph.node import Node
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.records import Failure
+from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled, Failure
+from orchestrator.kernel.state import Activation
 from orchestrator.redacting import without_known_in
 from orchestrator.tools.tool import Tool
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
-
-if TYPE_CHECKING:
-    from orchestrator.executor.concurrency import Place
-    from orchestrator.executor.resources import Resources
-    from orchestrator.executor.run_log import RunLog
-    from orchestrator.graph.limits import Reserve, Retry, Usage
-    from orchestrator.graph.node import Node
-    from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled
-    from orchestrator.kernel.state import Activation
 
 T = TypeVar("T")
 

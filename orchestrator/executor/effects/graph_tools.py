@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -21,15 +21,13 @@ from orchestrator.executor.effects.callers import depth_of, total_up
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.questions import pass_on
 from orchestrator.executor.interrupts import Lost
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
 from orchestrator.kernel.ledger import IRREVERSIBLE
 from orchestrator.kernel.records import Caller
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.limits import Limits
-    from orchestrator.views.run import Run
+from orchestrator.views.run import Run
 
 DEPTH = 10
 """How many runs may be inside each other, unless a tool declares another depth."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from orchestrator.errors import InvalidValue, ModelError
 from orchestrator.executor.effects.effect import INSIDE, Effect, witness
+from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
+from orchestrator.kernel.run_state import RunState
 from orchestrator.models.base import (
     Model,
     ModelEvent,
@@ -26,10 +28,6 @@ from orchestrator.models.messages import Message, Reply
 from orchestrator.models.prices import expected
 from orchestrator.models.received import received
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
-
-if TYPE_CHECKING:
-    from orchestrator.executor.effects.perform import AttemptEffects
-    from orchestrator.kernel.run_state import RunState
 
 
 def model_for(effects: AttemptEffects) -> Model:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -23,11 +23,9 @@ from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.interrupts import in_step_task
 from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence
+from orchestrator.kernel.ledger import EffectEntry
+from orchestrator.kernel.records import EffectSettled
 from orchestrator.redacting import without_known_in
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.ledger import EffectEntry
-    from orchestrator.kernel.records import EffectSettled
 
 T = TypeVar("T")
 

@@ -12,24 +12,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from orchestrator.errors import message_of
 from orchestrator.executor.answers import about, outcome_answer
-from orchestrator.executor.effects.replay import Ending, Reconcile, settled_of
+from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.replay import AskOutcome, Ending, Reconcile, settled_of
+from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Suspend
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Answer, Question, QuestionKind
-
-if TYPE_CHECKING:
-    from orchestrator.executor.effects.effect import Attempt, Effect
-    from orchestrator.executor.effects.replay import AskOutcome
-    from orchestrator.executor.effects.under_way import UnderWay
-    from orchestrator.kernel.ledger import EffectEntry
-    from orchestrator.kernel.records import EffectSettled
-    from orchestrator.kernel.state import Activation
-    from orchestrator.tools.tool import Tool
+from orchestrator.kernel.records import EffectSettled
+from orchestrator.kernel.state import Activation
+from orchestrator.tools.tool import Tool
 
 T = TypeVar("T")
 

@@ -20,18 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from orchestrator.errors import ReplayMismatch
+from orchestrator.executor.effects.effect import Effect
+from orchestrator.graph.limits import Usage
 from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.ledger import IRREVERSIBLE
-
-if TYPE_CHECKING:
-    from orchestrator.executor.effects.effect import Effect
-    from orchestrator.graph.limits import Usage
-    from orchestrator.kernel.ledger import EffectEntry
-    from orchestrator.kernel.records import EffectSettled, Failure
-    from orchestrator.kernel.state import Activation
+from orchestrator.kernel.ledger import IRREVERSIBLE, EffectEntry
+from orchestrator.kernel.records import EffectSettled, Failure
+from orchestrator.kernel.state import Activation
 
 SUSPENDED = "Suspended"
 """Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""

@@ -13,7 +13,7 @@ process has its caller.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -32,18 +32,14 @@ from orchestrator.executor.effects.callers import (
     note_spent,
     own_totals,
 )
+from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.interrupts import Lost, Refused
+from orchestrator.executor.resources import Children
+from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.limits import LimitsLeft, Reserve
+from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit, limits_left, must_reserve, must_wait, reserve_of
-from orchestrator.kernel.records import LimitSpent
-
-if TYPE_CHECKING:
-    from orchestrator.executor.effects.effect import Attempt, Effect
-    from orchestrator.executor.resources import Children
-    from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.ledger import EffectEntry
-    from orchestrator.kernel.records import Caller
-
+from orchestrator.kernel.records import Caller, LimitSpent
 
 # -- a call of a step ------------------------------------------------------------------------------------------------
 

@@ -7,28 +7,26 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 
+from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
 from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
 from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, as_json
 from orchestrator.kernel.question import Approve
+from orchestrator.kernel.records import EffectClass
 from orchestrator.tools.capping import kept
 from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
 from orchestrator.tools.running import run_function
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
-    from orchestrator.executor.effects.perform import AttemptEffects
-    from orchestrator.kernel.records import EffectClass
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -16,12 +16,10 @@ import anyio.lowlevel
 from orchestrator.errors import ModelError
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket
 from orchestrator.executor.effects.replay import Ending
+from orchestrator.executor.effects.shared_limits import Callers
 from orchestrator.executor.interrupts import Lost, Suspend
+from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.records import EffectIntended, EffectSettled
-
-if TYPE_CHECKING:
-    from orchestrator.executor.effects.shared_limits import Callers
-    from orchestrator.graph.limits import Reserve
 
 inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
 """Keys of the effects inside of which this task runs, outermost first: what they wait for must not wait for them."""

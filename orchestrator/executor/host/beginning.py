@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
+from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.recovery import check_risk, resume, wait_for
 from orchestrator.executor.host.versions import offered
+from orchestrator.executor.resources import Resources
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.kernel.rules import RULES
 from orchestrator.values import check_labels
-
-if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import Drive
-    from orchestrator.executor.host.host import Host
-    from orchestrator.executor.resources import Resources
-    from orchestrator.graph.limits import Limits
-    from orchestrator.views.run import Run
+from orchestrator.views.run import Run
 
 
 async def begin(

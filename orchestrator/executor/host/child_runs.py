@@ -5,26 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
 from orchestrator.executor.answers import as_answer
+from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.executor.host import delivery, recovery
 from orchestrator.executor.host.beginning import begin, join
+from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.reader import load
-
-if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import Drive
-    from orchestrator.executor.host.host import Host
-    from orchestrator.executor.run_log import Command, RunLog
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.limits import Limits
-    from orchestrator.kernel.question import Answer
-    from orchestrator.kernel.records import Caller, Record
-    from orchestrator.views.run import Run
+from orchestrator.executor.run_log import Command, RunLog
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
+from orchestrator.kernel.question import Answer
+from orchestrator.kernel.records import Caller, Record
+from orchestrator.views.run import Run
 
 
 class ChildRuns:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import anyio
 
 from orchestrator.errors import RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
 from orchestrator.executor.effects.callers import child_id
-from orchestrator.kernel.records import EffectIntended
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from orchestrator.executor.host.host import Host
-    from orchestrator.kernel.records import Record
+from orchestrator.executor.host.host import Host
+from orchestrator.kernel.records import EffectIntended, Record
 
 
 async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, StaleAnswer
 from orchestrator.executor.answers import stale_or_unknown
 from orchestrator.executor.commands import AnswerQuestion, Cancel, Pause
+from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import LOOK, wait_for
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.run_log import Command
-from orchestrator.kernel.records import FINAL, Answered
+from orchestrator.kernel.question import Answer
+from orchestrator.kernel.records import FINAL, Answered, Record
 from orchestrator.values import check_text
-
-if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import Drive
-    from orchestrator.executor.host.host import Host
-    from orchestrator.kernel.question import Answer
-    from orchestrator.kernel.records import Record
-    from orchestrator.views.run import Run
+from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
 

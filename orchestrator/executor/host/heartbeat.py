@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import anyio
 
 from orchestrator.errors import StoreError
 from orchestrator.executor import lease as leases
+from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.inbox import POLL, handle
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from orchestrator.executor.drive.drive import Drive
-    from orchestrator.stores.base import Store
+from orchestrator.stores.base import Store
 
 
 class Heartbeat:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import anyio
+from anyio.abc import TaskGroup
 
 from orchestrator.errors import GraphUnknown, RunEnded
 from orchestrator.executor import lease as leases
@@ -19,6 +20,7 @@ from orchestrator.executor.host.os_signals import guard
 from orchestrator.executor.host.trust import audited, drop_unsealed, withdraw_unsealed
 from orchestrator.executor.host.versions import compare_offered, offered
 from orchestrator.executor.journal import Flusher, Journal
+from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import Snapshots
 from orchestrator.graph.definition import GraphDefinition
@@ -26,17 +28,11 @@ from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Resumed, RunStarted
 from orchestrator.kernel.run_state import RunState
-from orchestrator.stores.base import RunInfo
+from orchestrator.sealing import Seal
+from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.views.run import Run
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
-    from orchestrator.executor.resources import Resources
-    from orchestrator.sealing import Seal
-    from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")
 

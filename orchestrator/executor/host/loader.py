@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.host.versions import folded, graph_to_go_on_in, last_content
-from orchestrator.executor.snapshots import Checkpoint
+from orchestrator.executor.resources import Resources
+from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import content_changes
 from orchestrator.graph.digests import content_digest
+from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import RunState
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from orchestrator.executor.resources import Resources
-    from orchestrator.executor.snapshots import Snapshots
-    from orchestrator.jsontypes import JsonObject
-    from orchestrator.kernel.records import Record
-    from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import RunInfo, Store
 
 
 class RunLoader:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.streaming import Events
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import Page, RunInfo
 from orchestrator.values import check_labels, check_text
+from orchestrator.views.events import Event
 from orchestrator.views.history import Point, points
 from orchestrator.views.run import Run
-
-if TYPE_CHECKING:
-    from orchestrator.executor.host.host import Host
-    from orchestrator.views.events import Event
 
 
 class RunReader:

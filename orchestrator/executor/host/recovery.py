@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
 from orchestrator.executor.answers import RISKS
+from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.lease import is_held
-
-if TYPE_CHECKING:
-    from orchestrator.executor.host.host import Host
-    from orchestrator.views.run import Run
+from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
 

@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic, Literal, Self
+from typing import Generic, Literal, Self
 
 import anyio
 
+from orchestrator.clock import Clock
 from orchestrator.errors import StoreCorrupt
-from orchestrator.kernel.records import FINAL
+from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host.host import Host
+from orchestrator.kernel.records import FINAL, Record
 from orchestrator.typevars import StateT
 from orchestrator.upward import above
-from orchestrator.views.events import Event, event_of
-
-if TYPE_CHECKING:
-    from orchestrator.clock import Clock
-    from orchestrator.executor.drive.drive import Drive
-    from orchestrator.executor.host.host import Host
-    from orchestrator.kernel.records import Record
-    from orchestrator.views.events import EventStyle
-    from orchestrator.views.run import Run
+from orchestrator.views.events import Event, EventStyle, event_of
+from orchestrator.views.run import Run
 
 _FOLLOW = 0.2
 """Seconds between two looks at a run that another process drives."""

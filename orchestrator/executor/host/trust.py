@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from orchestrator.executor.answers import CallGuard
-from orchestrator.sealing import audit
-
-if TYPE_CHECKING:
-    from orchestrator.executor.run_log import RunLog
-    from orchestrator.kernel.run_state import RunState
-    from orchestrator.sealing import Audit, Seal
-    from orchestrator.stores.base import Store
+from orchestrator.executor.run_log import RunLog
+from orchestrator.kernel.run_state import RunState
+from orchestrator.sealing import Audit, Seal, audit
+from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")
 

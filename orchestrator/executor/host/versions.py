@@ -15,20 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphChanged, ToolsChanged
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import structure_diff
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import Migrated, Resumed, RunStarted
+from orchestrator.kernel.records import Migrated, Record, Resumed, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import Record
-    from orchestrator.tools.toolbox import Toolbox
+from orchestrator.tools.toolbox import Toolbox
 
 WITHOUT = frozenset({"advance", "ask", "call", "complete", "extract", "observe", "repeat", "solve", "think", "vote"})
 """Kinds of nodes that call no tools."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING
 
 import anyio
 
@@ -19,22 +18,19 @@ from orchestrator.errors import (
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.failures import failure_of, find_exception, flatten, traceback_of, unwrap_single
 from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut
+from orchestrator.executor.resources import Resources
 from orchestrator.executor.retry import GiveUp, TryAgain, decide
+from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_call import call_node, encoded, subgraph_step
+from orchestrator.graph.limits import Retry
+from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import Failing
+from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import reduced_values, validate_outcome
-from orchestrator.kernel.records import Asked, Failure, StepDone, StepFailed, StepRetried, step_done
+from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, step_done
+from orchestrator.kernel.state import Activation
 from orchestrator.redacting import redact
-
-if TYPE_CHECKING:
-    from orchestrator.executor.resources import Resources
-    from orchestrator.executor.run_log import RunLog
-    from orchestrator.graph.limits import Retry
-    from orchestrator.graph.node import Node
-    from orchestrator.jsontypes import JsonObject
-    from orchestrator.kernel.records import Record
-    from orchestrator.kernel.state import Activation
 
 logger = logging.getLogger("orchestrator.steps")
 

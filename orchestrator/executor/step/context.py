@@ -6,33 +6,31 @@ import copy
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
 from orchestrator.errors import InvalidValue
+from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.questions import answer_to, make_question
 from orchestrator.executor.effects.shared_limits import remaining_limits
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.interrupts import in_step_task
 from orchestrator.graph.codec import as_json, shown
+from orchestrator.graph.limits import LimitsLeft
 from orchestrator.jsontypes import cleaned, digest, storable
+from orchestrator.kernel.question import Answer, QuestionKind
+from orchestrator.kernel.records import EffectClass, Failure
+from orchestrator.kernel.state import Activation
+from orchestrator.models.base import Model
 from orchestrator.tools.capping import cut
+from orchestrator.tools.pool_client import PoolClient
+from orchestrator.tools.result import ToolResult
+from orchestrator.tools.toolbox import Toolbox
 from orchestrator.values import check_text, checked, fault_in
-
-if TYPE_CHECKING:
-    from orchestrator.executor.effects.effect import Attempt
-    from orchestrator.graph.limits import LimitsLeft
-    from orchestrator.kernel.question import Answer, QuestionKind
-    from orchestrator.kernel.records import EffectClass, Failure
-    from orchestrator.kernel.state import Activation
-    from orchestrator.models.base import Model
-    from orchestrator.tools.pool_client import PoolClient
-    from orchestrator.tools.result import ToolResult
-    from orchestrator.tools.toolbox import Toolbox
 
 T = TypeVar("T")
 

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import anyio.to_thread
 from pydantic import BaseModel
 
 from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate
 from orchestrator.executor.concurrency import Place
-from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.retry import TryAgain, decide
+from orchestrator.executor.run_log import RunLog
+from orchestrator.executor.step.context import StepContext
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.codec import shown
+from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import RESERVED, Failing, Outcome
+from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import reduced_values, validate_outcome
 from orchestrator.kernel.records import Failure, GraphOpened, StepDone
-
-if TYPE_CHECKING:
-    from orchestrator.executor.effects.effect import Attempt
-    from orchestrator.executor.run_log import RunLog
-    from orchestrator.executor.step.context import StepContext
-    from orchestrator.graph.node import Node
-    from orchestrator.jsontypes import JsonObject
-    from orchestrator.kernel.state import Activation, FrameResult
+from orchestrator.kernel.state import Activation, FrameResult
 
 
 def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from orchestrator.graph.checks.edges import edge_problems
 from orchestrator.graph.checks.failures import failure_problems
 from orchestrator.graph.checks.fields import field_problems
@@ -13,11 +11,9 @@ from orchestrator.graph.checks.proofs import proofs_of, unconfirmed, unproved
 from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.checks.writes import write_problems
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.report import CheckReport
 from orchestrator.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
 
 
 def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import listed, mend_name
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
 from orchestrator.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
 
 
 def edge_problems(graph: GraphDefinition) -> Iterator[Problem]:

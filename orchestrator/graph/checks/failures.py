@@ -6,16 +6,13 @@ import builtins
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
 from orchestrator import errors
 from orchestrator.graph.checks.words import mend_name
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.node import Node
 from orchestrator.graph.topology import ANY
 from orchestrator.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.node import Node
 
 TIMEOUT = "timeout"
 

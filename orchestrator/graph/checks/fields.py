@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import mend_name
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.fields import holds
+from orchestrator.graph.node import Node
 from orchestrator.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.node import Node
 
 
 def field_problems(graph: GraphDefinition) -> Iterator[Problem]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from orchestrator.graph.arrows import NAME
 from orchestrator.graph.checks.words import mend_name
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
 from orchestrator.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
 
 _LETTERS = "use letters, digits, '_' and '-', and start with a letter or '_'"
 

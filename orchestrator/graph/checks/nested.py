@@ -7,14 +7,11 @@ fields of ours, `outputs` fields of ours to fields of the inner state. Ours are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import mend_name
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import ITEM
 from orchestrator.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
 
 MOST_DEEP = 50
 """How deep graphs may be inside each other, the outermost counted: what is written as JSON has to be read again."""

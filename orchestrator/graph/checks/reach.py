@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import listed
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.topology import ANY, END, START, STOP
 from orchestrator.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
 
 
 def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:

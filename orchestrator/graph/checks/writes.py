@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.topology import END, FanOut
 from orchestrator.problem import Problem
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
 
 
 def write_problems(graph: GraphDefinition) -> Iterator[Problem]:

@@ -5,27 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.records import failed_result
+from orchestrator.kernel.records import Record, failed_result
 from orchestrator.redacting import redact, redacted
 from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
 from orchestrator.render.overlaid import Mark, node_mark, status_mark
 from orchestrator.views.activity import idle_spans, nested, working_seconds
+from orchestrator.views.calls import JournaledCall
 from orchestrator.views.causes import Causes
 from orchestrator.views.explainer import Explainer
+from orchestrator.views.run import Run
 from orchestrator.views.safe_text import BEHIND, told
-from orchestrator.views.states import States
-from orchestrator.views.timeline import Timeline
-
-if TYPE_CHECKING:
-    from orchestrator.graph.limits import Usage
-    from orchestrator.kernel.records import Record
-    from orchestrator.views.calls import JournaledCall
-    from orchestrator.views.run import Run
-    from orchestrator.views.states import StateDelta
-    from orchestrator.views.timeline import AskedQuestion, TimelineRow
+from orchestrator.views.states import StateDelta, States
+from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
 
 LONGEST = 50_000
 """Characters of one text that a page keeps."""

@@ -12,19 +12,16 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render.backends import RenderError
-from orchestrator.render.overlaid import CLASSES, STATUSES
+from orchestrator.render.moments import Replay
+from orchestrator.render.overlaid import CLASSES, STATUSES, RunLike
 from orchestrator.render.style import stylesheet
 from orchestrator.render.svg import to_svg
+from orchestrator.views.run import Run
 from orchestrator.views.safe_text import plain
-
-if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.render.moments import Replay
-    from orchestrator.render.overlaid import RunLike
-    from orchestrator.views.run import Run
 
 _SCRIPTS = ("format.js", "run.js", "picture.js", "list.js", "detail.js", "view.js", "main.js")
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from orchestrator.kernel.records import failed_result
 from orchestrator.redacting import redacted
 from orchestrator.render.terminal import texts
+from orchestrator.views.events import Event
 from orchestrator.visible import BAR
-
-if TYPE_CHECKING:
-    from orchestrator.views.events import Event
 
 _FAULT = 300
 """Characters of an error message that a line shows; the command `show` prints all of it."""

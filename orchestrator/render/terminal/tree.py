@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from orchestrator.render.terminal import excerpts
 from orchestrator.render.terminal.line import SPINNER, Line, Part
+from orchestrator.views.calls import JournaledCall
+from orchestrator.views.events import Event
 from orchestrator.views.step_tree import LiveBranches, StepTree, TreeBranch, TreeStep
-
-if TYPE_CHECKING:
-    from orchestrator.views.calls import JournaledCall
-    from orchestrator.views.events import Event
 
 _SPINS = 10
 """Frames of the spinner per second."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -23,15 +23,13 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.executor.effects.effect import Effect, witness
 from orchestrator.executor.executor import Executor
 from orchestrator.graph.refs import resolve
+from orchestrator.kernel.records import EffectSettled
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing.crash.diary import Diary
 from orchestrator.testing.crash.disk import Disk, Fault
 from orchestrator.testing.crash.living import Answers, live
 from orchestrator.testing.crash.stopping import StoppingStore
 from orchestrator.testing.crash.world import wanted_of
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import EffectSettled
 
 T = TypeVar("T")
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from orchestrator.kernel.records import EffectClass, EffectKind
 from orchestrator.testing.crash.facts import Call
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import EffectClass, EffectKind
 
 
 class Diary:

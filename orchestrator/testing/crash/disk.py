@@ -6,12 +6,10 @@ import os
 import resource
 import signal
 import sqlite3
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.stores.sqlite.writer import Writer, _Job
-
-if TYPE_CHECKING:
-    from orchestrator.stores.sqlite import SQLiteStore
 
 Fault = Literal["full", "error", "torn"]
 """It has no room any more; every write to a file is an I/O error; the process dies as the write reaches it."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from orchestrator.executor.effects.replay import NOT_MADE, SUSPENDED
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Ended, StepDone, StepFailed
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import EffectClass, EffectKind, Record
-    from orchestrator.views.run import Run
+from orchestrator.kernel.records import (
+    Asked,
+    EffectClass,
+    EffectIntended,
+    EffectKind,
+    EffectSettled,
+    Ended,
+    Record,
+    StepDone,
+    StepFailed,
+)
+from orchestrator.views.run import Run
 
 Journals: TypeAlias = Mapping[str, Sequence["Record"]]
 """The records of a run and of the runs that it began, by run id."""

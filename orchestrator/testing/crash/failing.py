@@ -6,15 +6,11 @@ import random
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from orchestrator.testing.crash.processes import Whole, written
+from orchestrator.testing.crash.disk import Fault
+from orchestrator.testing.crash.kit import CrashReport
+from orchestrator.testing.crash.processes import Life, Whole, written
 from orchestrator.testing.crash.tearing import before_and_after, tear
-
-if TYPE_CHECKING:
-    from orchestrator.testing.crash.disk import Fault
-    from orchestrator.testing.crash.kit import CrashReport
-    from orchestrator.testing.crash.processes import Life
 
 
 def assert_disk_safe(

@@ -5,12 +5,9 @@ from __future__ import annotations
 import random
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from orchestrator.testing.crash.kit import CrashReport
 from orchestrator.testing.crash.processes import Whole
-
-if TYPE_CHECKING:
-    from orchestrator.testing.crash.kit import CrashReport
 
 
 def assert_kill_safe(

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio
 
@@ -16,15 +16,13 @@ from orchestrator.executor.effects.effect import witness
 from orchestrator.executor.executor import Executor
 from orchestrator.executor.failures import unwrap_single
 from orchestrator.stores import open_store
+from orchestrator.stores.base import Store
 from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
 from orchestrator.testing.crash.living import Answering, Answers, journals, live
 from orchestrator.testing.crash.stopping import Side, StoppingStore
 from orchestrator.testing.crash.world import World
-
-if TYPE_CHECKING:
-    from orchestrator.stores.base import Store
-    from orchestrator.verbs import Graph
-    from orchestrator.views.run import Run
+from orchestrator.verbs import Graph
+from orchestrator.views.run import Run
 
 _LIVES = 100
 """Lives after which a run counts as one that never ends."""

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from orchestrator.errors import RunUnknown
-from orchestrator.kernel.question import Approve
-from orchestrator.kernel.records import FINAL
-
-if TYPE_CHECKING:
-    from orchestrator.executor.executor import Executor
-    from orchestrator.kernel.question import AnyQuestion
-    from orchestrator.kernel.records import Record
-    from orchestrator.stores.base import Store
-    from orchestrator.testing.crash.facts import Call
-    from orchestrator.verbs import Graph
-    from orchestrator.views.run import Run
+from orchestrator.executor.executor import Executor
+from orchestrator.kernel.question import AnyQuestion, Approve
+from orchestrator.kernel.records import FINAL, Record
+from orchestrator.stores.base import Store
+from orchestrator.testing.crash.facts import Call
+from orchestrator.verbs import Graph
+from orchestrator.views.run import Run
 
 RUN = "crash-kit"
 """The run's id, always the same, so that effects have the same keys in all trials."""

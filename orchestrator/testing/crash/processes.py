@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -20,13 +20,10 @@ from orchestrator.executor.executor import Executor
 from orchestrator.kernel.records import Asked
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing.crash.diary import Diary
-from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
+from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Journals, Promise, journal_faults
 from orchestrator.testing.crash.kit import CrashReport
 from orchestrator.testing.crash.living import RUN, journals
-
-if TYPE_CHECKING:
-    from orchestrator.testing.crash.facts import Journals
-    from orchestrator.views.run import Run
+from orchestrator.views.run import Run
 
 _KILLED = -9
 _WORDS = 4000

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from orchestrator.errors import StoreUnavailable
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import Record
-    from orchestrator.stores.base import RunInfo, Store
+from orchestrator.kernel.records import Record
+from orchestrator.stores.base import RunInfo, Store
 
 Side = Literal["before", "after"]
 """Whether the write at which the process stops is lost, or kept and not acknowledged."""

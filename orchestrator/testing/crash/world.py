@@ -7,20 +7,17 @@ what a model answers never differs between the runs that are compared. Tools and
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import anyio
+from anyio.abc import TaskGroup
 
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.interrupts import Lost, Refused, Suspend
 from orchestrator.jsontypes import digest
+from orchestrator.kernel.records import EffectSettled
 from orchestrator.testing.crash.facts import Call
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
-    from orchestrator.kernel.records import EffectSettled
-    from orchestrator.testing.crash.stopping import StoppingStore
+from orchestrator.testing.crash.stopping import StoppingStore
 
 T = TypeVar("T")
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from orchestrator.context import Context
 from orchestrator.errors import ToolError
 from orchestrator.jsontypes import canonical
 from orchestrator.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 _LONGEST = 10_000
 """Characters of the longest question."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from orchestrator.context import Context
 from orchestrator.errors import ToolError
 from orchestrator.models.messages import system, user
 from orchestrator.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 SYSTEM = "Answer in a few words, directly, and with nothing around them."
 

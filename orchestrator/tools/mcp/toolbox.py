@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import anyio
+from anyio.abc import TaskGroup
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools.mcp.connection import Connection, Progress
@@ -18,9 +19,6 @@ from orchestrator.tools.result import RISKS, Effect, Risk, ToolFailure, ToolResu
 from orchestrator.tools.schema import Wants
 from orchestrator.tools.tool import Tool, checked
 from orchestrator.tools.toolbox import Toolbox
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
 
 TIMEOUT = 300.0
 """Seconds that a call may take, if nobody says otherwise."""

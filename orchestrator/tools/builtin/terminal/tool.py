@@ -6,10 +6,10 @@ import codecs
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.context import Context
 from orchestrator.errors import ToolError
 from orchestrator.fence import pass_fence
 from orchestrator.tools.builtin.terminal.kept import Kept
@@ -18,9 +18,6 @@ from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.texts import texts
 from orchestrator.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from orchestrator.context import Context
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 """Variables of this process that a shell gets by default: no keys, no tokens."""
