@@ -14,7 +14,7 @@ COMMANDS = (
     ("graphs",),
     ("tools", "trial"),
     ("run", "trial:two", "roses", "--run-id", "t"),
-    ("runs",),
+    ("runs", "--json"),
     ("show", "t"),
     ("why", "t"),
     ("answer", "t", "up"),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.shell import Shell
 
+LOADS = ("mcp", "orchestrator.tools.mcp.process", "orchestrator.tools.mcp.toolbox")
 SERVER = """
 import os, signal, sys, time
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_a_server_that_does_not_answer_ends_with_the_command(
     shell: Shell, number: signal.Signals, kind: str, code: int
 ) -> None:
     (shell.place / "server.py").write_text(SERVER)
-    with shell.begin("tools", f"mcp:{sys.executable} server.py pid {kind}") as process:
+    with shell.begin("tools", f"mcp:{sys.executable} server.py pid {kind}", loads=LOADS) as process:
         shell.wait_for("pid")
         server = int((shell.place / "pid").read_text())
         try:
