@@ -124,7 +124,8 @@ def _line_end(text: str, start: int, end: int) -> int:
 def _read(text: str, start: int, end: int, form: AnswerForm, *, first: bool) -> str | None:
     """The first or last that has the form, between two places; of text all of it, or its first sentence."""
     if form == "text":
-        return _bare(_sentence(text[start:end]) if first else text[start:end]) or None
+        found = _bare(_sentence(text[start:end]) if first else text[start:end])
+        return found if found.strip() else None
     hits = _patterns[form].finditer(text, start, end)
     hit = next(hits if first else reversed([*hits]), None)
     if hit is None:

@@ -108,6 +108,7 @@ words = st.lists(
 @settings(max_examples=150, deadline=None)
 @example("The answer is 1e" + "9" * 5000, "number", True)
 @example("9" * 5000, "number", False)
+@example("\xa0", "text", False)
 def test_it_never_raises_and_never_finds_nothing(text: str, form: AnswerForm, announced: bool) -> None:
     found = find_answer(text, form, announced=announced)
     assert found is None or found.strip()
