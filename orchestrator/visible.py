@@ -121,12 +121,15 @@ def _has_marks(text: str) -> bool:
 
 
 def _exactly(text: str) -> Iterator[str]:
-    before, marks = "", 0
+    cluster, marks, escapes = "", 0, False
     for char in text:
         marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
-        doubled = not (unicodedata.is_normalized("NFC", char) and unicodedata.is_normalized("NFC", before + char))
-        yield escaped(char) if is_hidden(char) or doubled or marks > _MARKS else char
-        before = "" if doubled else char
+        cluster = cluster + char if marks else cluster[-1:] + char
+        # A mark behind an escape would stand on the last letter of the escape.
+        doubled = (marks and escapes) or not unicodedata.is_normalized("NFC", cluster)
+        escapes = is_hidden(char) or bool(doubled) or marks > _MARKS
+        yield escaped(char) if escapes else char
+        cluster = "" if escapes else cluster
 
 
 def _readable(text: str) -> Iterator[str]:
