@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import SecretStr as Secret
 
-    from orchestrator.comparing import compare
+    from orchestrator.comparison import compare
     from orchestrator.context import Context
     from orchestrator.executor import Event, Executor, Run
     from orchestrator.graph import (
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "orchestrator.comparing": ("compare",),
+    "orchestrator.comparison": ("compare",),
     "orchestrator.context": ("Context",),
     "orchestrator.executor": ("Event", "Executor", "Run"),
     "orchestrator.graph": (

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from orchestrator.cli import ending
+from orchestrator.cli import process_end
 
 __all__ = ["main"]
 
@@ -17,10 +17,10 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with `arguments` (default: the process's own) and exit with its code."""
     try:
-        ending.begin()
+        process_end.begin()
         from orchestrator.cli.app import run
 
         run(arguments)
     except KeyboardInterrupt:  # before a command was known
-        ending.settle(130)
+        process_end.settle(130)
         sys.exit(130)

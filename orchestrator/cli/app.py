@@ -11,7 +11,17 @@ from typing import Annotated, NoReturn
 import typer
 from typer.main import get_command
 
-from orchestrator.cli import answering, comparing, drawing, explaining, listing, looking, running, serve_mcp, watching
+from orchestrator.cli import (
+    answer_commands,
+    compare_command,
+    graph_commands,
+    listing,
+    run_commands,
+    serve_mcp,
+    view_commands,
+    watch_command,
+    why_command,
+)
 
 app = typer.Typer(
     name="orchestrator",
@@ -42,7 +52,10 @@ def _common(
     pass
 
 
-for part in (running, answering, looking, watching, explaining, drawing, listing, comparing, serve_mcp):
+for part in (
+    run_commands, answer_commands, view_commands, watch_command, why_command, graph_commands, listing, compare_command,
+    serve_mcp,
+):  # fmt: skip
     part.add_to(app)
 
 

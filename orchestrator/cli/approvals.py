@@ -20,7 +20,7 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
     """
     from orchestrator.kernel.question import Approve, Deny
     from orchestrator.kernel.records import FINAL, Answered, Asked
-    from orchestrator.sealing import audit, live_answers
+    from orchestrator.seals import audit, live_answers
 
     machine = run.machine
     records = await executor.store.read(run.run_id, upto=run.seq)

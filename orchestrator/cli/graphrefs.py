@@ -20,7 +20,7 @@ from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
-from orchestrator.cli.trusting import DATA, reach, read, refused, trust_of
+from orchestrator.cli.trust_prompt import DATA, reach, read, refused, trust_of
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.refs import attribute, module_named, module_of_file
 

@@ -8,9 +8,9 @@ from functools import wraps
 import typer
 
 from orchestrator.cli.dotenv import load_dotenv
-from orchestrator.cli.ending import settle
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
 from orchestrator.cli.output import nobody_reads, show_log, warn
+from orchestrator.cli.process_end import settle
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import OrchestratorError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import trust, trusting, words
+from orchestrator.cli import trust, trust_prompt, words
 from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
@@ -68,7 +68,7 @@ class Launch:
         Raises:
             UsageError: they said no, or cannot be asked.
         """
-        return replace(self, trust=trusting.admitted(self.graph, self.trust))
+        return replace(self, trust=trust_prompt.admitted(self.graph, self.trust))
 
     def quiet(self) -> Launch:
         """The same, without a word on a model that nobody named."""

@@ -8,6 +8,6 @@ def redacted(value: object) -> object:
 
     What a person is to approve is shown as it is: that is what will run.
     """
-    from orchestrator import redacting  # late: its patterns take a while to compile
+    from orchestrator import redaction  # late: its patterns take a while to compile
 
-    return redacting.redacted(value)
+    return redaction.redacted(value)

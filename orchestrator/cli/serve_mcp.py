@@ -105,7 +105,7 @@ async def _stdio(url: str, codes: list[Code], offered: Any) -> None:
 
     from mcp.server.stdio import stdio_server
 
-    from orchestrator.cli.driver import opened
+    from orchestrator.cli.run_session import opened
 
     async with stdio_server() as (read, write):
         try:
@@ -143,8 +143,8 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
     import anyio
     from mcp.server.transport_security import TransportSecuritySettings
 
-    from orchestrator.cli.driver import opened
     from orchestrator.cli.output import warn
+    from orchestrator.cli.run_session import opened
 
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

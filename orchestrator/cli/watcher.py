@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.cli import asking
+from orchestrator.cli import terminal_questions
 from orchestrator.cli.output import out, warn
 from orchestrator.cli.progress import JsonLines, Sink, Tree
-from orchestrator.cli.shown import note
+from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import store_url
 from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.executor.lease import is_held
@@ -38,7 +38,7 @@ class Watch:
         self._store = store
         self._run_id, self._by = run_id, by
         self._sink: Sink = JsonLines() if json else Tree(out, sys.stdout)
-        self._asker = asking.Asker()
+        self._asker = terminal_questions.Asker()
         self._left = ""
         """Said already of how the run stands still."""
 
@@ -71,7 +71,7 @@ class Watch:
             return False
         run = await executor.load(self._run_id)
         if run.status == "paused":
-            questions = asking.askable(run.waiting) if self.asks else []
+            questions = terminal_questions.askable(run.waiting) if self.asks else []
             if questions:
                 return await self._ask(executor, questions)
         self._say(run)
@@ -108,7 +108,7 @@ class Watch:
                     continue
                 except StaleAnswer as error:
                     warn(f"error: {error}")  # somebody else was faster
-                except asking.NoAnswer:
+                except terminal_questions.NoAnswer:
                     self.asks = False  # from here on the person only looks
                     return answered
                 else:
@@ -128,11 +128,11 @@ class Watch:
             tasks.start_soon(self._until_closed, executor, question, tasks.cancel_scope)
             try:
                 given.append(await self._asker.ask(question))
-            except asking.NoAnswer:
+            except terminal_questions.NoAnswer:
                 left = True
             tasks.cancel_scope.cancel()
         if left:
-            raise asking.NoAnswer
+            raise terminal_questions.NoAnswer
         return given[0] if given else None
 
     async def _until_closed(self, executor: Executor, question: Question, scope: anyio.CancelScope) -> None:

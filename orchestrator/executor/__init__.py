@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.sync import run_sync
-    from orchestrator.sealing import Seal
+    from orchestrator.seals import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
     from orchestrator.views.history import Point
     from orchestrator.views.overlay import Overlay
@@ -28,7 +28,7 @@ _HOME = {
     "Overlay": "orchestrator.views.overlay",
     "Point": "orchestrator.views.history",
     "Run": "orchestrator.views.run",
-    "Seal": "orchestrator.sealing",
+    "Seal": "orchestrator.seals",
     "Stream": "orchestrator.executor.host.streaming",
     "run_sync": "orchestrator.executor.sync",
 }

@@ -14,7 +14,7 @@ from orchestrator.kernel.question import Answer, Approve, Deny, Question, Value
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.nodes.confirm import Confirm
-from orchestrator.sealing import Audit
+from orchestrator.seals import Audit
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.validation import faults
 from orchestrator.values import check_text

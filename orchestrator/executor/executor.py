@@ -12,16 +12,16 @@ from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.errors import RunExists
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.host import deletion, delivery, recovery
-from orchestrator.executor.host.beginning import begin, join
 from orchestrator.executor.host.child_runs import ChildRuns
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.reader import RunReader
+from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.host.streaming import Stream, streamed
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
 from orchestrator.models.base import Model
-from orchestrator.sealing import Seal
+from orchestrator.seals import Seal
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
 from orchestrator.tools.collect import ToolsLike, toolbox_of

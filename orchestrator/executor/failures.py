@@ -27,8 +27,8 @@ from typing import TypeVar
 from orchestrator.errors import EffectFailed, ToolError, ToolFailed, message_of
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.state import Activation
-from orchestrator.redacting import redact, without_known
-from orchestrator.tools.capping import cut
+from orchestrator.redaction import redact, without_known
+from orchestrator.tools.truncation import cut
 
 E = TypeVar("E", bound=BaseException)
 

@@ -14,7 +14,7 @@ import anyio
 
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.kernel.run_state import RunState
-from orchestrator.sealing import Chain
+from orchestrator.seals import Chain
 from orchestrator.stores.base import RunInfo, Store
 
 MOST = 256

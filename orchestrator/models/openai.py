@@ -21,7 +21,7 @@ from orchestrator.models.messages import Message, Reply
 from orchestrator.models.prices import Price, approximated, price_in
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.secrets import ENV, looked_up
-from orchestrator.redacting import know
+from orchestrator.redaction import know
 
 Key: TypeAlias = "str | SecretStr | Callable[[], str | Awaitable[str]]"
 """A key; `env:NAME`, to read it from the environment at each request; or a function, sync or async, that gives it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from orchestrator.redacting import forms_of, know
+from orchestrator.redaction import forms_of, know
 
 ENV = "env:"
 

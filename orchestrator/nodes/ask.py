@@ -10,7 +10,7 @@ from orchestrator.context import Context
 from orchestrator.errors import InvalidUpdate, UserDenied
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.state import StateSchema
-from orchestrator.nodes.shown import plain
+from orchestrator.nodes.shown_fields import plain
 from orchestrator.nodes.templates import check, fill
 
 

@@ -12,7 +12,7 @@ from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown, InvalidUpdate
 from orchestrator.graph.node import ITEM, Node, Port
 from orchestrator.graph.refs import resolve
-from orchestrator.tools.running import run_function
+from orchestrator.tools.function_runner import run_function
 
 
 class Call(Node, kind="call"):

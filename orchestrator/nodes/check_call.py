@@ -12,7 +12,7 @@ from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import failed
-from orchestrator.nodes.deciding import quoted
+from orchestrator.nodes.model_decision import quoted
 
 
 class CheckCall(Node, kind="check_call"):

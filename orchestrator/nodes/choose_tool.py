@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from orchestrator.context import Context
 from orchestrator.graph.node import Node, Port
-from orchestrator.nodes.deciding import decide, question_in_hand, tools_of, unknown_tool
+from orchestrator.nodes.model_decision import decide, question_in_hand, tools_of, unknown_tool
 from orchestrator.nodes.templates import fill, filled_by
 
 SYSTEM = """\

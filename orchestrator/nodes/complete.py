@@ -13,8 +13,8 @@ from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.models.messages import Reply, user
 from orchestrator.models.messages import system as said
-from orchestrator.nodes.deciding import quoted
-from orchestrator.nodes.shown import plain
+from orchestrator.nodes.model_decision import quoted
+from orchestrator.nodes.shown_fields import plain
 from orchestrator.nodes.templates import fill, placeholders
 from orchestrator.tools.result import as_text
 

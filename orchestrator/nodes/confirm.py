@@ -14,8 +14,8 @@ from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.kernel.question import Answer
 from orchestrator.models.messages import ToolCall
 from orchestrator.nodes.conversation import failed
-from orchestrator.nodes.deciding import tool_named
-from orchestrator.nodes.shown import plain
+from orchestrator.nodes.model_decision import tool_named
+from orchestrator.nodes.shown_fields import plain
 from orchestrator.nodes.templates import check, fill
 from orchestrator.tools.result import Risk, risk_at_most
 

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 
 from orchestrator.graph.reducers import Extend, append, extend
 from orchestrator.models.messages import Message, ToolCall, tool_result
-from orchestrator.tools.capping import SHOWN, cut
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 from orchestrator.tools.toolbox import Toolbox
+from orchestrator.tools.truncation import SHOWN, cut
 
 
 def added(state: object, field: str, messages: Sequence[Message]) -> list[Message] | Extend:

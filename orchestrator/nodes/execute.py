@@ -16,11 +16,11 @@ from orchestrator.graph.reducers import append
 from orchestrator.jsontypes import canonical
 from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import added, told
-from orchestrator.nodes.deciding import question_in_hand, quoted
+from orchestrator.nodes.model_decision import question_in_hand, quoted
 from orchestrator.nodes.parallel import gather
 from orchestrator.nodes.steps import Step, output_of
-from orchestrator.tools.capping import SHOWN
 from orchestrator.tools.result import ToolResult
+from orchestrator.tools.truncation import SHOWN
 
 _ONE = ("tool", "args", "result", "steps", "question", "current", "call", "message")
 _MANY = ("calls", "results")

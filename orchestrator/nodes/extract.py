@@ -12,7 +12,7 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
-from orchestrator.nodes.deciding import quoted
+from orchestrator.nodes.model_decision import quoted
 
 AnswerForm: TypeAlias = Literal["text", "number", "choice", "yes_no"]
 

@@ -12,7 +12,7 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
 from orchestrator.models.messages import assistant, user
 from orchestrator.models.messages import system as said
-from orchestrator.nodes.deciding import quoted, tools_of, whole
+from orchestrator.nodes.model_decision import quoted, tools_of, whole
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint
 from orchestrator.nodes.plans.steps import read_steps

@@ -21,8 +21,8 @@ from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
 from orchestrator.models.text.thinking import parted, thoughts_in
 from orchestrator.nodes.conversation import answer_of, distinct, ended_by, failed, joined, trimmed
-from orchestrator.nodes.deciding import quoted
 from orchestrator.nodes.labels import answer_in, thought_in
+from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.templates import fill, filled_by
 
 CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]

@@ -11,7 +11,7 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.reducers import merge
-from orchestrator.nodes.deciding import decide
+from orchestrator.nodes.model_decision import decide
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.templates import fill, filled_by

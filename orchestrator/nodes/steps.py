@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
-from orchestrator.tools.capping import SHOWN, cut
 from orchestrator.tools.result import ToolResult, as_text
+from orchestrator.tools.truncation import SHOWN, cut
 
 
 def _no(flag: bool) -> bool:

@@ -12,7 +12,7 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
-from orchestrator.nodes.deciding import decide, quoted
+from orchestrator.nodes.model_decision import decide, quoted
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.result import as_text

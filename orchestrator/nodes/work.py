@@ -13,7 +13,7 @@ from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import local, merge
-from orchestrator.nodes.deciding import quoted
+from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
 from orchestrator.nodes.steps import Step, output_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.redacting import redact
+    from orchestrator.redaction import redact
     from orchestrator.render.backends import RenderError, engines
     from orchestrator.render.build import draw
     from orchestrator.render.dot import to_dot
@@ -75,7 +75,7 @@ _HOMES = {
     "draw": "build",
     "lines": ".views.safe_text",
     "plain": ".views.safe_text",
-    "redact": ".redacting",
+    "redact": ".redaction",
     "replay": "moments",
     "stylesheet": "style",
     "to_dot": "dot",

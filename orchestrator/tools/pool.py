@@ -21,7 +21,7 @@ from orchestrator.tools.deadlocks import in_vain
 from orchestrator.tools.instances import Factory, Instance, whole
 from orchestrator.tools.leases import InstanceLease
 from orchestrator.tools.pool_client import PoolClient
-from orchestrator.tools.waiting import Aside, goes_on, locked, stopped_by
+from orchestrator.tools.waiters import Aside, goes_on, locked, stopped_by
 
 T = TypeVar("T")
 

@@ -30,12 +30,12 @@ from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async
 from orchestrator.jsontypes import JsonObject, digest
-from orchestrator.tools.capping import KEPT, SHOWN
+from orchestrator.tools.function_runner import collected, run_function
 from orchestrator.tools.leases import InstanceLease, in_thread
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
-from orchestrator.tools.running import collected, run_function
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
+from orchestrator.tools.truncation import KEPT, SHOWN
 from orchestrator.tools.validation import KEYWORDS, coerced, faults, unknown_keywords
 
 _anything = Codec(Any)

@@ -17,7 +17,7 @@ from orchestrator.kernel.queries import Branch, branches, state_values
 from orchestrator.kernel.question import AnyQuestion
 from orchestrator.kernel.records import Failure, Record
 from orchestrator.kernel.run_state import RunState
-from orchestrator.redacting import redact
+from orchestrator.redaction import redact
 from orchestrator.typevars import StateT
 from orchestrator.upward import above
 from orchestrator.views.explanation import RunExplanation

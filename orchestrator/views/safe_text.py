@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.redacting import redact
+from orchestrator.redaction import redact
 from orchestrator.visible import shown
 
 _ANSI = re.compile(

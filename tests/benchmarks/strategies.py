@@ -16,7 +16,7 @@ from statistics import linear_regression
 import anyio
 
 from orchestrator import Graph, OfflineModel, Reply, Tool, ToolCall, tool
-from orchestrator.comparing import compare
+from orchestrator.comparison import compare
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.prices import approximated
 from orchestrator.nodes.plan import SYSTEM as PLANNING

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import guard, options, output, words
-from orchestrator.cli.asking import value_of
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
 from orchestrator.cli.progress import Plain
 from orchestrator.cli.redaction import redacted
+from orchestrator.cli.terminal_questions import value_of
 from orchestrator.cli.values import input_of
 from orchestrator.cli.words import visible
 from orchestrator.errors import GraphUnknown

@@ -38,7 +38,7 @@ from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_references, read_blueprint
 from orchestrator.nodes.plans.inputs import arguments_of
 from orchestrator.nodes.plans.steps import read_steps
-from orchestrator.redacting import redact, redacted
+from orchestrator.redaction import redact, redacted
 from orchestrator.render.html.data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
@@ -280,7 +280,7 @@ def _search_results(text: str) -> None:
 PARSERS: Mapping[str, Parser] = {
     "redaction": Parser(
         _redaction,
-        ("orchestrator.redacting:*",),
+        ("orchestrator.redaction:*",),
         ("-eyJaaaaaaaa", "eyJaaaaaaaa.", "a://b:", "password=", 'token="', "Bearer ", "-----BEGIN PRIVATE KEY-----"),
     ),
     "shown text": Parser(

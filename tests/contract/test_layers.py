@@ -11,8 +11,8 @@ import networkx as nx
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "problem errors jsontypes typevars values visible redacting clock fence upward"
-BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools context nodes sealing"
+FLOOR = "problem errors jsontypes typevars values visible redaction clock fence upward"
+BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools context nodes seals"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs models/refs"
 ROOMS = {
@@ -21,7 +21,7 @@ ROOMS = {
     "jsontypes": "",
     "typevars": "",
     "visible": "",
-    "redacting": "",
+    "redaction": "",
     "clock": "",
     "fence": "",
     "errors": "problem",
@@ -37,7 +37,7 @@ ROOMS = {
     "context": f"{FLOOR} graph kernel models tools",
     "tools/builtin": f"{FLOOR} graph models tools context",
     "nodes": f"{FLOOR} graph kernel models tools context",
-    "sealing": f"{FLOOR} graph kernel",
+    "seals": f"{FLOOR} graph kernel",
     "embedia": f"{FLOOR} graph kernel views nodes",
     "executor": BELOW_EXECUTOR,
     "executor/effects": f"{BELOW_EXECUTOR} executor",
@@ -47,11 +47,11 @@ ROOMS = {
     "render": f"{FLOOR} graph kernel views",
     "render/terminal": f"{FLOOR} graph kernel views stores models tools render",
     "verbs": BELOW_GRAPH_CLASS,
-    "comparing": ABOVE_ALL,
+    "comparison": ABOVE_ALL,
     "testing": ABOVE_ALL,
     "notebook": ABOVE_ALL,
-    "cli": f"{ABOVE_ALL} comparing __init__",
-    "__init__": f"{ABOVE_ALL} comparing",
+    "cli": f"{ABOVE_ALL} comparison __init__",
+    "__init__": f"{ABOVE_ALL} comparison",
     "__main__": "cli",
 }
 """Each room, and the rooms that it may import. A room is a folder or a module, or a folder inside of one."""

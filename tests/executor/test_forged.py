@@ -19,10 +19,10 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Run, append, node, tool
 from orchestrator.cli.approvals import approvals
-from orchestrator.cli.looking import _row
 from orchestrator.cli.output import _json
 from orchestrator.cli.report import GoOn, document, waiting_text
-from orchestrator.comparing import _compared
+from orchestrator.cli.view_commands import _row
+from orchestrator.comparison import _compared
 from orchestrator.errors import OrchestratorError
 from orchestrator.nodes import Ask
 from orchestrator.render import to_html, to_mermaid, to_svg, to_text

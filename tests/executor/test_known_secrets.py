@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, OpenAIModel, append, node, redacting, tool
-from orchestrator.redacting import forms_of, know, without_known, without_known_in
+from orchestrator import Context, Executor, Graph, OpenAIModel, append, node, redaction, tool
+from orchestrator.redaction import forms_of, know, without_known, without_known_in
 from tests.support.wire import called, chunk, said, served, streamed
 
 KEY = "mykey/9f86d081884c7d65+9a2f"
@@ -33,7 +33,7 @@ WAYS: dict[str, Callable[[str], str]] = {
 
 @pytest.fixture(autouse=True)
 def _forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redacting, "_known", {})
+    monkeypatch.setattr(redaction, "_known", {})
 
 
 class Talk(BaseModel):
@@ -135,7 +135,7 @@ def test_words_that_stand_for_no_key_are_no_secrets(word: str) -> None:
 def test_a_secret_is_found_in_all_its_forms_and_nothing_else_changes(
     secret: str, before: str, after: str, way: Callable[[str], str]
 ) -> None:
-    redacting._known.clear()
+    redaction._known.clear()
     secret = secret.encode("utf-8", "ignore").decode() + "0123456789abcdef"
     know(secret)
     assert secret not in without_known(f"{before}{secret}{after}")
@@ -150,7 +150,7 @@ def test_a_secret_is_found_in_all_its_forms_and_nothing_else_changes(
 def test_only_so_many_secrets_are_remembered() -> None:
     for number in range(1_000):
         know(f"secret-number-{number:06}")
-    assert len(redacting._known) == 200
+    assert len(redaction._known) == 200
     assert without_known("secret-number-000999") == "[redacted]"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.errors import AgentError
 from orchestrator.nodes.choose_args import describe
-from orchestrator.nodes.deciding import json_object
+from orchestrator.nodes.model_decision import json_object
 
 
 @pytest.mark.parametrize(

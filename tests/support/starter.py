@@ -27,8 +27,8 @@ from typing import Any
 
 LOADED = (
     "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "griffe", "networkx", "orchestrator.cli.app",
-    "orchestrator.cli.asking", "orchestrator.cli.driver", "orchestrator.cli.launch",
-    "orchestrator.cli.reading", "orchestrator.context", "orchestrator.executor.drive.drive",
+    "orchestrator.cli.terminal_questions", "orchestrator.cli.run_session", "orchestrator.cli.launch",
+    "orchestrator.cli.run_lookup", "orchestrator.context", "orchestrator.executor.drive.drive",
     "orchestrator.executor.executor", "orchestrator.executor.effects.model_calls",
     "orchestrator.executor.host.streaming", "orchestrator.graph.checks.all", "orchestrator.graph.files",
     "orchestrator.models", "orchestrator.nodes",

@@ -20,7 +20,7 @@ from orchestrator.nodes import Execute
 from orchestrator.nodes.parallel import gather
 from orchestrator.nodes.steps import Step
 from orchestrator.tools import Blob, ToolFailure
-from orchestrator.tools.capping import CONTENT, KEPT, SHOWN, kept
+from orchestrator.tools.truncation import CONTENT, KEPT, SHOWN, kept
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from orchestrator.cli.words import visible
 from orchestrator.models.messages import assistant, user
 from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
-from orchestrator.tools.capping import KEPT, SHOWN
+from orchestrator.tools.truncation import KEPT, SHOWN
 from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Registry, Tool, Toolbox, Update, node, tool
-from orchestrator.comparing import compare
+from orchestrator.comparison import compare
 from orchestrator.errors import GraphUnknown, NotSerialisable, UntrustedCode
 from orchestrator.nodes import Confirm, Execute, Subgraph
 from orchestrator.testing import ScriptedModel

@@ -14,7 +14,7 @@ import pytest
 from orchestrator import Context, Event, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
 from orchestrator.nodes import Execute
 from orchestrator.tools import ToolFailure
-from orchestrator.tools.capping import Gathered, cut, kept
+from orchestrator.tools.truncation import Gathered, cut, kept
 from tests.contract.sample import Out
 
 pytestmark = pytest.mark.anyio

@@ -23,7 +23,7 @@ from orchestrator.graph.node import Node
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled, Failure
 from orchestrator.kernel.state import Activation
-from orchestrator.redacting import without_known_in
+from orchestrator.redaction import without_known_in
 from orchestrator.tools.tool import Tool
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 

@@ -25,7 +25,7 @@ from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
-from orchestrator.redacting import without_known_in
+from orchestrator.redaction import without_known_in
 
 T = TypeVar("T")
 

@@ -22,11 +22,11 @@ from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, as_json
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import EffectClass
-from orchestrator.tools.capping import kept
+from orchestrator.tools.function_runner import run_function
 from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
-from orchestrator.tools.running import run_function
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
+from orchestrator.tools.truncation import kept
 
 T = TypeVar("T")
 

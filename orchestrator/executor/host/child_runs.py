@@ -13,9 +13,9 @@ from orchestrator.executor.answers import as_answer
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.executor.host import delivery, recovery
-from orchestrator.executor.host.beginning import begin, join
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.reader import load
+from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits

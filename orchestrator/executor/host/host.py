@@ -28,7 +28,7 @@ from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Resumed, RunStarted
 from orchestrator.kernel.run_state import RunState
-from orchestrator.sealing import Seal
+from orchestrator.seals import Seal
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tools.pool_leases import PoolLeases

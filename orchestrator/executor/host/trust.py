@@ -7,7 +7,7 @@ import logging
 from orchestrator.executor.answers import CallGuard
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.run_state import RunState
-from orchestrator.sealing import Audit, Seal, audit
+from orchestrator.seals import Audit, Seal, audit
 from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")

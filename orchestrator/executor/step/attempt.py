@@ -30,7 +30,7 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import reduced_values, validate_outcome
 from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, step_done
 from orchestrator.kernel.state import Activation
-from orchestrator.redacting import redact
+from orchestrator.redaction import redact
 
 logger = logging.getLogger("orchestrator.steps")
 

@@ -26,10 +26,10 @@ from orchestrator.kernel.question import Answer, QuestionKind
 from orchestrator.kernel.records import EffectClass, Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.models.base import Model
-from orchestrator.tools.capping import cut
 from orchestrator.tools.pool_client import PoolClient
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.toolbox import Toolbox
+from orchestrator.tools.truncation import cut
 from orchestrator.values import check_text, checked, fault_in
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from orchestrator.fence import pass_fence
 from orchestrator.jsontypes import cleaned
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, bare, closing
 from orchestrator.models.messages import Message, Reply
-from orchestrator.models.wrapping import Wrapping
+from orchestrator.models.wrapper import Wrapping
 
 
 class Ask(Protocol):

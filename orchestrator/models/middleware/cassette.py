@@ -16,8 +16,8 @@ from orchestrator.models.base import ModelEvent, ModelRequest, closing
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, jsonable
 from orchestrator.models.middleware.tape import Entry, Outcome, Tape, error_data, error_from
-from orchestrator.redacting import redact as redact_patterns
-from orchestrator.redacting import redacted
+from orchestrator.redaction import redact as redact_patterns
+from orchestrator.redaction import redacted
 
 CassetteMode: TypeAlias = Literal["auto", "record", "replay", "add"]
 _MODES = ("auto", "record", "replay", "add")

@@ -11,7 +11,7 @@ from orchestrator.errors import message_of
 from orchestrator.models.base import ModelEvent, ModelRequest, calling_node
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.models.middleware.base import Ask, Middleware
-from orchestrator.redacting import redact as redact_patterns
+from orchestrator.redaction import redact as redact_patterns
 
 
 class Logged(Middleware):

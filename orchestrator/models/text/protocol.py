@@ -22,7 +22,7 @@ from orchestrator.models.text.screen import Screen
 from orchestrator.models.text.separator import SeparatorForm
 from orchestrator.models.text.thinking import Aside, parted
 from orchestrator.models.text.words import PROMPT, told
-from orchestrator.models.wrapping import Wrapping
+from orchestrator.models.wrapper import Wrapping
 
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
 FORMS: Mapping[str, Form] = {form.name: form for form in (JsonForm(), BracketForm(), PluginForm(), SeparatorForm())}

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import Record, failed_result
-from orchestrator.redacting import redact, redacted
+from orchestrator.redaction import redact, redacted
 from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
 from orchestrator.render.overlaid import Mark, node_mark, status_mark
 from orchestrator.views.activity import idle_spans, nested, working_seconds

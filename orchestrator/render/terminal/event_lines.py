@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.kernel.records import failed_result
-from orchestrator.redacting import redacted
+from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
 from orchestrator.views.events import Event
 from orchestrator.visible import BAR

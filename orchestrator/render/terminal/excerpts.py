@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.redacting import redacted
+from orchestrator.redaction import redacted
 from orchestrator.render.terminal.texts import duration
 from orchestrator.views.safe_text import bare, plain, told
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.redacting import redacted
+from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
 from orchestrator.visible import BAR, barred, behind, line, narrow
 

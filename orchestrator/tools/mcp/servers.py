@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator.errors import GraphUnknown
-from orchestrator.redacting import BLANK, redact, redacted
+from orchestrator.redaction import BLANK, redact, redacted
 from orchestrator.tools.mcp.written_secrets import VARIABLE, secret_written_in
 from orchestrator.values import read_bounded
 

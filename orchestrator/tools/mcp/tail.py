@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.redacting import BLANK, forms_of, redact
+from orchestrator.redaction import BLANK, forms_of, redact
 
 _KEPT = 8_192
 _TOLD_LINES = 12

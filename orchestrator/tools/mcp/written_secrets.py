@@ -10,7 +10,7 @@ import re
 import shlex
 from urllib.parse import parse_qsl, urlsplit
 
-from orchestrator.redacting import redact
+from orchestrator.redaction import redact
 
 VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]{0,200})(?::-([^}]{0,2000}+))?\}")
 """`${NAME}`, `${env:NAME}` or `${NAME:-default}`: looked up in the environment when the server is connected."""

@@ -11,7 +11,7 @@ from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED
 from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from orchestrator.comparing import Comparison
+    from orchestrator.comparison import Comparison
 
 
 def add_to(app: typer.Typer) -> None:
@@ -53,7 +53,7 @@ def compare(
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.words import visible
-    from orchestrator.comparing import compare as compared
+    from orchestrator.comparison import compare as compared
 
     risk, url = options.risk(approve), store_url(store)
     launches = [Given.of(graph, tools, model, trust).new() for graph in graphs]

@@ -52,7 +52,7 @@ class Asker:
         return value_of(question, await _line("> "))
 
     async def _approval(self, question: Question) -> Answer:
-        from orchestrator.cli.editing import edited
+        from orchestrator.cli.argument_editor import edited
         from orchestrator.kernel.question import Approve
 
         args = question.payload.get("args")

@@ -41,7 +41,7 @@ def runs(
     Example: orchestrator runs --status paused
     """
     from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.reading import looking
+    from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
     from orchestrator.render.terminal.run_table import run_table
 
@@ -90,10 +90,10 @@ def show(
     """
     from orchestrator.cli.approvals import approvals
     from orchestrator.cli.output import out, out_json
-    from orchestrator.cli.reading import loaded, one_run
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.report import GoOn, document, tell_traceback, waiting_text
-    from orchestrator.cli.shown import note
+    from orchestrator.cli.run_lookup import loaded, one_run
+    from orchestrator.cli.shown_questions import note
     from orchestrator.cli.storage import store_url
     from orchestrator.render.terminal.run_report import run_text
     from orchestrator.views.explainer import reasons
@@ -149,9 +149,9 @@ def events(
 
     from orchestrator.cli.output import out, out_line
     from orchestrator.cli.progress import JsonLines, Plain, Tree
-    from orchestrator.cli.reading import one_run
     from orchestrator.cli.report import document
-    from orchestrator.cli.shown import note
+    from orchestrator.cli.run_lookup import one_run
+    from orchestrator.cli.shown_questions import note
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.words import line
 

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.approvals import approvals
-from orchestrator.cli.driver import Manner
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.launch import Code, Given, Launch, of_run
-from orchestrator.cli.reading import load, one_run
 from orchestrator.cli.report import GoOn
+from orchestrator.cli.run_lookup import load, one_run
+from orchestrator.cli.run_session import Manner
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import trusted
 from orchestrator.errors import RunEnded

@@ -14,7 +14,7 @@ from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
 from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from orchestrator.cli.driver import Manner
+    from orchestrator.cli.run_session import Manner
     from orchestrator.executor import Executor, Run
     from orchestrator.graph.limits import Limits
     from orchestrator.verbs import Graph
@@ -68,9 +68,9 @@ def run(
 
     Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
     """
-    from orchestrator.cli.driver import Drive, Manner, drive
     from orchestrator.cli.launch import Given
     from orchestrator.cli.report import GoOn
+    from orchestrator.cli.run_session import Drive, Manner, drive
     from orchestrator.cli.storage import store_file, store_url
     from orchestrator.cli.trust import seal as sealed
     from orchestrator.cli.values import input_of
@@ -99,7 +99,7 @@ def run(
 
 
 def _name(run_id: str | None) -> str:
-    from orchestrator.executor.host.beginning import check_run_id
+    from orchestrator.executor.host.start import check_run_id
 
     if run_id is None:
         return secrets.token_hex(8)
@@ -144,9 +144,9 @@ def resume(
 
     Example: orchestrator resume 3f2a9c1d
     """
-    from orchestrator.cli.driver import Drive, drive
     from orchestrator.cli.launch import Given
-    from orchestrator.cli.taking import take
+    from orchestrator.cli.run_session import Drive, drive
+    from orchestrator.cli.stored_run import take
 
     risk = options.risk(approve)
     taken = take(run, store, Given.of(graph, tools, model, trust), json=json)
@@ -168,7 +168,7 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
     """
     from orchestrator.cli.interrupts import Interrupted, run_async
     from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.recovering import recovered
+    from orchestrator.cli.recovery import recovered
     from orchestrator.cli.report import document
     from orchestrator.cli.storage import exists, store_url
 
@@ -233,8 +233,8 @@ def cancel(
 def _stop(kind: str, run_id: str, reason: str, by: str | None, *, json: bool, store: str | None) -> int:
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.output import out, out_json
-    from orchestrator.cli.reading import one_run
     from orchestrator.cli.report import document
+    from orchestrator.cli.run_lookup import one_run
     from orchestrator.cli.storage import store_url
 
     async def act(executor: Executor) -> Run:

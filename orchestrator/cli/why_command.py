@@ -42,7 +42,7 @@ def why(
     Example: orchestrator why 3f2a9c1d 12
     """
     from orchestrator.cli.output import out, out_json
-    from orchestrator.cli.reading import loaded, one_run
+    from orchestrator.cli.run_lookup import loaded, one_run
     from orchestrator.cli.storage import store_url
     from orchestrator.views.explainer import why as reasons
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.cli.driver import opened
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.launch import Given, Launch, of_run
+from orchestrator.cli.run_session import opened
 from orchestrator.errors import OrchestratorError
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ def watch(
     """
     from orchestrator.cli.environment import on_terminal, user_name
     from orchestrator.cli.output import out, out_line
-    from orchestrator.cli.reading import one_run
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.report import GoOn, document, tell_status
+    from orchestrator.cli.run_lookup import one_run
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.watcher import Watch
     from orchestrator.kernel.records import FINAL
@@ -68,10 +68,10 @@ def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None
     """Drive an answered run here; the exit code, or None if it is driven elsewhere, or cannot be driven here."""
     from functools import partial
 
-    from orchestrator.cli.driver import Drive, Manner, drive
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import warn
-    from orchestrator.cli.taking import take
+    from orchestrator.cli.run_session import Drive, Manner, drive
+    from orchestrator.cli.stored_run import take
     from orchestrator.errors import GraphUnknown, RunConflict
     from orchestrator.executor import Executor
 

@@ -15,7 +15,7 @@ from anyio import CapacityLimiter
 
 from orchestrator.fence import fenced, pass_fence
 from orchestrator.graph.signatures import is_async
-from orchestrator.tools.capping import Gathered
+from orchestrator.tools.truncation import Gathered
 
 _OVER = object()
 _Around: TypeAlias = Callable[[Callable[[], Any]], Callable[[], Any]]

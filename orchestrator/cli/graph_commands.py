@@ -159,7 +159,7 @@ def render(
 
 
 def _a_run(name: str, at: int | None, store: str | None) -> Run:
-    from orchestrator.cli.reading import load
+    from orchestrator.cli.run_lookup import load
     from orchestrator.cli.storage import store_url
 
     return load(store_url(store), name, at)
@@ -196,7 +196,7 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
     from orchestrator.cli.environment import is_installed
     from orchestrator.cli.graphrefs import is_file_ref, shape_from_ref, shipped, unknown
     from orchestrator.cli.output import warn
-    from orchestrator.cli.reading import find_run
+    from orchestrator.cli.run_lookup import find_run
 
     if not is_file_ref(what) and (at is not None or what not in shipped()):
         run = find_run(what, store, at)

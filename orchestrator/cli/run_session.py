@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.cli import asking, exits, progress, report
-from orchestrator.cli.ending import telling
+from orchestrator.cli import exits, progress, report, terminal_questions
 from orchestrator.cli.environment import on_change, on_terminal, user_name
 from orchestrator.cli.guard import alone
 from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Code
 from orchestrator.cli.output import nobody_reads, out_line, warn
-from orchestrator.cli.reading import load
+from orchestrator.cli.process_end import telling
 from orchestrator.cli.redaction import redacted
-from orchestrator.cli.shown import note
+from orchestrator.cli.run_lookup import load
+from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import InvalidAnswer, ModelError, RunUnknown, StaleAnswer
@@ -53,7 +53,7 @@ class Drive:
         self._executor, self._run_id, self._sink = executor, run_id, sink
         self._seen = seen
         self._left = False
-        self._asker = asking.Asker()
+        self._asker = terminal_questions.Asker()
 
     async def go(self, first: Callable[[], Awaitable[Run]], again: Callable[[], Awaitable[Run]]) -> Run:
         """Await `first`, then, as long as the person at the terminal answers, `again`."""
@@ -91,7 +91,7 @@ class Drive:
     async def _ask(self, run: Run) -> bool:
         """Put the open questions; whether any was answered."""
         answered = False
-        for question in asking.askable(run.waiting):
+        for question in terminal_questions.askable(run.waiting):
             while True:
                 try:
                     answer = await self._asker.ask(question)
@@ -103,7 +103,7 @@ class Drive:
                     continue
                 except StaleAnswer as error:
                     warn(f"error: {error}")  # somebody else was faster
-                except asking.NoAnswer:
+                except terminal_questions.NoAnswer:
                     self._left = True
                     return answered
                 answered = True

@@ -14,7 +14,7 @@ from orchestrator.cli.exits import COMPLETED, UsageError
 from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from orchestrator.cli.driver import Manner
+    from orchestrator.cli.run_session import Manner
     from orchestrator.errors import QuestionUnknown, StaleAnswer
     from orchestrator.executor import Executor, Run
     from orchestrator.kernel.question import Answer, Question
@@ -49,7 +49,7 @@ def answer(
 
     Example: orchestrator answer 3f2a9c1d "in French, please"
     """
-    from orchestrator.cli.asking import value_of
+    from orchestrator.cli.terminal_questions import value_of
 
     def given(asked: Question) -> Answer:
         if asked.kind == "approval":
@@ -161,15 +161,15 @@ def _answer(
     store: str | None,
     traceback: bool,
 ) -> int:
-    from orchestrator.cli.driver import Drive, conclude, drive
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import warn
-    from orchestrator.cli.reading import load, one_run
     from orchestrator.cli.report import GoOn
-    from orchestrator.cli.shown import was_shown
+    from orchestrator.cli.run_lookup import load, one_run
+    from orchestrator.cli.run_session import Drive, conclude, drive
+    from orchestrator.cli.shown_questions import was_shown
     from orchestrator.cli.storage import store_url
-    from orchestrator.cli.taking import manner_of, take
+    from orchestrator.cli.stored_run import manner_of, take
     from orchestrator.render.terminal.questions import question_text
 
     risk, url, who = options.risk(policy), store_url(store), by if by is not None else user_name()
@@ -227,8 +227,8 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         UsageError: several are open and none was named.
     """
     from orchestrator.cli import words
-    from orchestrator.cli.reading import one_run
-    from orchestrator.cli.shown import note
+    from orchestrator.cli.run_lookup import one_run
+    from orchestrator.cli.shown_questions import note
     from orchestrator.errors import StaleAnswer
     from orchestrator.render.terminal.questions import question_text
 
