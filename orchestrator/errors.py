@@ -4,49 +4,49 @@
     ├── GraphError                a graph, or a reference to one, is wrong
     │   ├── InvalidGraph          the checks found problems (all of them, in one report)
     │   ├── ArrowSyntaxError      a statement of the arrow text cannot be read
-    │   ├── GraphUnknown          code of a graph, tool or model is needed and was not given
-    │   ├── UntrustedCode         a graph file names code that it may not use
-    │   ├── GraphChanged          a run sits on structure that is no longer there
+    │   ├── GraphUnknown          code of a graph, tool or model is needed and missing
+    │   ├── UntrustedCode         a graph file refers to code that it may not use
+    │   ├── GraphChanged          the structure that a run depends on changed
     │   │   └── ToolsChanged      tools that a run may still call are missing or take other arguments
     │   └── NotSerialisable       a part of a graph has no data form
-    ├── RunError                  a run cannot do what was asked
+    ├── RunError                  an operation on a run failed
     │   ├── RunUnknown
     │   ├── RunExists
     │   ├── RunEnded
-    │   ├── RunConflict           somebody else moved, or holds, the run
+    │   ├── RunConflict           another executor holds, or moved, the run
     │   ├── QuestionUnknown
     │   ├── StaleAnswer
     │   ├── InvalidAnswer         (also an `InvalidValue`)
     │   ├── ReplayMismatch        changed code would leave a settled irreversible effect behind
-    │   └── RunFailed             a run whose completion was demanded did not complete
-    ├── InvalidValue              a value cannot be stored and read back: it is refused (also a `ValueError`)
+    │   └── RunFailed             a run that had to complete did not
+    ├── InvalidValue              a value cannot be stored and read back (also a `ValueError`)
     ├── StepError                 a step failed
     │   ├── InvalidInput          (also an `InvalidValue`)
     │   ├── InvalidUpdate         (also an `InvalidValue`)
     │   ├── InvalidOutcome
     │   ├── ConflictingUpdate
     │   ├── StepTimeout
-    │   ├── AgentError            a model's reply cannot be used
+    │   ├── AgentError            a model's reply is unusable
     │   │   └── InvalidArguments  (also an `InvalidValue`)
     │   ├── UserDenied
-    │   ├── EffectFailed          a recorded effect ended in an error
-    │   ├── ToolFailed            a call of a tool failed where that is an error; it holds the `ToolResult`
+    │   ├── EffectFailed          a recorded effect failed
+    │   ├── ToolFailed            a tool call failed, and that is an error; holds the `ToolResult`
     │   └── SecretInState
-    ├── ToolError                 a tool says why it cannot do what was asked
-    │   └── ToolUnavailable       the server that has the tool cannot be reached; nothing was called
-    ├── ToolDisconnected          the server was lost in the middle of a call (also a `ConnectionError`)
+    ├── ToolError                 a tool explains why it cannot do its work
+    │   └── ToolUnavailable       the tool's server cannot be reached; no call was made
+    ├── ToolDisconnected          the server was lost during a call (also a `ConnectionError`)
     ├── ModelError                a model call failed
-    │   ├── ModelUnavailable      worth trying again (`retryable`)
-    │   ├── ReplyTooLarge         the answer has more bytes than are read
-    │   └── ModelMisconfigured    key, model name, address or account: to be mended outside of the graph
+    │   ├── ModelUnavailable      temporary (`retryable`)
+    │   ├── ReplyTooLarge         the answer exceeds the size limit
+    │   └── ModelMisconfigured    wrong key, model name, address or account
     └── StoreError                a journal cannot be read or written
         ├── StoreCorrupt
         ├── StoreUnavailable      disk full, read-only file, locked, removed
-        ├── StoreUnsupported      a file where no store can be kept safely: a network file system
+        ├── StoreUnsupported      the file is on an unsafe file system, such as a network one
         └── StoreTooNew
 
-Each message names the thing, what is wrong with it, and the mend. `retryable` says whether the same call
-may succeed when it is simply made again; `Retry` reads it. All of them can be pickled and copied.
+Each message names the object, the problem and a suggested fix. `retryable` says whether repeating the same call may
+succeed; `Retry` uses it. All errors can be pickled and copied.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 def message_of(error: BaseException) -> str:
-    """An error's message, as text that can be stored, also of one that cannot tell it."""
+    """Return an error's message as text that can be stored, even if its `__str__` fails."""
     try:
         text = str(error)
     except Exception as fault:  # a `__str__` of the user's
@@ -74,7 +74,7 @@ class OrchestratorError(Exception):
 
     retryable: ClassVar[bool] = False
     resumable: ClassVar[bool] = False
-    """Whether it is the surroundings that are at fault: a run that ends by it is interrupted, not failed."""
+    """Whether the cause is outside the run: a run that this error stops is interrupted, not failed."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # As it is, without its `__init__`, which takes other arguments than the message.
@@ -86,9 +86,9 @@ def _restored(kind: type[OrchestratorError], args: tuple[object, ...]) -> Orches
 
 
 class InvalidValue(OrchestratorError, ValueError):
-    """Raised when a value cannot be stored and read back, before anything is stored; `where` names its place.
+    """Raised when a value cannot be stored and read back, before anything is stored; `where` names its location.
 
-    Too many levels, too many bytes, NaN, half a surrogate pair, bytes that are no text, no JSON form at all.
+    Causes are too many levels, too many bytes, NaN, unpaired surrogates, bytes that are not text, or no JSON form.
     """
 
     def __init__(self, message: str, *, where: str = "") -> None:
@@ -101,7 +101,7 @@ class GraphError(OrchestratorError):
 
 
 class InvalidGraph(GraphError):
-    """Raised when a graph is built and its checks find problems; `problems` holds them all."""
+    """Raised when a graph is built and its checks find problems; `problems` contains all of them."""
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.name = name
@@ -121,26 +121,26 @@ class ArrowSyntaxError(GraphError):
 
 
 class GraphUnknown(GraphError):
-    """Raised when code of a graph, node, tool or model is needed and was not given."""
+    """Raised when the code of a graph, node, tool or model is needed and missing."""
 
 
 class UntrustedCode(GraphError):
-    """Raised when a graph file names code in modules that are not trusted, or code of another kind than is needed.
+    """Raised when a graph file refers to code in modules that are not trusted, or to code of the wrong kind.
 
-    `modules` are those that would have to be trusted; empty where trusting them would not help.
+    `modules` are the modules to trust; empty if trusting them would not help.
     """
 
     def __init__(self, refs: Sequence[str], fault: str = "") -> None:
         self.modules = tuple(dict.fromkeys(ref.partition(":")[0] for ref in refs))
         super().__init__(
             fault
-            or f"the graph file names code of modules that are not trusted: {', '.join(map(repr, refs))}. If you know "
-            f"what they do, load it with trust={list(self.modules)!r}"
+            or f"the graph file refers to code in modules that are not trusted: {', '.join(map(repr, refs))}. If you "
+            f"know what they do, load it with trust={list(self.modules)!r}"
         )
 
 
 class GraphChanged(GraphError):
-    """Raised when the structure on or ahead of a run's live tokens is not what it was started with."""
+    """Raised when the structure at or after a run's live tokens differs from the one it was started with."""
 
 
 class ToolsChanged(GraphChanged):
@@ -152,19 +152,19 @@ class NotSerialisable(GraphError):
 
 
 class RunError(OrchestratorError):
-    """Raised when a run cannot do what was asked of it."""
+    """Raised when an operation on a run fails."""
 
 
 class RunUnknown(RunError):
-    """Raised when a store holds no run of that id."""
+    """Raised when a store has no run with this id."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        super().__init__(f"no run {run_id!r} in this store; `orchestrator runs` lists those that there are")
+        super().__init__(f"no run {run_id!r} in this store; `orchestrator runs` lists the existing ones")
 
 
 class RunExists(RunError):
-    """Raised when a run id is taken by a run of another graph or input."""
+    """Raised when a run of another graph or input has this id."""
 
     def __init__(self, run_id: str, why: str = "another run has this id") -> None:
         self.run_id = run_id
@@ -172,11 +172,11 @@ class RunExists(RunError):
 
 
 class RunEnded(RunError):
-    """Raised when something is asked of a run that has ended."""
+    """Raised when an operation needs a run that has not ended."""
 
     def __init__(self, run_id: str, status: str) -> None:
         self.run_id, self.status = run_id, status
-        super().__init__(f"run {run_id!r} has ended ({status}); fork it to go on from one of its checkpoints")
+        super().__init__(f"run {run_id!r} has ended ({status}); fork it to continue from one of its checkpoints")
 
 
 class RunConflict(RunError):
@@ -188,7 +188,7 @@ class RunConflict(RunError):
 
 
 class QuestionUnknown(RunError):
-    """Raised when a run has no question of that id."""
+    """Raised when a run has no question with this id."""
 
     def __init__(self, run_id: str, question: str) -> None:
         self.run_id, self.question = run_id, question
@@ -196,11 +196,11 @@ class QuestionUnknown(RunError):
 
 
 class StaleAnswer(RunError):
-    """Raised when an answer comes for a question that is closed or has changed; nothing is changed by it."""
+    """Raised when an answer is for a question that is closed or has changed; the run does not change."""
 
 
 class InvalidAnswer(RunError, InvalidValue):
-    """Raised when an answer does not fit its question; nothing is changed by it."""
+    """Raised when an answer does not fit its question; the run does not change."""
 
 
 class ReplayMismatch(RunError):
@@ -208,13 +208,13 @@ class ReplayMismatch(RunError):
 
 
 class RunFailed(RunError):
-    """Raised when a run that should have completed did not: `run.raise_for_status()`, and `check=True`.
+    """Raised by `run.raise_for_status()` and `check=True` when a run did not complete.
 
     Attributes:
         run_id: the run.
-        status: how it ended, or why it goes on no further: `failed`, `exhausted`, `cancelled`, `paused` ...
-        type: the class name of the error that it failed with, or an empty text.
-        traceback: where that was raised, as text, or an empty text.
+        status: how it ended, or why it stopped: `failed`, `exhausted`, `cancelled`, `paused` ...
+        type: the class name of its error, or an empty text.
+        traceback: where the error was raised, as text, or an empty text.
     """
 
     def __init__(self, run_id: str, status: str, why: str = "", *, type: str = "", traceback: str = "") -> None:  # noqa: A002  a name of the contract
@@ -232,7 +232,7 @@ class InvalidInput(StepError, InvalidValue):
 
 
 class InvalidUpdate(StepError, InvalidValue):
-    """Raised when an update names an unknown field or carries a value of the wrong type."""
+    """Raised when an update names an unknown field or has a value of the wrong type."""
 
 
 class InvalidOutcome(StepError):
@@ -240,7 +240,7 @@ class InvalidOutcome(StepError):
 
 
 class ConflictingUpdate(StepError):
-    """Raised when branches that know nothing of each other wrote one field that has no reducer."""
+    """Raised when concurrent branches wrote the same field, and it has no reducer."""
 
 
 class StepTimeout(StepError):
@@ -248,7 +248,7 @@ class StepTimeout(StepError):
 
 
 class AgentError(StepError):
-    """Raised when a model's reply cannot be used: unknown tool, arguments that do not fit, wrong form."""
+    """Raised when a model's reply is unusable: unknown tool, arguments that do not fit, wrong form."""
 
 
 class InvalidArguments(AgentError, InvalidValue):
@@ -256,11 +256,11 @@ class InvalidArguments(AgentError, InvalidValue):
 
 
 class UserDenied(StepError):
-    """Raised when a person refused what a node asked for and no edge takes the refusal."""
+    """Raised when a person denied what a node asked for, and no edge takes the denial."""
 
 
 class EffectFailed(StepError):
-    """Raised when a recorded effect is replayed that ended in an error; `type` is the first error's name."""
+    """Raised when a recorded effect that failed is replayed; `type` is the name of the original error."""
 
     def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002  a name of the contract
         self.type = type
@@ -285,21 +285,21 @@ class FailedCall(Protocol):
 
 
 class ToolFailed(StepError):
-    """Raised when a call of a tool failed where that is an error: `ctx.tool(..., check=True)`, and `Execute`.
+    """Raised by `ctx.tool(..., check=True)` and `Execute` when a tool call failed.
 
-    `tool` is its name, and `result` all that came of the call.
+    `tool` is the tool's name, and `result` is the whole result of the call.
     """
 
     def __init__(self, tool: str, result: FailedCall) -> None:
         self.tool, self.result = tool, result
         why = result.error or f"exit code {result.exit_code}: {result.text}"
         if len(why) > _MOST_SAID:
-            why = f"{why[:_MOST_SAID]}... ({len(why) - _MOST_SAID} characters more)"
+            why = f"{why[:_MOST_SAID]}... ({len(why) - _MOST_SAID} more characters)"
         super().__init__(f"tool {tool!r} failed: {why}")
 
 
 _MOST_SAID = 2_000
-"""Characters of a tool's words that `ToolFailed` repeats; `result` has all of them."""
+"""Characters of a tool's error that `ToolFailed` repeats; `result` has all of them."""
 
 
 class SecretInState(StepError):
@@ -307,7 +307,7 @@ class SecretInState(StepError):
 
 
 class ToolError(OrchestratorError):
-    """Raised by a tool that says why it cannot do what was asked."""
+    """Raised by a tool to explain why it cannot do its work."""
 
     def __init__(self, message: str) -> None:
         self.message = message
@@ -315,27 +315,27 @@ class ToolError(OrchestratorError):
 
 
 class PoolTimeout(ToolError):
-    """Raised when no instance of a pool was released in time: the call did not begin."""
+    """Raised when no instance of a pool was released in time; the call did not start."""
 
 
 class ToolUnavailable(ToolError):
-    """Raised when the server that has a tool cannot be started or reached: no call was made."""
+    """Raised when the server of a tool cannot be started or reached; no call was made."""
 
     retryable = True
 
 
 class ToolDisconnected(OrchestratorError, ConnectionError):
-    """Raised when the server that has a tool was lost in the middle of a call: what became of it is not known."""
+    """Raised when the server of a tool was lost during a call; the outcome of the call is unknown."""
 
     retryable = True
 
 
 class ModelError(OrchestratorError):
-    """Raised when a model call failed."""
+    """Raised when a model call fails."""
 
 
 class ModelUnavailable(ModelError):
-    """Raised when a model could not be reached or refused for now; `retry_after` is in seconds."""
+    """Raised when a model cannot be reached or refuses temporarily; `retry_after` is in seconds."""
 
     retryable = True
     resumable = True
@@ -346,15 +346,15 @@ class ModelUnavailable(ModelError):
 
 
 class ModelMisconfigured(ModelError):
-    """Raised when a server will not answer before a key, a model's name, an address or an account is mended."""
+    """Raised when a server refuses until a key, a model's name, an address or an account is corrected."""
 
     resumable = True
 
 
 class ReplyTooLarge(ModelError):
-    """Raised when a server's answer has more bytes than are read.
+    """Raised when a server's answer exceeds the size limit.
 
-    The same call would end so again, but not with a model that reads more: the run is interrupted, and can be resumed.
+    The same call would fail again, but not with a model with a higher limit: the run is interrupted and resumable.
     """
 
     resumable = True
@@ -365,9 +365,9 @@ class StoreError(OrchestratorError):
 
 
 class StoreCorrupt(StoreError):
-    """Raised when a stored record cannot be trusted; what precedes it stays readable.
+    """Raised when a stored record is damaged; the records before it stay readable.
 
-    `seq` is 0 where it is not a record, but the run's row in the list of runs.
+    `seq` is 0 if the damage is in the run's row in the list of runs.
     """
 
     def __init__(self, run_id: str, seq: int, why: str) -> None:
@@ -377,17 +377,17 @@ class StoreCorrupt(StoreError):
         if seq > 1:
             mend = (
                 f"records before it are readable (`orchestrator show {run_id} --at {seq - 1}`, "
-                f"`load({run_id!r}, at={seq - 1})`); to go on, {mend}"
+                f"`load({run_id!r}, at={seq - 1})`); to continue, {mend}"
             )
         super().__init__(f"run {run_id!r}: {what} is damaged ({why}); {mend}")
 
 
 class StoreUnavailable(StoreError):
-    """Raised when the store cannot be used now: disk full, file read-only, locked, removed or replaced."""
+    """Raised when the store is temporarily unusable: disk full, file read-only, locked, removed or replaced."""
 
 
 class StoreUnsupported(StoreError):
-    """Raised when a store's file is where it cannot be kept safely, such as on a network file system."""
+    """Raised when a store's file is on an unsafe file system, such as a network file system."""
 
 
 class StoreTooNew(StoreError):

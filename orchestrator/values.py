@@ -153,7 +153,7 @@ def _long_number(data: bytes) -> bool:
 
 def too_deep(depth: int) -> str:
     """What is wrong with a value that is nested too deeply."""
-    return f"it is nested too deeply, or holds itself: {depth} levels are the most; store it flatter, or as text"
+    return f"it is nested too deeply, or contains itself: {depth} levels are the most; store it flatter, or as text"
 
 
 def fault_in(value: object, depth: int = MAX_DEPTH) -> str:
@@ -185,10 +185,10 @@ def _fault(value: object) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            return "the text holds half a surrogate pair, which cannot be stored"
+            return "the text contains an unpaired surrogate, which cannot be stored"
     elif isinstance(value, float):
         if not math.isfinite(value):
-            return f"{value!r} is no number that JSON can say"
+            return f"{value!r} is not a number that JSON can represent"
     elif isinstance(value, int):
         if not -_SMALL <= value < _SMALL and abs(value) >= _LARGEST:
             return f"an integer of more than {MAX_DIGITS:,} digits cannot be read back; store it as text"

@@ -71,10 +71,10 @@ def check_answer(
     if question is None:
         raise QuestionUnknown(machine.run_id, name)
     if question.deadline is not None and question.deadline <= now:
-        raise StaleAnswer(f"run {machine.run_id!r}: the deadline of question {name!r} has passed; its default holds")
+        raise StaleAnswer(f"run {machine.run_id!r}: the deadline of question {name!r} has passed; its default applies")
     if expected is not None and expected != question.digest:
         raise StaleAnswer(
-            f"run {machine.run_id!r}: question {name!r} is not what was answered any more; look at it again"
+            f"run {machine.run_id!r}: question {name!r} has changed since it was answered; look at it again"
         )
     if question.kind == "approval":
         return _approval(question, answer, tools)
@@ -83,14 +83,14 @@ def check_answer(
     if question.kind == "input" and isinstance(answer, Value):
         _fits(question, answer.value)
     elif question.kind == "input" and isinstance(answer, Approve):
-        raise InvalidAnswer(f"question {name!r} asks for a value: answer with one, or Deny()")
+        raise InvalidAnswer(f"question {name!r} asks for a value: answer with a value, or Deny()")
     return answer
 
 
 def stale_or_unknown(run_id: str, name: str, records: Sequence[Record]) -> QuestionUnknown | StaleAnswer:
     """Why a question is not open: it never was, or it is closed again."""
     if any(isinstance(record, Asked) and record.question.id == name for record in records):
-        return StaleAnswer(f"run {run_id!r}: question {name!r} is closed; an answer counts once")
+        return StaleAnswer(f"run {run_id!r}: question {name!r} is closed; each question is answered once")
     return QuestionUnknown(run_id, name)
 
 

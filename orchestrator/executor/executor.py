@@ -95,7 +95,7 @@ class Executor(RunReader):
 
     async def __aenter__(self) -> Self:
         if self._host.tasks is not None:
-            raise RuntimeError("the executor is open already")
+            raise RuntimeError("the executor is already open")
         try:
             await self._host.resources.tools.__aenter__()
         except BaseException:
@@ -197,7 +197,7 @@ class Executor(RunReader):
         """
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
         if isinstance(live, str):
-            raise RunExists(live, "a stream is of a new run; see its events with events(run_id, follow=True)")
+            raise RunExists(live, "stream() starts a new run; for an existing run use events(run_id, follow=True)")
         async with streamed(self._host, live) as stream:
             yield stream
 

@@ -159,7 +159,7 @@ def _text_of(error: BaseException, depth: int = 0) -> str:
     if len(message) > _MESSAGE:
         # Blanked before it is cut: half a secret does not look like one.
         start = redact(message[: 4 * _MESSAGE])[:_MESSAGE]
-        message = f"{start}... ({len(message) - _MESSAGE} characters more)"
+        message = f"{start}... ({len(message) - _MESSAGE} more characters)"
     frames = list(_lines(error.__traceback__))
     lines = ["Traceback (most recent call last):", *frames] if frames else []
     lines.append(f"{name}: {message}" if message else name)

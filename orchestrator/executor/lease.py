@@ -243,6 +243,6 @@ def given_back(token: str) -> None:
 def _held_by(lease: Lease, at: tuple[float, float]) -> str:
     owner = lease.owner
     return (
-        f"process {owner.get('pid')} on {owner.get('host')} holds it, for {left(lease, *at):.0f} s more if it "
-        f"is not heard of again; wait for it, or stop that process"
+        f"process {owner.get('pid')} on {owner.get('host')} holds it, for at most {left(lease, *at):.0f} s "
+        f"without a heartbeat; wait for it, or stop that process"
     )

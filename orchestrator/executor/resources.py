@@ -113,7 +113,9 @@ class Resources:
             GraphError: two graphs have one name.
         """
         if concurrency is not None and concurrency < 1:
-            raise ValueError(f"concurrency={concurrency}: say how many steps may run at the same time, 1 or more")
+            raise ValueError(
+                f"concurrency={concurrency}: give the number of steps that may run at the same time, 1 or more"
+            )
         found = cls(
             graphs={},
             model=model,
@@ -157,7 +159,7 @@ class Resources:
         if graph is None:
             known = ", ".join(self.graphs) or "none"
             raise GraphUnknown(
-                f"run {run_id!r} is of graph {name!r}, which this executor was not given "
+                f"run {run_id!r} is of graph {name!r}, which this executor does not have "
                 f"(it has {known}): add it to Executor(graphs=[...])"
             )
         return graph
@@ -165,7 +167,7 @@ class Resources:
     def no_model(self, node: str, name: str | None) -> GraphUnknown:
         """The error for a model that is not there."""
         if name is None:
-            return GraphUnknown(f"node {node!r} uses a model and there is none: give one, Executor(model=...)")
+            return GraphUnknown(f"node {node!r} uses a model, and the executor has none: add it, Executor(model=...)")
         known = ", ".join(self.models) or "none"
         return GraphUnknown(
             f"node {node!r} uses model {name!r}, and models= has {known}: add it, Executor(models={{{name!r}: ...}})"
@@ -183,7 +185,7 @@ class Resources:
         there = self.tool_map
         for path, node, own in _nodes(graph):
             if isinstance(node, UnresolvedNode):
-                faults.append(f"the code of node {path!r} is not loaded: give the graph itself, not its data")
+                faults.append(f"the code of node {path!r} is not loaded: use the graph itself, not its data")
             if node.model is not None and node.model not in self.models:
                 faults.append(str(self.no_model(path, node.model)))
             for tool in node.tools or ():
@@ -200,7 +202,7 @@ class Resources:
             given = [self.model, *self.models.values()]
             names = dict.fromkeys(name for model in given if model is not None for name in unpriced(model))
             faults.extend(
-                f"it limits cost, and what model {name!r} costs is not known: give its price, such as "
+                f"it limits cost, and the price of model {name!r} is unknown: set it, such as "
                 f"OpenAIModel({name!r}, price=Price(input=..., output=...))"
                 for name in names
             )

@@ -102,7 +102,7 @@ def _refuse_token(line: str, number: int, column: int, text: str) -> NoReturn:
     if text.startswith(_WRONG_ARROWS):
         fault, mend = f"{text!r} is no arrow", "write '->'"
     elif text.startswith(";"):
-        fault, mend = "';' does not end a statement", "write one statement a line"
+        fault, mend = "';' does not end a statement", "write one statement per line"
     else:
         fault = f"{text!r} cannot start a name"
         mend = "a name has letters, digits, '_' and '-', and starts with a letter or '_'"
@@ -125,7 +125,7 @@ class _Statement:
             self._refuse("there is no arrow", "write 'source -> target'")
         outcome, each = self._label()
         if self._next().kind != "end":
-            self._refuse(f"{self._next().text!r} is one too many", "write one statement a line")
+            self._refuse(f"{self._next().text!r} is unexpected", "write one statement per line")
         last = len(groups) - 2
         for place, (sources, targets) in enumerate(pairwise(groups)):
             label = (outcome, each) if place == last else (None, None)
@@ -173,10 +173,10 @@ class _Statement:
 
     def _check_source(self, token: _Token, outcome: str | None, each: str | None) -> None:
         if token.text in (END, STOP):
-            self._refuse(f"{token.text} is an end and leads nowhere", "remove what follows it", token)
+            self._refuse(f"{token.text} is an end: no edge starts there", "remove what follows it", token)
         if token.text == ANY and outcome not in RESERVED:
             self._refuse(
-                "'*' as a source takes a reserved outcome only",
+                "'*' as a source takes only a reserved outcome",
                 "write '* -> NODE : error', ': timeout' or ': exhausted'",
                 token,
             )
@@ -185,7 +185,7 @@ class _Statement:
 
     def _check_target(self, token: _Token) -> None:
         if token.text == START:
-            self._refuse("nothing leads back to START", "name the first node instead", token)
+            self._refuse("no edge can lead back to START", "name the first node instead", token)
         if token.text == ANY:
             self._refuse("'*' is no target", "name a node", token)
 

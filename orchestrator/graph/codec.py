@@ -127,7 +127,7 @@ class Codec:
             if _too_deep_to_write(value, error):
                 raise Unfit(too_deep(depth)) from None
             if isinstance(error, UnicodeEncodeError):
-                raise Unfit("the text holds half a surrogate pair, which cannot be stored") from None
+                raise Unfit("the text contains an unpaired surrogate, which cannot be stored") from None
             raise Unfit(f"it cannot be written as JSON ({error}){_mend(value)}") from None
         check(found, depth=depth, size=size)
         return found
@@ -281,15 +281,15 @@ def refuse_secrets(value: object, *, finite: bool = False) -> None:
     try:
         _look_for_secrets(value, finite)
     except RecursionError:
-        raise Unfit("it is nested too deeply, or holds itself") from None
+        raise Unfit("it is nested too deeply, or contains itself") from None
 
 
 def _look_for_secrets(value: object, finite: bool) -> None:
     if isinstance(value, SECRETS):
-        raise SecretInState("a secret must not enter the state: hand it over by deps, or as an 'env:NAME' reference")
+        raise SecretInState("a secret must not enter the state: pass it in deps, or as an 'env:NAME' reference")
     if isinstance(value, float):
         if finite and not math.isfinite(value):
-            raise Unfit(f"{value!r} is no number that JSON can say")
+            raise Unfit(f"{value!r} is not a number that JSON can represent")
     elif isinstance(value, dict):
         for item in value.values():
             _look_for_secrets(item, finite)
@@ -309,7 +309,7 @@ def ordered(value: object, dumped: object) -> Any:
         return sorted(items, key=canonical)
     if isinstance(value, dict) and isinstance(dumped, dict):
         if len(value) != len(dumped):
-            raise Unfit("two of its keys are one as JSON, which knows texts only; make them different texts")
+            raise Unfit("two of its keys are equal in JSON, where keys are texts; make them different texts")
         pairs = zip(value.values(), dumped.items(), strict=True)
         return {key: ordered(item, form) for item, (key, form) in pairs}
     if isinstance(value, list | tuple) and isinstance(dumped, list) and len(value) == len(dumped):

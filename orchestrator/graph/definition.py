@@ -215,7 +215,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
 
         self._known(node)
         if name in self.nodes:
-            raise GraphError(f"graph {self.name!r} has a node {name!r} already: choose another name")
+            raise GraphError(f"graph {self.name!r} already has a node {name!r}: choose another name")
         made = _node_of(name, new)
         edges = edges_with_node_before(self.edges, node, name, made.outcomes, outcome, otherwise)
         join = self.nodes[node].join
@@ -336,9 +336,9 @@ def _state_of(state: object) -> type[BaseModel] | StateSchema:
         return state
     if isinstance(state, type) and issubclass(state, BaseModel):
         if issubclass(state, RootModel):
-            raise GraphError(f"state {state.__name__} is a RootModel, which has no fields: give a model with fields")
+            raise GraphError(f"state {state.__name__} is a RootModel, which has no fields: use a model with fields")
         return state
-    raise GraphError(f"state is {state!r}: give a pydantic model, the class itself")
+    raise GraphError(f"state is {state!r}: use a pydantic model class")
 
 
 def _node_of(name: str, thing: object) -> Node:
@@ -352,4 +352,4 @@ def _node_of(name: str, thing: object) -> Node:
         raise GraphError(f"node {name!r} is the class {thing.__name__}: make one, {thing.__name__}(...)")
     if callable(thing):
         return function_node(thing)
-    raise GraphError(f"node {name!r} is {thing!r}: give a Node, a function, or a node as data")
+    raise GraphError(f"node {name!r} is {thing!r}: use a Node, a function, or a node as data")

@@ -84,7 +84,7 @@ def _diff_edges(old: GraphDefinition, new: GraphDefinition, diff: Diff) -> None:
             if edge not in before:
                 diff.note(source, f"edge {edge} is new")
         if before != after and sorted(before) == sorted(after):
-            diff.note(source, f"the edges of {source!r} are in another order, and so its branches")
+            diff.note(source, f"the edges of {source!r} are in another order, and so are its branches")
 
 
 def _diff_state(old: GraphDefinition, new: GraphDefinition, diff: Diff) -> None:

@@ -69,7 +69,7 @@ def fields_of(cls: type[BaseModel]) -> dict[str, Field]:
 def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     place = f"field {name!r} of state {cls.__name__}"
     if secret_in(info.annotation):
-        raise SecretInState(f"{place} is a secret: hand it over by deps, or as an 'env:NAME' reference")
+        raise SecretInState(f"{place} is a secret: pass it in deps, or as an 'env:NAME' reference")
     reducers = [extra for extra in info.metadata if is_reducer(extra)]
     local = any(isinstance(extra, Local) for extra in info.metadata)
     if len(reducers) + local > 1:

@@ -192,7 +192,7 @@ def _state_form(graph: GraphDefinition) -> object:
         return schema.inline
     if schema.ref is None or schema.ref.startswith("__main__:") or (schema.cls and find(schema.ref) is not schema.cls):
         raise NotSerialisable(
-            f"state {schema.name} of graph {graph.name!r} is a class that no file can name: "
+            f"state {schema.name} of graph {graph.name!r} is a class that a file cannot refer to: "
             "move it to the top of a module"
         )
     return schema.ref
@@ -202,7 +202,7 @@ def _node_form(name: str, node: Node) -> object:
     for tool in tools_data(node) or ():
         if tool.startswith((":", "__main__:")):
             raise NotSerialisable(
-                f"node {name!r} has a tool of its own that no file can name ({tool.rpartition(':')[2]}): move its "
+                f"node {name!r} has its own tool that a file cannot refer to ({tool.rpartition(':')[2]}): move its "
                 "function to the top of a module, or give the tool to the executor and the node its name"
             )
     if isinstance(node, FunctionNode):
@@ -214,7 +214,7 @@ def _node_form(name: str, node: Node) -> object:
         ref = data["class"]
         if not isinstance(ref, str) or ref.startswith("__main__:") or find(ref) is not type(node):
             raise NotSerialisable(
-                f"node {name!r} is of a kind that no file can name ({type(node).__qualname__}): "
+                f"node {name!r} is of a kind that a file cannot refer to ({type(node).__qualname__}): "
                 "move its class to the top of a module"
             )
     del data["outcomes"]
@@ -229,7 +229,7 @@ def _function_form(name: str, node: FunctionNode[..., Any]) -> Any:
     ref = node.ref
     if ref is None or ref.startswith("__main__:"):
         raise NotSerialisable(
-            f"node {name!r} is a function that no file can name ({node.name}, a closure, a lambda or typed in): "
+            f"node {name!r} is a function that a file cannot refer to ({node.name}, a closure, a lambda or typed in): "
             "move it to the top of a module"
         )
     found = find(ref)

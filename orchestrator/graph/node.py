@@ -177,7 +177,7 @@ class Node(BaseModel):
     # State and context are of types that only the user's class knows, hence Any.
     async def run(self, state: Any, ctx: Any) -> object:
         """Do the node's work: an `Outcome`, a mapping (the update) or None; the last two mean `done`."""
-        raise GraphUnknown(f"node kind {self.kind!r} does not say what it does: define run(self, state, ctx)")
+        raise GraphUnknown(f"node kind {self.kind!r} has no behaviour: define run(self, state, ctx)")
 
     def _begin(self, state: Any, ctx: Any) -> Awaitable[object]:
         """`run`, begun; a node whose work is a coroutine already gives that, and none around it."""

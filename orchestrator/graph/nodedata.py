@@ -177,7 +177,7 @@ def _kind_of_a_user(kind: str, ref: object, trust: Trust) -> type[Node]:
     if not isinstance(found, type) or not issubclass(found, Node):
         known = ", ".join(sorted(_shipped_kinds()))
         raise GraphUnknown(
-            f"there is no node kind {kind!r}: there are function, {known}; a kind of yours needs class: module:Class"
+            f"there is no node kind {kind!r}; the kinds are function, {known}; your own kind needs class: module:Class"
         )
     return found
 

@@ -82,7 +82,7 @@ def resolve(ref: str) -> object:
     """
     module_name, colon, path = ref.partition(":")
     if not colon or not module_name or not path:
-        raise GraphUnknown(f"{ref!r} is no reference: write 'module:attribute'")
+        raise GraphUnknown(f"{ref!r} is not a reference: write 'module:attribute'")
     known = find(ref)
     if known is not None:
         return known
@@ -128,7 +128,7 @@ def module_of_file(file: str) -> ModuleType:
         name = f"{name.replace('.', '_')}_{digest(str(path))[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise GraphUnknown(f"{file!r} is no Python file")
+        raise GraphUnknown(f"{file!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -96,7 +96,7 @@ def declared_outcomes(
                 found[outcome] = None
         elif member is Outcome:
             raise GraphError(
-                f"{what} returns an Outcome and does not say which: "
+                f"{what} returns an Outcome without its names: "
                 "annotate Outcome[Literal['good', 'bad']], or declare outcomes=(...)"
             )
         elif member is not object and member is not Any:
@@ -154,7 +154,7 @@ def wanted_arguments(
                 inspect.Parameter.VAR_KEYWORD,
             ):
                 raise GraphError(
-                    f"{what} wants {str(parameter).split(':')[0]!r}, which nothing can be given for: "
+                    f"{what} wants {str(parameter).split(':')[0]!r}, which a node cannot receive: "
                     "a node takes state, ctx, item and deps, by name or annotation"
                 )
             positional = False

@@ -76,7 +76,7 @@ def _once(pairs: list[tuple[object, object]]) -> dict[object, object]:
     found: dict[object, object] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"{key!r} is there twice: keep one")
+            raise ValueError(f"{key!r} occurs twice: keep one")
         found[key] = value
     return found
 
@@ -118,7 +118,7 @@ def _loader() -> type[yaml.SafeLoader]:
             node = super().compose_node(parent, index)
             self._depth -= 1
             if alias and id(node) not in self._sizes:
-                raise ValueError(f"line {line}: the alias stands inside of what it stands for: write it out")
+                raise ValueError(f"line {line}: the alias refers to a value that contains it: write the value out")
             self._count += self._sizes[id(node)] if alias else 1
             if self._count > MOST:
                 raise ValueError(

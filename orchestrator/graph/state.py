@@ -233,7 +233,7 @@ class StateSchema:
         raise Unfit("extend() is for fields with the reducer append or extend")
 
     def _unknown(self, name: object) -> str:
-        return f"there is no field {name!r} (there are {', '.join(self.fields)})"
+        return f"there is no field {name!r} (the fields are {', '.join(self.fields)})"
 
     def apply(self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]) -> dict[str, object]:
         """New values: the old ones with a journaled update reduced into them. Changes nothing in place."""

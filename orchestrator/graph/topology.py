@@ -249,7 +249,7 @@ class Topology:
 
     @cached_property
     def match(self) -> dict[str, str | None]:
-        """Join -> the fork that it belongs to (R2); None where nothing meets at it (C5)."""
+        """Join -> the fork that it belongs to (R2); None where no branches meet at it (C5)."""
         found: dict[str, str | None] = {}
         for join in self.joins:
             self._match(join, found)

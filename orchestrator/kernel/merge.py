@@ -70,8 +70,8 @@ def merge(
                 before = writers.get(name)
                 if before is not None and not causes(before, version):
                     raise ConflictingUpdate(
-                        f"{before.node} and {version.node} both wrote {name!r} in branches that know nothing "
-                        f"of each other; give {name!r} a reducer, or let one of them write another field"
+                        f"{before.node} and {version.node} both wrote {name!r} in concurrent branches; "
+                        f"give {name!r} a reducer, or let one of them write another field"
                     )
                 writers[name] = version
         values = _applied(schema, values, update, version)

@@ -65,6 +65,6 @@ def _check(name: str, newest_first: Sequence[Version], ordered: Sequence[Version
 
 def _conflict(name: str, one: Version, other: Version, replacing: Version) -> ConflictingUpdate:
     return ConflictingUpdate(
-        f"{one.node} and {other.node} both wrote {name!r} in branches that know nothing of each other, and "
+        f"{one.node} and {other.node} both wrote {name!r} in concurrent branches, and "
         f"{replacing.node} replaced its whole value; let it take the field's reducer, or replace after the join"
     )

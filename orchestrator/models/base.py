@@ -220,7 +220,7 @@ def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     found = tuple(messages)
     for message in found:
         if not isinstance(message, Message):
-            raise TypeError(f"{message!r:.60} is no Message: give a text, or messages made by system(), user(), ...")
+            raise TypeError(f"{message!r:.60} is not a Message: use a text, or messages made by system(), user(), ...")
     return with_results(found)
 
 
@@ -238,7 +238,7 @@ def _param(tool: object) -> JsonObject:
         return tool
     to_param = getattr(tool, "to_param", None)
     if to_param is None:
-        raise TypeError(f"{tool!r} is no tool: give Tool objects, a Toolbox, or function parameters as dicts")
+        raise TypeError(f"{tool!r} is not a tool: use Tool objects, a Toolbox, or function parameters as dicts")
     found: JsonObject = to_param()
     return found
 

@@ -229,6 +229,6 @@ class Connection:
         )
         port = client.base_url.port
         if port is not None and not 0 < port < 1 << 16:  # nobody below looks: asyncio fails with an error of its own
-            raise InvalidURL(f"base_url has port {port}, which is none between 1 and 65535")
+            raise InvalidURL(f"base_url has port {port}, which is not between 1 and 65535")
         self._clients[loop] = client
         return client

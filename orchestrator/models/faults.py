@@ -13,9 +13,9 @@ _QUOTED = 300
 """Characters of a server's words that an error message quotes."""
 _MENDS = {
     400: "the server does not take this request",
-    401: "the key is wrong or missing: set OPENAI_API_KEY, or give api_key='env:NAME'",
+    401: "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'",
     403: "the key may not use this model",
-    404: "there is no such model, or base_url is not the server's API root (it often ends in /v1)",
+    404: "the model does not exist, or base_url is not the server's API root (it often ends in /v1)",
     413: "the request is too long: shorten the conversation",
     422: "the server does not take this request",
 }
@@ -27,12 +27,12 @@ _CODES = {
     "content_policy_violation": "the provider's filter will not have this request answered",
 }
 _WORDS = {
-    "response_format": "the server does not take answers in a schema: give Profile(output='json_object') or 'prompt'",
-    "json_schema": "the server does not take answers in a schema: give Profile(output='json_object') or 'prompt'",
-    "stream_options": "the server does not know stream_options: give Profile(stream_usage=False)",
-    "tool_choice": "the server does not take this tool_choice: give Profile(tool_choice_required=False)",
-    "max_completion_tokens": "the model wants the other name of max_tokens: give Profile(max_tokens=...)",
-    "parallel_tool_calls": "the server does not know parallel_tool_calls: give Profile(parallel_calls=False)",
+    "response_format": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
+    "json_schema": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
+    "stream_options": "the server does not support stream_options: use Profile(stream_usage=False)",
+    "tool_choice": "the server does not support this tool_choice: use Profile(tool_choice_required=False)",
+    "max_completion_tokens": "the model needs the other name of max_tokens: use Profile(max_tokens=...)",
+    "parallel_tool_calls": "the server does not support parallel_tool_calls: use Profile(parallel_calls=False)",
 }
 """Parts of a request that not every server takes, and how not to send them."""
 
@@ -71,14 +71,14 @@ def refusal(
     if code == "insufficient_quota":
         return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
     if 300 <= status < 400:
-        return ModelMisconfigured(f"model {model!r}: HTTP {status}: the server has moved: mend base_url: {said}")
+        return ModelMisconfigured(f"model {model!r}: HTTP {status}: the server has moved: correct base_url: {said}")
     if status in _AGAIN or status >= 500:
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"
         return ModelUnavailable(
             f"model {model!r}: the server refuses for now (HTTP {status}){until}: {said}", retry_after=wait
         )
-    mend = _CODES.get(code or "") or _MENDS.get(status, "see what the server says")
+    mend = _CODES.get(code or "") or _MENDS.get(status, "see the server's message")
     if status in (400, 422) and code not in _CODES:
         mend = next((words for name, words in _WORDS.items() if name in said), mend)
     kind = ModelMisconfigured if status in _SURROUNDINGS else ModelError

@@ -53,7 +53,7 @@ class Image(BaseModel):
     def _check(cls, url: str) -> str:
         if not url.startswith(("https://", "http://", "data:image/")):
             raise ValueError(
-                f"{url[:40]!r} is no address of a picture: give https://..., data:image/..., or Image.of_file(path)"
+                f"{url[:40]!r} is not the address of a picture: use https://..., data:image/..., or Image.of_file(path)"
             )
         return url
 

@@ -180,7 +180,7 @@ class OpenAIModel(RequestModel):
             return "none"  # servers of one's own want no key, and the client wants some text
         variable = given.removeprefix(ENV) if given.startswith(ENV) else "OPENAI_API_KEY"
         raise ModelMisconfigured(
-            f"model {self.name!r} has no key: set the environment variable {variable}, or give api_key='env:NAME'"
+            f"model {self.name!r} has no key: set the environment variable {variable}, or pass api_key='env:NAME'"
         )
 
     def _header(self, name: str, given: str) -> str:

@@ -31,7 +31,7 @@ def model_from_ref(ref: str) -> Model:
         return OfflineModel()
     if kind == "openai":
         if not name:
-            raise GraphUnknown(f"model {ref!r} does not say which model of OpenAI's; {_FORMS}")
+            raise GraphUnknown(f"model {ref!r} does not name a model of OpenAI; {_FORMS}")
         return OpenAIModel(name, price=_prices())
     if not colon:
         raise GraphUnknown(f"model {ref!r} is unknown; {_FORMS}")
@@ -41,7 +41,9 @@ def model_from_ref(ref: str) -> Model:
     if not _is_model(found) and callable(found):
         found = found()
     if not _is_model(found):
-        raise GraphUnknown(f"model {ref!r} is no model but a {type(found).__name__}; it needs complete() and stream()")
+        raise GraphUnknown(
+            f"model {ref!r} is not a model but a {type(found).__name__}; it needs complete() and stream()"
+        )
     return found
 
 
@@ -59,7 +61,7 @@ def _prices() -> dict[str, Price] | None:
     except (OSError, ValidationError) as error:
         why = explain(error) if isinstance(error, ValidationError) else error.strerror
         raise GraphUnknown(
-            f"ORCHESTRATOR_PRICES: {path!r} is no price table ({why}); "
+            f"ORCHESTRATOR_PRICES: {path!r} is not a price table ({why}); "
             'write {"NAME": {"input": 2.5, "output": 10}}, per million tokens'
         ) from None
 

@@ -40,7 +40,7 @@ class Call(Node, kind="call"):
     def _check_ref(cls, ref: str) -> str:
         module, colon, path = ref.partition(":")
         if not colon or not all(part.isidentifier() for part in [*module.split("."), *path.split(".")]):
-            raise ValueError(f"{ref!r} is no reference: write 'module:attribute'")
+            raise ValueError(f"{ref!r} is not a reference: write 'module:attribute'")
         return ref
 
     def ports(self) -> dict[str, str]:

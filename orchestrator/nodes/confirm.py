@@ -69,7 +69,7 @@ class Confirm(Node, kind="confirm"):
             if getattr(self, name) is not None and self.tool is None:
                 raise ValueError(f"{name}= is about a tool's risk: name the fields of the call, tool= and args=")
         if self.above is not None and self.from_risk is not None:
-            raise ValueError("above= and from_risk= say the same in two ways: give one of them")
+            raise ValueError("above= and from_risk= are two forms of the same setting: use one of them")
         if (self.call is None) != (self.message is None) or (self.call is not None and self.tool is None):
             raise ValueError("call= and message= belong together, beside tool= and args=: name all of them")
         check(self.prompt, {*self.show, *(("tool", "args") if self.tool is not None else ())})

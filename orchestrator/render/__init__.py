@@ -121,7 +121,7 @@ def render(
         NotSerialisable: `yaml` of a graph with a closure.
     """
     if format not in FORMATS:
-        raise ValueError(f"no format {format!r}: there are {', '.join(FORMATS)}")
+        raise ValueError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
     inner: GraphDefinition | None = getattr(graph, "definition", None)
     if inner is not None:
         graph, run = inner, run or graph  # type: ignore[assignment]  # a run, since it has a graph

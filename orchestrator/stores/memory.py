@@ -298,4 +298,4 @@ class MemoryStore:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreError(f"store {self._url} is closed; open it anew to write")
+            raise StoreError(f"store {self._url} is closed; open it again to write")

@@ -41,12 +41,12 @@ def check_release(run_id: str, lease: str | None, release: bool) -> None:
 
 def moved(run_id: str, head: int, after: int) -> RunConflict:
     """The error for an append behind another head than the run's."""
-    return RunConflict(run_id, f"its head is {head}, not {after}: somebody else moved it")
+    return RunConflict(run_id, f"its head is {head}, not {after}: another executor moved it")
 
 
 def taken_over(run_id: str) -> RunConflict:
     """The error for an append under a lease that the run does not have any more."""
-    return RunConflict(run_id, "the lease that it is written under was taken over or given back")
+    return RunConflict(run_id, "the lease that it is written under was taken over or released")
 
 
 def as_statuses(status: Collection[str] | str | None) -> frozenset[str] | None:
@@ -103,7 +103,7 @@ def corrupt(run_id: str, seq: int, why: str, before: Sequence[Record]) -> StoreC
 
 def graph_unknown(digest: str, url: str) -> GraphUnknown:
     """The error for a graph that a store does not hold."""
-    return GraphUnknown(f"store {url} holds no graph {digest!r}; give the graph itself, or copy its run anew")
+    return GraphUnknown(f"store {url} has no graph {digest!r}; pass the graph itself, or copy its run again")
 
 
 async def copy_run(source: Store, run_id: str, to: Store) -> None:

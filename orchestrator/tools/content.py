@@ -31,7 +31,7 @@ class Blob(BaseModel):
     @classmethod
     def _check_type(cls, media_type: str) -> str:
         if not _MEDIA_TYPE.fullmatch(media_type):
-            raise ValueError(f"{media_type[:40]!r} is no media type: write one such as audio/wav")
+            raise ValueError(f"{media_type[:40]!r} is not a media type: use one such as audio/wav")
         return media_type
 
     @field_validator("data")
@@ -40,7 +40,7 @@ class Blob(BaseModel):
         try:
             base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
-            raise ValueError(f"{data[:40]!r} is no base64: make it with Blob.of(data)") from None
+            raise ValueError(f"{data[:40]!r} is not base64: make it with Blob.of(data)") from None
         return data
 
     @classmethod

@@ -317,8 +317,8 @@ class Pool(Generic[T]):
                     await waiter.event.wait()
                 if not waiter.granted and in_vain(key, self):
                     raise PoolTimeout(
-                        f"{self!r}: this call would wait for ever: each instance is held by a run that waits for one "
-                        "itself, and keeps its own until it ends: make the pool larger, or begin fewer runs at a time"
+                        f"{self!r}: deadlock: each instance is held by a run that waits for one "
+                        "itself, and keeps its own until it ends: make the pool larger, or start fewer runs at a time"
                     )
                 pause = min(2 * pause, _LOOKS[1])
         finally:

@@ -47,7 +47,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 def checked(name: str, risk: object, effect: object, timeout: object) -> None:
     if not _NAME.fullmatch(name):
-        raise TypeError(f"tool {name!r} has no name that a model could call: give it one of letters, digits, _ . and -")
+        raise TypeError(f"tool {name!r} has no name that a model can call: use letters, digits, _ . and -")
     if risk not in RISKS:
         raise TypeError(f"tool {name!r}: risk {risk!r} is none of {', '.join(RISKS)}")
     if effect not in EFFECTS:

@@ -239,7 +239,7 @@ class _View(Toolbox):
         if self._source.ready:
             for name in self._names:
                 if name not in there and not any(_fits(one, (name,)) for one in there):
-                    raise GraphUnknown(f"no tool {name!r} here; there are: {', '.join(there) or 'none at all'}")
+                    raise GraphUnknown(f"no tool {name!r} here; there are: {', '.join(there) or 'none'}")
         # The same copies each time, so that their schemas are made once.
         known = self._kept
         self._kept = {
@@ -272,11 +272,11 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
         thing.check_schema()
         return thing.with_(**renamed) if renamed else thing
     if isinstance(thing, type):
-        raise TypeError(f"{thing!r} is no tool but a class: give one of its objects, {thing.__name__}(...)")
+        raise TypeError(f"{thing!r} is a class, not a tool: use one of its objects, {thing.__name__}(...)")
     if hasattr(thing, "as_tool"):
-        raise TypeError(f"{type(thing).__name__} is no tool itself: give .as_tool(name, description) of it")
+        raise TypeError(f"{type(thing).__name__} is not a tool itself: use its .as_tool(name, description)")
     if not callable(thing):
-        raise TypeError(f"{thing!r} is no tool: decorate it with @tool, or subclass Tool")
+        raise TypeError(f"{thing!r} is not a tool: decorate it with @tool, or subclass Tool")
     return FunctionTool(thing, **renamed)
 
 

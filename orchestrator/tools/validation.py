@@ -128,7 +128,7 @@ def faults(value: object, schema: object, root: Mapping[str, object], place: str
     try:
         return list(_faults(value, schema, _Budget(root, value), place, 0))
     except _Exhausted:
-        why = "takes too many steps to check: its schema has too many ways to fit, so give a smaller or simpler value"
+        why = "takes too many steps to check, because its schema has too many alternatives: simplify it"
         return [f"{place or 'the value'} {why}"]
 
 

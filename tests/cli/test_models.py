@@ -16,7 +16,7 @@ FAULTS: list[tuple[list[Any], str]] = [
     ([refused(401, f"Incorrect API key provided: {KEY}")], "HTTP 401: the key is wrong or missing: set OPENAI_API_KEY"),
     (
         [refused(404, "The model `m` does not exist", "model_not_found")],
-        "HTTP 404: there is no such model, or",
+        "HTTP 404: the model does not exist, or",
     ),
     ([Raw(b"<!doctype html>", headers={"Content-Type": "text/html"})], "a web page; is base_url its API root"),
 ]

@@ -124,7 +124,7 @@ def test_graphs_that_are_not_there(place: Path, ref: str, says: str) -> None:
         ("arithmetc", "a shipped group (arithmetic, ask_human, "),
         ("json", "there is no tool in json"),
         ("mine.py:nte", "mine.py has no 'nte'; the tools there: note, mute"),
-        ("mine.py:waits", "Graph is no tool itself: give .as_tool(name, description) of it"),
+        ("mine.py:waits", "Graph is not a tool itself: use its .as_tool(name, description)"),
         ("nosuch.py", "there is no file 'nosuch.py'"),
     ],
 )
@@ -139,11 +139,11 @@ def test_tools_that_are_not_there(place: Path, ref: str, says: str) -> None:
     ("ref", "says"),
     [
         ("gpt-4", "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"),
-        ("openai", "does not say which model"),
-        ("openai:", "does not say which model"),
+        ("openai", "does not name a model"),
+        ("openai:", "does not name a model"),
         ("nosuch:x", "there is no module 'nosuch'"),
         ("mine.py:nosuch", "mine.py has no 'nosuch'"),
-        ("mine:SECRET", "is no model but a str"),
+        ("mine:SECRET", "is not a model but a str"),
     ],
 )
 def test_models_that_are_not_there(place: Path, ref: str, says: str) -> None:

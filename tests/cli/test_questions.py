@@ -23,7 +23,7 @@ def test_of_several_questions_one_is_named(shell: Shell) -> None:
     assert (recorded.code, recorded.json["waiting"][0]["id"], len(recorded.json["waiting"])) == (0, left, 1)
     stale = shell("answer", "two", "down", "--question", right)
     assert stale.code == 1
-    assert "an answer counts once" in stale.err
+    assert "each question is answered once" in stale.err
     last = shell("answer", "two", "a thorn")  # one is left: it needs no name
     assert (last.code, last.out) == (0, "a thorn\n")
     late, events = shell.all(("answer", "two", "x"), ("events", "two"))

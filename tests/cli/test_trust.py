@@ -139,7 +139,7 @@ def test_check_notes_calls_that_nothing_confirms(shell: Shell) -> None:
     text = (shell.place / "g.yaml").read_text()
     assert "note" not in shell("check", "g.yaml").out
     (shell.place / "g.yaml").write_text(text.replace("time_out -> END", "time_out -> execute"))
-    assert "note  execute calls tools without a confirm before it: START -> " in shell("check", "g.yaml").out
+    assert "note  execute calls tools without a confirmation before it: START -> " in shell("check", "g.yaml").out
 
 
 def test_references_with_ends_of_lines_make_no_lines(place: Shell) -> None:

@@ -40,27 +40,27 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a bad name of a node": (
         "START -> a -> END",
         {"a": n, "two words": n},
-        "node name 'two words' is no name: use letters, digits, '_' and '-', and start with a letter or '_'",
+        "node name 'two words' is not a valid name: use letters, digits, '_' and '-', and start with a letter or '_'",
     ),
     "a reserved name": (
         "START -> a -> END",
         {"a": n, "END": n},
-        "node name 'END' means something else in edges: rename the node",
+        "node name 'END' has a special meaning in edges: rename the node",
     ),
     "a bad name of the graph": (
         "START -> a -> END",
         {"a": n, "name": "my graph"},
-        "graph name 'my graph' is no name: use letters, digits, '_' and '-', and start with a letter or '_'",
+        "graph name 'my graph' is not a valid name: use letters, digits, '_' and '-', and start with a letter or '_'",
     ),
     "an arrow to nowhere": (
         "START -> a -> bb",
         {"a": n, "b": n},
-        "edge a -> bb leads to 'bb', which is no node: did you mean 'b'?",
+        "edge a -> bb leads to 'bb', which is not a node: did you mean 'b'?",
     ),
     "an arrow from nowhere": (
         "START -> a -> END\nzzz -> a",
         {"a": n},
-        "edge zzz -> a starts at 'zzz', which is no node: add the node, or remove the edge",
+        "edge zzz -> a starts at 'zzz', which is not a node: add the node, or remove the edge",
     ),
     "an outcome without an edge": (
         "START -> a\na -> END : ok",
@@ -75,28 +75,32 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "an unreachable node": (
         "START -> a -> END\nb -> END",
         {"a": n, "b": n},
-        "no way leads from START to b: add an edge to it, or remove it",
+        "no path leads from START to b: add an edge to it, or remove it",
     ),
     "END out of reach": (
         "START -> a\na -> END : ok\na -> b : bad\nb -> c -> b",
         {"a": two, "b": n, "c": n},
-        "no way leads from b, c to END or STOP: let one of them lead to END",
+        "no path leads from b, c to END or STOP: let one of them lead to END",
     ),
     "an ambiguous join": (
         "START -> a -> b, c -> e -> END",
         {"a": n, "b": n, "c": n, "e": n},
-        "b and c of fork a meet at e: say join='all' (once) or 'each' (per branch)",
+        "b and c of fork a meet at e: declare join='all' (once) or 'each' (per branch)",
     ),
     "joins that wait for each other": (
         "START -> a -> b, c\nb -> j1\nc -> j2\nj1 -> j2 : bad\nj2 -> j1 : bad\nj1, j2 -> END : ok",
         {"a": n, "b": n, "c": n, "j1": two.with_(join="all"), "j2": two.with_(join="all")},
-        "j1 and j2 wait for each other through j1 -> j2 -> j1: let j2 go back to fork a, or end one of the ways",
+        "j1 and j2 wait for each other through j1 -> j2 -> j1: let j2 go back to fork a, or end one of the paths",
     ),
-    "a join that nothing meets at": ("START -> a -> j -> END", {"a": n, "j": ALL}, "nothing meets at j: drop join"),
+    "a join that nothing meets at": (
+        "START -> a -> j -> END",
+        {"a": n, "j": ALL},
+        "no branches meet at j: remove join",
+    ),
     "a join that starves": (
         "START -> a -> b, c -> j -> END",
         {"a": n, "b": n, "c": n, "j": n.with_(join=3)},
-        "j waits for 3 branches of fork a, and at most 2 can come: say join=2 or less, or join='all'",
+        "j waits for 3 branches of fork a, and at most 2 can arrive: declare join=2 or less, or join='all'",
     ),
     "a way past a fork": (
         "START -> p1 -> p2 : each xs\np2 -> w : each xs\nw -> j2 -> j1\nj1 -> w : bad\nj1 -> END : ok",
@@ -111,7 +115,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a port of another kind": (
         "START -> a -> END",
         {"a": Execute(calls="n", results="log")},
-        "port 'calls' of a is 'n', which is no list: make it one, or name another field",
+        "port 'calls' of a is 'n', which is not a list: make it one, or name another field",
     ),
     "a map over no field": (
         "START -> a -> b : each ys\nb -> END",
@@ -121,7 +125,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a map over no list": (
         "START -> a -> b : each n\nb -> END",
         {"a": n, "b": n},
-        "edge a -> b : each n maps over 'n', which is no list: make it one, or name another field",
+        "edge a -> b : each n maps over 'n', which is not a list: make it a list, or name another field",
     ),
     "reads of no field": (
         "START -> a -> END",
@@ -147,13 +151,16 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a time-out that cannot happen": (
         "START -> a -> END\na -> END : timeout",
         {"a": n},
-        "edge a -> END : timeout is never taken, as a has no time-out: give it timeout=SECONDS, or remove the edge",
+        (
+            "edge a -> END : timeout is never taken, because a has no time-out: "
+            "give it timeout=SECONDS, or remove the edge"
+        ),
     ),
     "a time-out that no node can have": (
         "START -> a -> END\n* -> END : timeout",
         {"a": n},
         (
-            "edge * -> END : timeout is never taken, as no node has a time-out: give one timeout=SECONDS, "
+            "edge * -> END : timeout is never taken, because no node has a time-out: give one timeout=SECONDS, "
             "or remove the edge"
         ),
     ),
@@ -178,7 +185,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a retry on a dotted name": (
         "START -> a -> END",
         {"a": n.with_(retry=Retry(on=("json.JSONDecodeError",)))},
-        "retry of a is on 'json.JSONDecodeError', which is no name of a class: write 'ClassName' or 'module:ClassName'",
+        "retry of a is on 'json.JSONDecodeError', which is not a class name: write 'ClassName' or 'module:ClassName'",
     ),
     "inputs outside of reads": (
         "START -> a -> END",
@@ -245,7 +252,7 @@ def test_a_graph_that_edits_make_wrong_is_refused_too() -> None:
     graph = build("START -> a\na -> END : done", a=n)
     with pytest.raises(InvalidGraph, match="outcome 'x' of a has no edge"):
         graph.replace(a=Bad())
-    with pytest.raises(InvalidGraph, match="nothing meets at a: drop join"):
+    with pytest.raises(InvalidGraph, match="no branches meet at a: remove join"):
         graph.replace(a=n.with_(join="all"))
 
 

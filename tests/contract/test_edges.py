@@ -94,23 +94,23 @@ WRONG = {
     "-> a": "there is '->' where a name should be",
     "a -> b :": "the line ends where an outcome or 'each FIELD' should be",
     "a -> b : each": "the line ends where a state field after 'each' should be",
-    "a -> b : ok again": "'again' is one too many",
+    "a -> b : ok again": "'again' is unexpected",
     "a -> b : ok each": "a state field after 'each'",
     "a, -> b": "a name after ','",
     "a => b": "write '->'",
     "a --> b": "write '->'",
-    "a -> b; b -> c": "write one statement a line",
+    "a -> b; b -> c": "write one statement per line",
     "1a -> b": "starts with a letter or '_'",
     "a b -> c": "there is no arrow",
-    "END -> a": "END is an end and leads nowhere",
-    "STOP -> a": "STOP is an end and leads nowhere",
-    "a -> START": "nothing leads back to START",
+    "END -> a": "END is an end: no edge starts there",
+    "STOP -> a": "STOP is an end: no edge starts there",
+    "a -> START": "no edge can lead back to START",
     "a -> *": "'*' is no target",
-    "* -> a": "'*' as a source takes a reserved outcome only",
-    "* -> a : ok": "'*' as a source takes a reserved outcome only",
+    "* -> a": "'*' as a source takes only a reserved outcome",
+    "* -> a : ok": "'*' as a source takes only a reserved outcome",
     "START -> a : ok": "START has no outcomes",
     "a : ok -> b": "there is no arrow",
-    "a -> b : ok -> c": "'->' is one too many",
+    "a -> b : ok -> c": "'->' is unexpected",
     "é -> b": "starts with a letter or '_'",
 }
 
@@ -273,7 +273,7 @@ def test_one_node_can_be_used_under_many_names_with_other_options() -> None:
 
 
 def test_a_fork_that_meets_without_a_word_is_refused_with_the_mend() -> None:
-    with pytest.raises(InvalidGraph, match=r"b and c of fork a meet at j: say join='all' \(once\) or 'each'"):
+    with pytest.raises(InvalidGraph, match=r"b and c of fork a meet at j: declare join='all' \(once\) or 'each'"):
         graph("START -> a -> b, c -> j -> END")
     assert issubclass(InvalidGraph, GraphError)
 

@@ -160,7 +160,7 @@ async def test_replacing_a_value_beside_another_update_of_it_is_a_conflict(
     assert run.error is not None
     assert (run.status, run.error.type) == ("failed", "ConflictingUpdate")
     (field,) = first
-    assert run.error.message.startswith(f"a and b both wrote '{field}' in branches that know nothing")
+    assert run.error.message.startswith(f"a and b both wrote '{field}' in concurrent branches")
 
 
 TIMES = [2]

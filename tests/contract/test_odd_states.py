@@ -244,7 +244,7 @@ class Growing(BaseModel):
         (Growing, Growing(a=2), "is read back as"),
         (dict[tuple[int, int], int], {(1, 2): 3}, "cannot be read back"),
         (bytes, b"\xff", "ser_json_bytes='base64'"),
-        (float, float("nan"), "no number that JSON can say"),
+        (float, float("nan"), "not a number that JSON can represent"),
         (list[str], ["\ud800"], "surrogate"),
         (dict[str, str], {"": "\ud800"}, "surrogate"),
         (Callable[[int], int], abs, "cannot be written as JSON"),

@@ -316,7 +316,7 @@ async def test_a_failed_call_is_replayed_with_its_exit_code() -> None:
 
 @pytest.mark.parametrize("messages", [[{"role": "user", "content": "?"}], [1], b"x"])
 async def test_messages_that_are_none_are_refused_with_the_mend(messages: Any) -> None:
-    with pytest.raises(TypeError, match=r"is no Message: give a text, or messages made by system\(\), user\(\)"):
+    with pytest.raises(TypeError, match=r"is not a Message: use a text, or messages made by system\(\), user\(\)"):
         await ScriptedModel(["x"]).complete(messages)
 
 
@@ -324,7 +324,7 @@ async def test_messages_that_are_none_are_refused_with_the_mend(messages: Any) -
     ("options", "words"),
     [
         ({"payload": {"a": object()}}, "payload of a question"),
-        ({"choices": [1]}, "choices are texts"),
+        ({"choices": [1]}, "choices must be texts"),
         ({"schema": {"a": object()}}, "schema of an answer"),
     ],
 )

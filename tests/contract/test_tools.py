@@ -209,7 +209,7 @@ async def test_a_toolbox_is_iterable_and_gives_params_and_executes() -> None:
         await box.execute("google", {"city": "Bonn"})  # type: ignore[misc]
     with pytest.raises(ValueError, match="two tools are named 'google'"):
         Toolbox(google, google)
-    with pytest.raises(TypeError, match="no tool"):
+    with pytest.raises(TypeError, match="not a tool"):
         Toolbox(3)  # type: ignore[arg-type]
 
 

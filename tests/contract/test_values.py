@@ -129,13 +129,13 @@ UNFIT: dict[str, tuple[Any, str]] = {
     "too deep": (lists(MAX_DEPTH + 1), "nested too deeply"),
     "far too deep": (objects(300), "nested too deeply"),
     "deeper than Python goes": (lists(5_000), "nested too deeply"),
-    "NaN": ({"a": [math.nan]}, "no number that JSON can say"),
-    "half a pair": ({"a": "\ud800"}, "half a surrogate pair"),
-    "a key of half a pair": ({"\udfff": 1}, "half a surrogate pair"),
+    "NaN": ({"a": [math.nan]}, "not a number that JSON can represent"),
+    "half a pair": ({"a": "\ud800"}, "an unpaired surrogate"),
+    "a key of half a pair": ({"\udfff": 1}, "an unpaired surrogate"),
     "bytes": ({"a": b"\xff"}, "cannot be written as JSON|no JSON form"),
     "an object": ({"a": object()}, "cannot be written as JSON|no JSON form"),
     "a long number": ({"a": 10**MAX_DIGITS}, "more than 4,300 digits"),
-    "keys that become one": ({1: "a", "1": "b"}, "two of its keys are one"),
+    "keys that become one": ({1: "a", "1": "b"}, "two of its keys are equal"),
 }
 
 
@@ -225,13 +225,13 @@ class DeepDefault(BaseModel):
 
 
 GRAPHS: dict[str, tuple[dict[str, Any], str]] = {
-    "a default text": ({"state": HalfDefault}, "half a surrogate pair"),
-    "a default number": ({"state": NoNumber}, "no number that JSON can say"),
+    "a default text": ({"state": HalfDefault}, "an unpaired surrogate"),
+    "a default number": ({"state": NoNumber}, "not a number that JSON can represent"),
     "a default too deep": ({"state": DeepDefault}, "160 levels are the most"),
-    "a description": ({"description": "\ud800"}, r"at \['description'\]: the text holds half a surrogate pair"),
+    "a description": ({"description": "\ud800"}, r"at \['description'\]: the text contains an unpaired surrogate"),
     "a prompt": (
         {"nodes": {"work": Ask(prompt="\ud800", answer="any")}},
-        r"at \['nodes'\]\['work'\]\['prompt'\]: the text holds half a surrogate pair",
+        r"at \['nodes'\]\['work'\]\['prompt'\]: the text contains an unpaired surrogate",
     ),
 }
 

@@ -99,7 +99,7 @@ async def test_an_id_that_another_run_has_is_refused(store: Store) -> None:
             await executor.start(work.graph, "another", run_id="r")
         with pytest.raises(RunExists, match=r"'r'.* is a run of graph 'gated'"):
             await executor.submit(Gated("other").graph, "?", run_id="r")
-        with pytest.raises(RunExists, match="a stream is of a new run"):
+        with pytest.raises(RunExists, match=r"stream\(\) starts a new run"):
             async with executor.stream(work.graph, "?", run_id="r"):
                 pass
     assert work.done == work.output
@@ -133,7 +133,7 @@ async def test_what_does_not_fit_begins_nothing() -> None:
                 await begin(chain(says("a")), {"n": "many"})
             with pytest.raises(GraphUnknown, match="unknown"):
                 await begin("unknown")
-            with pytest.raises(ValueError, match="is no risk"):
+            with pytest.raises(ValueError, match="is not a risk"):
                 await begin(chain(says("a")), approve="everything")
         assert (await executor.runs()).runs == ()
         assert (await executor.start(chain(says("a"), name="given"))).output == ["a"]
@@ -145,7 +145,7 @@ async def test_an_executor_is_opened_once_and_before_it_is_used() -> None:
     with pytest.raises(RuntimeError, match="not open: use it in `async with"):
         await executor.start(chain(says("a")))
     async with executor:
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             await executor.__aenter__()
     for wrong in ({"on_change": "maybe"}, {"concurrency": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -162,7 +162,7 @@ async def test_waiting_can_time_out_and_the_run_goes_on(store: Store) -> None:
         await work.reached.wait()
         for waiter in (executor, other):
             for timeout in (0.1, 0):
-                with pytest.raises(TimeoutError, match=f"{run_id}.* it goes on"):
+                with pytest.raises(TimeoutError, match=f"{run_id}.* it continues"):
                     await waiter.wait(run_id, timeout)
             assert (await waiter.load(run_id)).status == "running"
         work.gate.set()
@@ -311,7 +311,7 @@ async def test_a_stream_shows_what_is_journaled_and_gives_the_run(store: Store) 
     work = Gated(is_open=True)
     async with Executor(store) as executor:
         async with executor.stream(work.graph, "?", labels={"a": "b"}) as live:
-            with pytest.raises(RuntimeError, match="goes on: read its events to the end"):
+            with pytest.raises(RuntimeError, match="is still running: read its events to the end"):
                 _ = live.run
             seen = [event async for event in live]
         assert live.run.output == work.output
@@ -446,7 +446,7 @@ async def test_what_cannot_be_resumed(store: Store) -> None:
             await executor.resume("none")
         await interrupt(executor, work)
     async with Executor(store) as executor:
-        with pytest.raises(GraphUnknown, match=r"graph 'gated', which this executor was not given.*graphs=\["):
+        with pytest.raises(GraphUnknown, match=r"graph 'gated', which this executor does not have.*graphs=\["):
             await executor.resume("r")
         assert (await executor.load("r")).status == "interrupted"
         assert await store.lease("r") is None

@@ -154,7 +154,7 @@ async def test_a_disk_that_fills_up_at_any_moment(tmp_path: Path, anyio_backend:
                     assert sorted(work.done) == work.effects, room
         for fault in faults:
             assert f"/{kind.__name__}" in fault
-            assert re.search(r"the disk (is full; free some space|.* its free space), then go on", fault), fault
+            assert re.search(r"the disk (is full; free some space|.* its free space), then continue", fault), fault
         assert len(faults) > 3
         assert len(heads) > 3, heads
         assert 0 in heads
@@ -237,7 +237,7 @@ async def test_what_a_killed_process_left_is_read_when_there_is_room(disk: Disk,
         for name in ("runs.db", "runs.db-wal"):
             shutil.copy(elsewhere / name, disk.path / name)
     disk.fill()
-    full = pytest.raises(StoreUnavailable, match=r"the disk is full; free some space, then go on")
+    full = pytest.raises(StoreUnavailable, match=r"the disk is full; free some space, then continue")
     # on a disk that is full, what coordinates readers of the log finds no room either
     with full if isinstance(disk, SmallDisk) else nullcontext():
         assert len(open_store(disk.url).read_now("r")) > 10

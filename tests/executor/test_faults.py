@@ -210,7 +210,7 @@ async def test_a_store_that_is_closed_under_the_run(tmp_path: Path) -> None:
     work = Work()
     work.before[5] = store.close
     async with Executor(store, graphs=[work.graph]) as executor:
-        with pytest.raises(StoreError, match="is closed; open it anew to write"):
+        with pytest.raises(StoreError, match="is closed; open it again to write"):
             await executor.start(work.graph, run_id="r")
         assert work.done == [0, 1, 2, 3, 4]
         # Nobody in this process holds the run, although the lease could not be given back.

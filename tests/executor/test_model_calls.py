@@ -489,7 +489,7 @@ async def test_a_cost_limit_without_a_price_is_an_error_at_start() -> None:
     with served(lambda _: said("a")) as wire:
         async with model_at(wire.url, price=TABLE) as model, Executor(model=model, models={"x": other}) as executor:
             for one, limits in ((limited, None), (around, None), (graph(), Limits(cost=1.0))):
-                with pytest.raises(GraphUnknown, match=r"limits cost, and what model 'other' costs is not known: give"):
+                with pytest.raises(GraphUnknown, match=r"limits cost, and the price of model 'other' is unknown: set"):
                     await executor.start(one, {}, limits=limits)
             assert not (await executor.runs()).runs
         behind = with_middleware(model_at(wire.url, price=TABLE), Fallback(other))

@@ -186,7 +186,7 @@ async def test_an_inner_run_that_spends_its_own_limits_gives_its_output_as_a_fai
     (result,) = found
     assert (result.failed, result.output) == (True, 2)
     assert result.error == (
-        f"run {child.run_id}: exhausted: calls=2 are spent before 'ask' in graph 'agent'; its output until then: 2"
+        f"run {child.run_id}: exhausted: calls=2 are spent before 'ask' in graph 'agent'; its output so far: 2"
     )
 
 

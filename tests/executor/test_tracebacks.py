@@ -179,7 +179,7 @@ async def test_the_log_tells_of_failures_with_run_node_and_traceback_and_of_atte
             found = await executor.start(of(again), {}, run_id="r1")
     first, last = [record for record in caplog.records if record.name.startswith("orchestrator")]
     assert (first.levelname, last.levelname) == ("WARNING", "ERROR")
-    assert "run r1: work (attempt 1) failed, and is tried again in" in first.getMessage()
+    assert "run r1: work (attempt 1) failed, and is retried in" in first.getMessage()
     assert last.getMessage() == f"run r1: work (attempt 2) failed: KeyError: 'tea'\n{traceback(found)}"
     assert (vars(last)["run_id"], vars(last)["node"], vars(last)["path"]) == ("r1", "work", "")
 
@@ -361,6 +361,6 @@ async def test_what_a_tool_raised_is_bounded_and_holds_no_secret(tmp_path: Path)
     told = [one.result["traceback"] for one in records]  # type: ignore[index]
     assert 0 < len(told[0]) <= MOST
     assert len(traceback(run)) <= MOST
-    assert traceback(run).endswith("characters more)")
+    assert traceback(run).endswith("more characters)")
     for text in (told[0], traceback(run)):
         assert SECRET[:12] not in text

@@ -197,7 +197,7 @@ async def test_changed_structure_behind_does_not_matter(store: Store) -> None:
 async def test_a_graph_of_another_name_is_another_graph(store: Store) -> None:
     await waiting(store)
     async with Executor(store, graphs=[graph(name="h")]) as executor:
-        with pytest.raises(GraphUnknown, match=r"graph 'g', which this executor was not given \(it has h\)"):
+        with pytest.raises(GraphUnknown, match=r"graph 'g', which this executor does not have \(it has h\)"):
             await executor.resume("r")
         run = await executor.load("r")  # looking needs no code
         assert run.status == "paused"

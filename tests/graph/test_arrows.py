@@ -91,9 +91,9 @@ def test_objects_tuples_and_texts_mix() -> None:
             ),
         ),
         ("a -> b : ok each x-y", "line 1, column 18: 'x-y' is no field; name a list in the state after 'each'"),
-        ("a -> b : ok no", "line 1, column 13: 'no' is one too many; write one statement a line"),
-        ("a -> b : ok -> c", "line 1, column 13: '->' is one too many; write one statement a line"),
-        ("a -> b; b -> c", "line 1, column 7: ';' does not end a statement; write one statement a line"),
+        ("a -> b : ok no", "line 1, column 13: 'no' is unexpected; write one statement per line"),
+        ("a -> b : ok -> c", "line 1, column 13: '->' is unexpected; write one statement per line"),
+        ("a -> b; b -> c", "line 1, column 7: ';' does not end a statement; write one statement per line"),
         (
             "a -> 1b",
             (
@@ -102,15 +102,15 @@ def test_objects_tuples_and_texts_mix() -> None:
             ),
         ),
         ("START -> a : ok", "line 1, column 1: START has no outcomes; remove 'ok'"),
-        ("END -> a", "line 1, column 1: END is an end and leads nowhere; remove what follows it"),
-        ("a -> STOP -> b", "line 1, column 6: STOP is an end and leads nowhere; remove what follows it"),
-        ("a -> START", "line 1, column 6: nothing leads back to START; name the first node instead"),
+        ("END -> a", "line 1, column 1: END is an end: no edge starts there; remove what follows it"),
+        ("a -> STOP -> b", "line 1, column 6: STOP is an end: no edge starts there; remove what follows it"),
+        ("a -> START", "line 1, column 6: no edge can lead back to START; name the first node instead"),
         ("a -> *", "line 1, column 6: '*' is no target; name a node"),
         ("a -> b : END", "line 1, column 10: 'END' is no outcome; name an outcome that the node declares"),
         (
             "* -> a",
             (
-                "line 1, column 1: '*' as a source takes a reserved outcome only; "
+                "line 1, column 1: '*' as a source takes only a reserved outcome; "
                 "write '* -> NODE : error', ': timeout' or ': exhausted'"
             ),
         ),

@@ -72,7 +72,7 @@ inner = Graph(name="inner", state=Need, nodes={"a": Step()}, edges=A)
 
 def test_the_graph_s_name() -> None:
     assert messages(A, name="my graph") == [
-        "graph name 'my graph' is no name: use letters, digits, '_' and '-', and start with a letter or '_'"
+        "graph name 'my graph' is not a valid name: use letters, digits, '_' and '-', and start with a letter or '_'"
     ]
 
 
@@ -83,20 +83,20 @@ def test_no_nodes() -> None:
 
 def test_a_node_s_name() -> None:
     assert messages([("START", "1a"), ("1a", "END")], {"1a": Step()}) == [
-        "node name '1a' is no name: use letters, digits, '_' and '-', and start with a letter or '_'"
+        "node name '1a' is not a valid name: use letters, digits, '_' and '-', and start with a letter or '_'"
     ]
 
 
 @pytest.mark.parametrize("name", ["START", "END", "STOP", "*"])
 def test_a_node_s_name_that_means_something_else(name: str) -> None:
-    assert f"node name {name!r} means something else in edges: rename the node" in messages(
+    assert f"node name {name!r} has a special meaning in edges: rename the node" in messages(
         A, {"a": Step(), name: Step()}
     )
 
 
 def test_an_outcome_declared_by_hand_that_is_reserved() -> None:
     assert messages("START -> a -> END", {"a": choice("ok", "error")}) == [
-        "a declares outcome 'error', which every node has: remove it, an edge may name it anyway"
+        "a declares outcome 'error', which every node has: remove it; edges can use it anyway"
     ]
 
 
@@ -114,7 +114,7 @@ def test_an_outcome_declared_twice_and_none() -> None:
 
 def test_a_visits_limit_of_no_node() -> None:
     assert messages(A, limits=Limits(visits={"aa": 3})) == [
-        "limits.visits names 'aa', which is no node: did you mean 'a'?"
+        "limits.visits names 'aa', which is not a node: did you mean 'a'?"
     ]
 
 
@@ -123,16 +123,16 @@ def test_a_visits_limit_of_no_node() -> None:
 
 def test_an_edge_from_no_node() -> None:
     assert messages(f"{A}\nwrite -> a") == [
-        "edge write -> a starts at 'write', which is no node: add the node, or remove the edge"
+        "edge write -> a starts at 'write', which is not a node: add the node, or remove the edge"
     ]
 
 
 def test_an_edge_to_no_node() -> None:
     assert messages("START -> a -> ned", {"a": Step()}) == [
-        "edge a -> ned leads to 'ned', which is no node: add the node, or remove the edge"
+        "edge a -> ned leads to 'ned', which is not a node: add the node, or remove the edge"
     ]
     assert messages("START -> aa -> END", {"aaa": Step()})[0] == (
-        "edge START -> aa leads to 'aa', which is no node: did you mean 'aaa'?"
+        "edge START -> aa leads to 'aa', which is not a node: did you mean 'aaa'?"
     )
 
 
@@ -142,9 +142,9 @@ def test_edges_that_only_objects_can_say() -> None:
          Edge("*", "a", "error", "items"), Edge("START", "a", "ok")]
     )  # fmt: skip
     assert found == [
-        "edge END -> a starts at END, which is an end: remove it",
-        "edge a -> START leads to START, which is no target: name a node",
-        "edge * -> a : ok: '*' takes a reserved outcome only (error, timeout, exhausted): name one",
+        "edge END -> a starts at END, where no edge can start: remove it",
+        "edge a -> START leads to START, which is not a target: name a node",
+        "edge * -> a : ok: '*' takes only a reserved outcome (error, timeout, exhausted): name one",
         "edge * -> a : error each items: '*' cannot map: remove 'each items'",
         "edge START -> a : ok: START has no outcomes: remove 'ok'",
     ]
@@ -186,7 +186,7 @@ def test_nothing_after_start() -> None:
 
 def test_two_ways_for_what_happens_once() -> None:
     assert messages(f"{AB}\n* -> a : exhausted\n* -> b : exhausted", TWO) == [
-        "'* : exhausted' leads to a, b: it is taken once, so keep one"
+        "'* : exhausted' leads to a, b: it is taken once, so keep one of them"
     ]
 
 
@@ -195,13 +195,13 @@ def test_two_ways_for_what_happens_once() -> None:
 
 def test_nodes_that_nothing_leads_to() -> None:
     assert messages(f"{A}\nb -> c -> b", {**TWO, "c": Step()}) == [
-        "no way leads from START to b, c: add edges to them, or remove them"
+        "no path leads from START to b, c: add edges to them, or remove them"
     ]
 
 
 def test_nodes_that_lead_nowhere() -> None:
     assert messages("START -> a -> b -> a\nSTART -> END", TWO) == [
-        "no way leads from a, b to END or STOP: let one of them lead to END"
+        "no path leads from a, b to END or STOP: let one of them lead to END"
     ]
 
 
@@ -228,7 +228,7 @@ def test_a_map_over_no_field() -> None:
 
 def test_a_map_over_what_is_no_list() -> None:
     assert messages("START -> a : each text\na -> END") == [
-        "edge START -> a : each text maps over 'text', which is no list: make it one, or name another field"
+        "edge START -> a : each text maps over 'text', which is not a list: make it a list, or name another field"
     ]
 
 
@@ -241,7 +241,7 @@ def test_a_port_of_no_field() -> None:
 
 def test_a_port_of_another_kind() -> None:
     assert messages(A, {"a": Step(text="items", list="items")}) == [
-        "port 'text' of a is 'items', which is no str: make it one, or name another field"
+        "port 'text' of a is 'items', which is not a str: make it one, or name another field"
     ]
 
 
@@ -256,7 +256,7 @@ def test_what_goes_into_a_subgraph_and_comes_out_of_it() -> None:
     assert messages(A, {"a": Inside(graph=inner, inputs={"qery": "text"}, outputs={"text": "note"})}) == [
         "inputs of a name 'qery', and state Need of its graph inner has no such field: did you mean 'query'?",
         "outputs of a name 'note', and state Need of its graph inner has no such field: did you mean 'notes'?",
-        "a gives its graph inner no 'query', which has no default: add it to inputs",
+        "a gives its graph inner no 'query', which has no default: add it to inputs=",
     ]
     build(A, {"a": Inside(graph=inner, inputs={"query": "text"}, outputs={"items": "notes"})})
 
@@ -303,7 +303,7 @@ def test_writes_that_are_no_conflict_for_certain() -> None:
 def test_faults_of_the_shape_are_in_the_report_too() -> None:
     nodes = {name: Step() for name in "abcd"}
     assert messages("START -> a -> b, c -> d -> END", nodes) == [
-        "b and c of fork a meet at d: say join='all' (once) or 'each' (per branch)"
+        "b and c of fork a meet at d: declare join='all' (once) or 'each' (per branch)"
     ]
 
 

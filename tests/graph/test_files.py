@@ -159,7 +159,7 @@ def test_a_closure_runs_and_is_not_saved(tmp_path: Path) -> None:
         with pytest.raises(NotSerialisable) as raised:
             graph.save(tmp_path / "x.yaml")
         assert str(raised.value) == (
-            f"node 'write' is a function that no file can name ({name}, a closure, a lambda or typed in): "
+            f"node 'write' is a function that a file cannot refer to ({name}, a closure, a lambda or typed in): "
             "move it to the top of a module"
         )
 
@@ -172,9 +172,9 @@ def test_a_local_state_and_a_local_kind_are_not_saved(tmp_path: Path) -> None:
     class Mine(Node):
         pass
 
-    with pytest.raises(NotSerialisable, match="state Local of graph 'essay' is a class that no file can name"):
+    with pytest.raises(NotSerialisable, match="state Local of graph 'essay' is a class that a file cannot refer to"):
         make(state=Local, nodes={"write": write}, edges="START -> write -> END").save(tmp_path / "x.yaml")
-    with pytest.raises(NotSerialisable, match=r"node 'a' is of a kind that no file can name \(.*Mine\)"):
+    with pytest.raises(NotSerialisable, match=r"node 'a' is of a kind that a file cannot refer to \(.*Mine\)"):
         make(nodes={"a": Mine()}, edges="START -> a -> END").save(tmp_path / "x.yaml")
 
 
@@ -183,7 +183,7 @@ def test_a_local_state_and_a_local_kind_are_not_saved(tmp_path: Path) -> None:
     [
         (YAML.replace("input:", "inptu:"), GraphError, "a graph written as data has no 'inptu': it has name, version,"),
         (YAML.replace("edges:", "description:"), GraphError, "a graph written as data needs 'edges'"),
-        (YAML.replace("  grade:", "  write:"), GraphError, "'write' is there twice: keep one"),
+        (YAML.replace("  grade:", "  write:"), GraphError, "'write' occurs twice: keep one"),
         (YAML.replace("  grade:", "  yes:"), GraphError, "node name True is no text"),
         (YAML.replace("sample:grade", "sample:grad"), GraphUnknown, "node 'grade': 'tests.graph.sample:grad': module"),
         (YAML.replace("sample:Essay", "sample:grade"), UntrustedCode, "and a graph file names a pydantic model"),
@@ -261,7 +261,7 @@ def bomb(levels: int, wide: int = 9) -> str:
             r"line \d: up to here the file has more than 100,000 values, with those that aliases stand",
         ),
         ("g.yaml", f"a: &a [{'x, ' * 5_000}]\nb:\n" + "- *a\n" * 50, "line 21: up to here"),
-        ("g.yaml", "a: &a [*a]", "line 1: the alias stands inside of what it stands for"),
+        ("g.yaml", "a: &a [*a]", "line 1: the alias refers to a value that contains it"),
         ("g.yaml", "a:\n  " + "- " * 20_000, "line 2 is nested more than 160 levels deep"),
         ("g.yaml", "a: " + "[" * 20_000, "line 1 is nested more than 160 levels deep"),
         ("g.yaml", "? [a]\n: b", "line 1: a key is a list or a mapping"),

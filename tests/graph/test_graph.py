@@ -58,14 +58,14 @@ def test_plain_functions_and_data_are_nodes_too() -> None:
 
 @pytest.mark.parametrize("state", [dict, Essay(topic="x"), None])
 def test_a_state_is_a_pydantic_model(state: object) -> None:
-    with pytest.raises(GraphError, match=r"state is .*: give a pydantic model, the class itself"):
+    with pytest.raises(GraphError, match=r"state is .*: use a pydantic model class"):
         make(state=state)
 
 
 def test_a_class_is_no_node() -> None:
     with pytest.raises(GraphError, match=r"node 'a' is the class Ask: make one, Ask\(...\)"):
         Graph(name="g", state=Essay, nodes={"a": Ask}, edges="START -> a -> END")
-    with pytest.raises(GraphError, match="node 'a' is 3: give a Node, a function, or a node as data"):
+    with pytest.raises(GraphError, match="node 'a' is 3: use a Node, a function, or a node as data"):
         Graph(name="g", state=Essay, nodes={"a": 3}, edges="START -> a -> END")  # type: ignore[dict-item]
 
 
@@ -73,7 +73,7 @@ def test_all_problems_are_in_one_report() -> None:
     with pytest.raises(InvalidGraph) as raised:
         make(input="topc", edges="START -> write -> grade\ngrade -> publsh : good\npublish -> END")
     assert [problem.message for problem in raised.value.problems] == [
-        "edge grade -> publsh : good leads to 'publsh', which is no node: did you mean 'publish'?",
+        "edge grade -> publsh : good leads to 'publsh', which is not a node: did you mean 'publish'?",
         "outcome 'retry' of grade has no edge: add 'grade -> NODE : retry'",
         "input of the graph is 'topc', and state Essay has no such field: did you mean 'topic'?",
     ]

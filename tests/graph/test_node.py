@@ -95,7 +95,7 @@ def test_a_sync_function_can_be_called_without_a_loop() -> None:
         (
             lambda stat: 1,
             (
-                "node function <lambda> wants 'stat', which nothing can be given for: "
+                "node function <lambda> wants 'stat', which a node cannot receive: "
                 "a node takes state, ctx, item and deps, by name or annotation"
             ),
         ),
@@ -142,7 +142,7 @@ def test_an_outcome_that_is_not_listed_is_an_error_with_its_mend() -> None:
     def bare(state: State) -> Outcome: ...  # type: ignore[type-arg]
     def some(state: State) -> Outcome[str]: ...
 
-    with pytest.raises(GraphError, match=r"node function bare returns an Outcome and does not say which: annotate"):
+    with pytest.raises(GraphError, match=r"node function bare returns an Outcome without its names: annotate"):
         node(bare)
     with pytest.raises(GraphError, match=r"does not list its outcomes: write Outcome\[Literal\['good', 'bad'\]\]"):
         node(some)
@@ -287,7 +287,7 @@ async def test_without_its_code_a_node_stands_there_unresolved() -> None:
         ({}, GraphError, "a node written as data needs a 'kind'"),
         ({"kind": "function", "ref": "tests.graph.sample:nothing"}, GraphUnknown, "has no 'nothing'"),
         ({"kind": "function", "ref": "no_such_module:f"}, GraphUnknown, "there is no module 'no_such_module'"),
-        ({"kind": "function", "ref": "sample"}, GraphUnknown, "'sample' is no reference: write 'module:attribute'"),
+        ({"kind": "function", "ref": "sample"}, GraphUnknown, "'sample' is not a reference: write 'module:attribute'"),
         ({"kind": "function", "ref": None, "name": "f"}, GraphUnknown, "function 'f' has no reference"),
         ({"kind": "function", "ref": "tests.graph.sample:plain", "promt": ""}, GraphError, "has no 'promt'"),
         ({"kind": "nothing_like_it"}, GraphUnknown, "there is no node kind 'nothing_like_it'"),

@@ -50,7 +50,7 @@ def test_nothing_is_proved_unasked() -> None:
 def test_every_way_to_a_node_that_acts_passes_a_confirm() -> None:
     edges = "START -> think -> sure\nsure -> act : approved\nsure -> think : denied\nact -> END"
     assert proofs(edges, think=think, sure=confirm, act=act) == [
-        Proof("every way to act passes a confirm", True),
+        Proof("every path to act passes a confirmation", True),
         BOUNDED,
     ]
 
@@ -62,7 +62,7 @@ def test_a_way_around_the_confirm_is_shown() -> None:
         sure -> END : denied
         again -> act -> END
     """
-    claim = "every way to act passes a confirm"
+    claim = "every path to act passes a confirmation"
     nodes = {"think": think, "sure": confirm, "again": think, "act": act.with_(join="each")}
     assert proofs(edges, **nodes)[0] == Proof(claim, False, ("START", "think", "again", "act"))
 
@@ -77,7 +77,7 @@ def test_a_denial_is_no_approval() -> None:
 def test_a_subgraph_that_acts_unconfirmed_acts() -> None:
     inner = Graph(name="inner", state=State, nodes={"act": act}, edges="START -> act -> END")
     assert proofs("START -> sub -> END", sub=Inside(graph=inner)) == [
-        Proof("every way to sub passes a confirm", False, ("START", "sub")),
+        Proof("every path to sub passes a confirmation", False, ("START", "sub")),
         BOUNDED,
     ]
 
@@ -111,7 +111,7 @@ def calling(*tools: Any) -> Node:
 @pytest.mark.parametrize("tools", [(wipe,), (look, wipe), ("by_name",)])
 def test_a_function_that_is_given_tools_acts(tools: Any) -> None:
     found = proofs("START -> think -> work -> END", think=think, work=calling(*tools))
-    assert found[0] == Proof("every way to work passes a confirm", False, ("START", "think", "work"))
+    assert found[0] == Proof("every path to work passes a confirmation", False, ("START", "think", "work"))
     edges = "START -> sure\nsure -> work : approved\nsure -> END : denied\nwork -> END"
     assert proofs(edges, sure=confirm, work=calling(*tools))[0].holds
 
@@ -150,6 +150,6 @@ def test_what_no_proof_covers_is_a_note() -> None:
 
     nodes = {"free": free, "closed": closed, "work": calling(wipe)}
     graph = Graph(name="g", state=State, nodes=nodes, edges="START -> free -> closed -> work -> END")
-    note = "free may call any tool, which no proof covers: name the tools it calls, tools=[...]"
+    note = "free may call any tool, so no proof covers it: name its tools, tools=[...]"
     assert graph.check(prove=True).notes == (note,)
     assert graph.check().notes == ()

@@ -124,11 +124,11 @@ def test_none_is_an_update_of_nothing() -> None:
     [
         ({"scor": 1}, "there is no field 'scor'"),
         ({"score": "x"}, "field 'score': input should be a valid number, unable to parse string as a number, got 'x'"),
-        ({"score": math.nan}, "field 'score': nan is no number that JSON can say"),
-        ({"topic": "\ud800"}, "field 'topic': the text holds half a surrogate pair"),
+        ({"score": math.nan}, "field 'score': nan is not a number that JSON can represent"),
+        ({"topic": "\ud800"}, "field 'topic': the text contains an unpaired surrogate"),
         ({"notes": [Note(text="a")]}, "field 'notes': input should be a valid dictionary or instance of Note"),
         ({"score": extend([1])}, "field 'score': extend() is for fields with the reducer append or extend"),
-        ({"anything": math.inf}, "field 'anything': inf is no number that JSON can say"),
+        ({"anything": math.inf}, "field 'anything': inf is not a number that JSON can represent"),
         ({"facts": {"a": "x"}}, "field 'facts': a: input should be a valid integer"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_number_that_json_cannot_say_is_refused_also_where_any_type_goes(value
     class Loose(BaseModel):
         any: Any = None
 
-    with pytest.raises(InvalidUpdate, match="is no number that JSON can say"):
+    with pytest.raises(InvalidUpdate, match="is not a number that JSON can represent"):
         StateSchema.of(Loose).encode_update({"any": value})
 
 
@@ -153,7 +153,7 @@ def test_a_value_without_an_end_is_refused() -> None:
 
     circle: list[object] = []
     circle.append(circle)
-    with pytest.raises(InvalidUpdate, match="field 'any': it is nested too deeply, or holds itself"):
+    with pytest.raises(InvalidUpdate, match="field 'any': it is nested too deeply, or contains itself"):
         StateSchema.of(Loose).encode_update({"any": circle})
 
 
@@ -249,7 +249,7 @@ def test_a_secret_in_a_field_s_type_is_refused() -> None:
     class Outer(BaseModel):
         inner: list[Inner] = []
 
-    with pytest.raises(SecretInState, match="field 'inner' of state Outer is a secret: hand it over by deps"):
+    with pytest.raises(SecretInState, match="field 'inner' of state Outer is a secret: pass it in deps"):
         StateSchema.of(Outer)
 
 
@@ -321,7 +321,7 @@ def test_what_a_reducer_gives_must_be_json() -> None:
         x: Annotated[float, odd] = 0
 
     found = StateSchema.of(Odd)
-    with pytest.raises(InvalidUpdate, match="field 'x': what its reducer <closure> gave: inf is no number"):
+    with pytest.raises(InvalidUpdate, match="field 'x': what its reducer <closure> gave: inf is not a number"):
         found.reduced(found.apply({"x": 0.0}, *found.encode_update({"x": 1})), ["x"])
 
 

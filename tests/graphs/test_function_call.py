@@ -252,7 +252,7 @@ def test_it_is_data_and_holds_what_it_claims(graph: Graph, tmp_path: Path) -> No
     assert (loaded, loaded.content) == (graph, graph.content)
     unproven = [proof.claim for proof in graph.check(prove=True).proofs if not proof.holds]
     unguarded = graph.name == "one_call" and "confirm" not in graph.nodes
-    assert unproven == (["every way to execute passes a confirm"] if unguarded else [])
+    assert unproven == (["every path to execute passes a confirmation"] if unguarded else [])
 
 
 def reworded(graph: Graph) -> Graph:

@@ -524,7 +524,7 @@ def _mend(sketch: Sketch, problem: Problem, dice: random.Random) -> None:
         sketch.joins.pop(problem.nodes[0], None)
     elif problem.code == "C6":
         sketch.joins[problem.nodes[0]] = "all"
-    elif problem.message.startswith("no way leads from START"):
+    elif problem.message.startswith("no path leads from START"):
         gone = {edge.source for edge in sketch.edges} & set(problem.nodes)
         sketch.edges = [edge for edge in sketch.edges if edge.source not in gone]
         for name in problem.nodes:

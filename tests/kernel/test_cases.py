@@ -306,7 +306,7 @@ def test_k16_joins_that_wait_for_each_other_are_refused() -> None:
     text = "a -> b, c, d, e; b, c -> j1; d, e -> j2; j1 -> d : on; j1 -> x : out; j2 -> b : on; j2 -> x : out"
     found = messages(text, {"j1": "all", "j2": "all", "x": "each"})
     assert any(
-        m == "j1 and j2 wait for each other through j1 -> j2 -> j1: let j2 go back to fork a, or end one of the ways"
+        m == "j1 and j2 wait for each other through j1 -> j2 -> j1: let j2 go back to fork a, or end one of the paths"
         for m in found
     ), found
 

@@ -402,9 +402,9 @@ def test_h22_a_join_with_one_way_in_is_harmless() -> None:
 
 
 def test_h22_a_join_that_no_fork_matches_is_refused() -> None:
-    assert messages("a -> k -> b") == ["nothing meets at k: drop join"]
+    assert messages("a -> k -> b") == ["no branches meet at k: remove join"]
     # Behind the join that closes its fork there is nothing to merge.
-    assert messages("a -> b, c -> j -> k") == ["nothing meets at k: drop join"]
+    assert messages("a -> b, c -> j -> k") == ["no branches meet at k: remove join"]
 
 
 def test_a_pending_token_counts_as_live() -> None:

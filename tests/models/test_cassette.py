@@ -208,7 +208,7 @@ async def recorded_by_itself(path: Path, text: str) -> str:
 async def test_a_file_that_is_none_is_refused(path: Path, text: str) -> None:
     path.parent.mkdir()
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"is no cassette.*ORCHESTRATOR_CASSETTE=record"):
+    with pytest.raises(ValueError, match=r"is not a cassette.*ORCHESTRATOR_CASSETTE=record"):
         Cassette(path)
     assert path.read_text() == text
 

@@ -172,9 +172,9 @@ def test_models_are_named_by_text() -> None:
     ("ref", "words"),
     [
         ("gpt-4o", "is unknown; write offline, openai:NAME"),
-        ("openai:", "does not say which model"),
+        ("openai:", "does not name a model"),
         ("offline:x", "offline"),
-        (f"{__name__}:KEY", "is no model but a str"),
+        (f"{__name__}:KEY", "is not a model but a str"),
         (f"{__name__}:nobody", "nobody"),
         ("no_such_module:x", "no_such_module"),
     ],

@@ -108,7 +108,7 @@ def test_tools_are_offered_in_any_form_and_in_order() -> None:
     forms: list[Any] = [[add, other], Toolbox(add, other), [add.to_param(), other.to_param()]]
     for tools in forms:
         assert [one["function"]["name"] for one in ModelRequest.of("Hi", tools).tools] == ["add", "plus"]  # type: ignore[index, call-overload]
-    with pytest.raises(TypeError, match="is no tool: give Tool objects, a Toolbox, or function parameters"):
+    with pytest.raises(TypeError, match="is not a tool: use Tool objects, a Toolbox, or function parameters"):
         ModelRequest.of("Hi", [len])  # type: ignore[list-item]
 
 

@@ -139,7 +139,7 @@ async def test_what_the_model_says_of_itself_goes_through() -> None:
         assert model.members == (inner, other)
     assert (inner.gone, other.gone) == (True, True)
     assert with_middleware(ScriptedModel([])).price is None
-    with pytest.raises(TypeError, match="no Middleware"):
+    with pytest.raises(TypeError, match="not a Middleware"):
         with_middleware(inner, Cache)  # type: ignore[arg-type]
 
 
@@ -185,7 +185,7 @@ async def test_a_layer_that_says_nothing_is_an_error() -> None:
             for event in ():
                 yield event
 
-    with pytest.raises(ModelError, match="without a whole reply"):
+    with pytest.raises(ModelError, match="before the reply was complete"):
         await with_middleware(ScriptedModel([]), Mute()).complete("?")
 
 

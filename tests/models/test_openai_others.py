@@ -126,9 +126,9 @@ async def test_options_reach_the_server(server: LLMockServer) -> None:
     ("status", "mend"),
     [
         (400, "does not take this request"),
-        (401, "the key is wrong or missing: set OPENAI_API_KEY, or give api_key='env:NAME'"),
+        (401, "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'"),
         (403, "the key may not use this model"),
-        (404, "there is no such model, or base_url is not the server's API root"),
+        (404, "the model does not exist, or base_url is not the server's API root"),
         (413, "shorten the conversation"),
         (422, "does not take this request"),
     ],

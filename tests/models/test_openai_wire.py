@@ -326,8 +326,8 @@ async def test_an_error_inside_of_a_good_answer_is_a_refusal() -> None:
     [
         (Raw(b""), "is not JSON: nothing"),
         (Raw(b'{"choices": [{"mess'), "is not JSON: "),
-        (Raw(b"[]"), "is no JSON object"),
-        (Raw(b'"hello"'), "is no JSON object"),
+        (Raw(b"[]"), "is not a JSON object"),
+        (Raw(b'"hello"'), "is not a JSON object"),
         (Raw(b"{}"), "has no choices"),
         (Raw(b'{"choices": []}'), "has no choices"),
         (Raw(b'{"choices": [null]}'), "has no choices"),

@@ -211,7 +211,7 @@ LONG = {"content": "Once upon a time there was a server that could not end."}
         (
             401,
             ModelMisconfigured,
-            "HTTP 401: the key is wrong or missing: set OPENAI_API_KEY, or give api_key='env:NAME': ",
+            "HTTP 401: the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME': ",
         ),
         (429, ModelUnavailable, "the server refuses for now (HTTP 429), and asks to wait 7 s: "),
         (500, ModelUnavailable, "the server refuses for now (HTTP 500): "),

@@ -254,7 +254,7 @@ async def test_pictures_stand_behind_the_text(tmp_path: Path) -> None:
     assert [part["type"] for part in second] == ["image_url"]
     assert Message.model_validate_json(message.model_dump_json()) == message
     for wrong in ("file:///etc/passwd", "data:text/html,x", "/tmp/x.png"):
-        with pytest.raises(ValidationError, match="is no address of a picture"):
+        with pytest.raises(ValidationError, match="is not the address of a picture"):
             Image(url=wrong)
     with pytest.raises(ValueError, match="none of a picture"):
         Image.of_file(tmp_path / "x.txt")
@@ -302,7 +302,7 @@ async def test_white_space_around_a_key_is_not_sent_and_other_odd_keys_are_not_t
 async def test_a_key_is_in_no_local_of_a_traceback_and_follows_no_redirect() -> None:
     with served(said("x")) as other, served(Raw(b"", 307, {"Location": other.url + "/x"}), refused(500, "no")) as wire:
         async with OpenAIModel("m", wire.url, "sk-verysecretkey", headers={"api-key": "azuresecret"}) as model:
-            with pytest.raises(ModelMisconfigured, match=r"HTTP 307: the server has moved: mend base_url"):
+            with pytest.raises(ModelMisconfigured, match=r"HTTP 307: the server has moved: correct base_url"):
                 await model.complete("Hi")
             with pytest.raises(ModelError) as caught:
                 async for _ in model.stream("Hi"):
@@ -354,9 +354,9 @@ async def test_a_key_that_a_function_gives() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "mend"),
     [
-        ("This response_format type is unavailable now", None, "give Profile(output='json_object') or 'prompt'"),
-        ("Unrecognized request argument: stream_options", None, "give Profile(stream_usage=False)"),
-        ("tool_choice 'required' is not supported", None, "give Profile(tool_choice_required=False)"),
+        ("This response_format type is unavailable now", None, "use Profile(output='json_object') or 'prompt'"),
+        ("Unrecognized request argument: stream_options", None, "use Profile(stream_usage=False)"),
+        ("tool_choice 'required' is not supported", None, "use Profile(tool_choice_required=False)"),
         ("too many tokens", "context_length_exceeded", "longer than the model can take: shorten it"),
         ("filtered", "content_filter", "filter will not have this request answered"),
     ],
@@ -388,7 +388,7 @@ def test_a_price_is_per_million_tokens() -> None:
 def test_the_command_line_reads_a_price_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "prices.json"
     monkeypatch.setenv("ORCHESTRATOR_PRICES", str(table))
-    with pytest.raises(GraphUnknown, match=r"ORCHESTRATOR_PRICES: .* is no price table \(No such file"):
+    with pytest.raises(GraphUnknown, match=r"ORCHESTRATOR_PRICES: .* is not a price table \(No such file"):
         model_from_ref("openai:m")
     table.write_text('{"m": {"input": 1, "output": 2}}')
     priced = model_from_ref("openai:m")
@@ -396,5 +396,5 @@ def test_the_command_line_reads_a_price_table(tmp_path: Path, monkeypatch: pytes
     assert priced.price == Price(input=1, output=2)
     assert unpriced(model_from_ref("openai:other")) == ["other"]
     table.write_text('{"m": {"in": 1}}')
-    with pytest.raises(GraphUnknown, match="is no price table"):
+    with pytest.raises(GraphUnknown, match="is not a price table"):
         model_from_ref("openai:m")

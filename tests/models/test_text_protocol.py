@@ -195,7 +195,7 @@ async def test_prompts_of_ones_own() -> None:
     assert words[1].endswith('"required":[]}')
     with pytest.raises(ValueError, match="no place for the tools"):
         TextProtocol(model, tools_prompt="Use tools.")
-    with pytest.raises(ValueError, match=r"no form 'yaml' .*; there are json, bracket, plugin, separator"):
+    with pytest.raises(ValueError, match=r"no form 'yaml' .*; the forms are json, bracket, plugin, separator"):
         TextProtocol(model, "yaml")  # type: ignore[arg-type]
 
 
@@ -397,7 +397,7 @@ async def test_a_stream_without_a_reply_is_an_error() -> None:
         async def stream(self, *args: Any, **options: Any) -> Any:
             yield ModelEvent(text="a")
 
-    with pytest.raises(ModelError, match="'speaker' ended its stream without a whole reply"):
+    with pytest.raises(ModelError, match="'speaker' ended its stream before the reply was complete"):
         await _streamed(TextProtocol(Silent([])), "x", TOOLS)
 
 

@@ -87,7 +87,7 @@ async def test_only_choices_are_taken_and_a_refused_answer_changes_nothing(store
         assert (await executor.load(run.run_id)).seq == run.seq
         run = await executor.answer(run.run_id, question.id, "old")
         assert run.values["kind"] == "old"
-        with pytest.raises(StaleAnswer, match="is closed; an answer counts once"):
+        with pytest.raises(StaleAnswer, match="is closed; each question is answered once"):
             await executor.answer(run.run_id, question.id, "new")
         with pytest.raises(QuestionUnknown):
             await executor.answer(run.run_id, "nobody", "new")

@@ -104,7 +104,7 @@ async def test_a_result_of_the_wrong_type_is_refused() -> None:
 
 @pytest.mark.parametrize("ref", ["double", "a.b", "a:", ":b", "a:b:c", "a-b:c", "a:b()", "a: b"])
 def test_what_is_no_reference(ref: str) -> None:
-    with pytest.raises(ValidationError, match="is no reference: write 'module:attribute'"):
+    with pytest.raises(ValidationError, match="is not a reference: write 'module:attribute'"):
         Call(ref=ref)
 
 

@@ -293,7 +293,7 @@ def test_outcomes_follow_from_what_becomes_of_a_denial() -> None:
         ({"above": "huge", "tool": "tool", "args": "args"}, "Input should be"),
         ({"on_denied": "ignore"}, "Input should be"),
         ({"from_risk": "read"}, "from_risk= is about a tool's risk"),
-        ({"from_risk": "read", "above": "read", "tool": "tool", "args": "args"}, "give one of them"),
+        ({"from_risk": "read", "above": "read", "tool": "tool", "args": "args"}, "use one of them"),
         ({"call": "call", "tool": "tool", "args": "args"}, "call= and message= belong together"),
         ({"call": "call", "message": "message"}, "name all of them"),
     ],

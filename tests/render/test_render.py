@@ -47,7 +47,9 @@ def test_yaml_reads_back(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_names_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match="no format 'gif': there are svg, png, dot, mermaid, text, html, yaml"):
+    with pytest.raises(
+        ValueError, match="unknown format 'gif'; choose one of svg, png, dot, mermaid, text, html, yaml"
+    ):
         render(essay(), "gif")
 
 

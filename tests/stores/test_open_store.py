@@ -188,5 +188,5 @@ async def test_a_closed_store_reads_on(tmp_path: Path) -> None:
     assert len(store.read_now("r")) == 1
     assert await store.inbox(["r"]) == []
     assert [file.name for file in tmp_path.iterdir()] == ["runs.db"]
-    with pytest.raises(StoreError, match="is closed; open it anew to write"):
+    with pytest.raises(StoreError, match="is closed; open it again to write"):
         await store.append("r", events(2), after=1)

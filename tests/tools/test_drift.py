@@ -99,7 +99,7 @@ async def test_the_journal_holds_each_tool_that_may_be_called_and_the_digest_of_
 @pytest.mark.parametrize(
     ("tools", "line"),
     [
-        ([], "tool 'weather' is missing; there are: none at all"),
+        ([], "tool 'weather' is missing; there are: none"),
         ([news], "tool 'weather' is missing; there are: news"),
         ([OTHER, news], r"tool 'weather' takes other arguments; now: city, unit \(schema \w+, it was \w+\)"),
     ],

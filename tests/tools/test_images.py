@@ -100,9 +100,9 @@ async def test_a_toolbox_gives_texts() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"data": "***"}, "is no base64"),
-        ({"data": "", "media_type": "audio"}, "is no media type"),
-        ({"data": "", "media_type": "a/b\nc"}, "is no media type"),
+        ({"data": "***"}, "is not base64"),
+        ({"data": "", "media_type": "audio"}, "is not a media type"),
+        ({"data": "", "media_type": "a/b\nc"}, "is not a media type"),
         ({"data": "", "size": 1}, "Extra inputs"),
     ],
 )

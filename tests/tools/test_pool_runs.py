@@ -396,7 +396,7 @@ async def test_runs_that_wait_for_each_other_do_not_wait_for_ever() -> None:
                 tasks.start_soon(go, True)
                 tasks.start_soon(go, False)
     assert sorted(said.partition(":")[0] for _, said in ended) == ["Error", "y"]
-    assert "this call would wait for ever" in str(ended)
+    assert "deadlock" in str(ended)
     assert first.idle
     assert second.idle
 
@@ -429,7 +429,7 @@ async def test_runs_inside_of_runs_do_not_wait_for_ever(runs: int) -> None:
             async with anyio.create_task_group() as tasks:
                 for _ in range(runs):
                     tasks.start_soon(go)
-        gave_up = [said for said in ended if "would wait for ever" in said]
+        gave_up = [said for said in ended if "deadlock" in said]
         assert len(ended) == runs
         assert len(ended) - len(gave_up) == sum(said == "['inside']" for said in ended)
         assert len(gave_up) < runs

@@ -121,14 +121,14 @@ LOCAL = [tool(name="local")(lambda: None)]
     [
         ([weather, weather], ValueError, "two tools are named 'weather'"),
         (["nobody"], GraphUnknown, "tools 'nobody': it is neither a shipped group"),
-        ([3], TypeError, "3 is no tool: decorate it with @tool"),
-        ([Execute], TypeError, "is no tool but a class: give one of its objects"),
+        ([3], TypeError, "3 is not a tool: decorate it with @tool"),
+        ([Execute], TypeError, "is a class, not a tool: use one of its objects"),
         ([max], TypeError, "does not tell what it takes: wrap it in a function"),
         ([starred], TypeError, r"takes \*words: a model gives arguments by name"),
         (
             [Graph(name="g", state=Execute.State, nodes={"x": node(lambda: None)}, edges="START -> x -> END")],
             TypeError,
-            "give .as_tool",
+            r"use its \.as_tool",
         ),
     ],
 )
@@ -213,7 +213,7 @@ async def test_a_subgraphs_own_tools_are_those_of_its_nodes() -> None:
     [
         ([weather, weather], "two tools are named 'weather'"),
         ([weather, "weather"], "two tools are named 'weather'"),
-        ([3], "3 is no tool"),
+        ([3], "3 is not a tool"),
         ([starred], r"takes \*words"),
         ("weather", "tuple"),
     ],
@@ -280,7 +280,7 @@ def test_what_no_file_can_name_is_not_saved(one: Any, tmp_path: Path) -> None:
     graph = Graph(
         name="g", state=Call, nodes={"x": Execute(tools=[named])}, edges="START -> x -> END\nx -> END : finished"
     )
-    with pytest.raises(NotSerialisable, match="node 'x' has a tool of its own that no file can name"):
+    with pytest.raises(NotSerialisable, match="node 'x' has its own tool that a file cannot refer to"):
         graph.save(tmp_path / "graph.yaml")
     assert Graph.from_data(graph.data()).content == graph.content
     with pytest.raises(GraphUnknown, match="has no reference"):

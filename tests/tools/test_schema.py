@@ -327,8 +327,8 @@ def test_a_parameter_that_is_a_secret(hint: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"name": "two words"}, "no name that a model could call"),
-        ({"name": "x" * 200}, "no name that a model could call"),
+        ({"name": "two words"}, "no name that a model can call"),
+        ({"name": "x" * 200}, "no name that a model can call"),
         ({"risk": "huge"}, "risk 'huge' is none of none, read, write, dangerous"),
         ({"effect": "none"}, "effect 'none' is none of pure, read, idempotent, irreversible"),
         ({"timeout": 0}, "timeout 0 is no positive number of seconds"),

@@ -65,7 +65,7 @@ def test_parts_of_it() -> None:
 def test_two_tools_of_one_name_and_what_is_no_tool() -> None:
     with pytest.raises(ValueError, match="two tools are named 'add': rename one with tool"):
         Toolbox(add, tool(hello, name="add"))
-    with pytest.raises(TypeError, match="is no tool: decorate it with @tool, or subclass Tool"):
+    with pytest.raises(TypeError, match="is not a tool: decorate it with @tool, or subclass Tool"):
         Toolbox(3)  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ def test_a_tool_is_added_once() -> None:
         assert box.add_tool(tool(hello, name="add")) is box
     assert box.get("add") is add
     assert list(box.add_tools(fail, terminate)) == [add, hello, fail, terminate]
-    with pytest.raises(TypeError, match="is no tool"):
+    with pytest.raises(TypeError, match="is not a tool"):
         box.add_tool(3)  # type: ignore[arg-type]
 
 
@@ -210,7 +210,7 @@ async def test_what_is_overridden_is_a_copy() -> None:
 def test_what_no_tool_can_be_is_refused_at_once(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         Toolbox().override(**changes)
-    with pytest.raises(TypeError, match="has no name that a model could call"):
+    with pytest.raises(TypeError, match="has no name that a model can call"):
         BOX.prefix("a b ")
     with pytest.raises(ValueError, match=r"two tools are named 'hello': rename one .* with prefix"):
         BOX | BOX

@@ -136,7 +136,7 @@ class Denied:
     def __str__(self) -> str:
         if self.limit:
             return f"the limit {self.limit!r} of run {self.run_id} is spent"
-        return f"run {self.run_id} does not wait for it any more"
+        return f"run {self.run_id} no longer waits for it"
 
 
 def note_spent(log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:

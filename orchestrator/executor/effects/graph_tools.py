@@ -55,7 +55,7 @@ class GraphTool(Tool):
         depth: int = DEPTH,
     ) -> None:
         if depth < 1:
-            raise ValueError(f"tool {name!r}: depth={depth}: say how many runs may be inside each other, 1 or more")
+            raise ValueError(f"tool {name!r}: depth={depth}: give the number of runs that may be nested, 1 or more")
         self.graph = graph
         self.name = name
         self.description = description
@@ -69,8 +69,8 @@ class GraphTool(Tool):
         effects = getattr(ctx, "effects", None)
         if not isinstance(effects, AttemptEffects):
             raise GraphUnknown(
-                f"tool {self.name!r} runs a graph, which only an executor can: "
-                f"let a node call it, await ctx.tool({self.name!r}, ...)"
+                f"tool {self.name!r} runs a graph, which needs an executor: "
+                f"call it from a node, await ctx.tool({self.name!r}, ...)"
             )
         attempt, log = effects.attempt, effects.attempt.log
         depth = depth_of(log.machine) + 1
@@ -127,7 +127,7 @@ def _why(run: Run) -> str:
     if run.status != "exhausted":
         return f"run {run.run_id}: {run.error if run.error is not None else run.status}"
     spent = "" if run.error is None else f": {run.error.message}"
-    made = "" if run.output in (None, "") else f"; its output until then: {as_text(run.output)}"
+    made = "" if run.output in (None, "") else f"; its output so far: {as_text(run.output)}"
     return f"run {run.run_id}: exhausted{spent}{made}"
 
 

@@ -204,7 +204,7 @@ class JournaledModel:
             self._attempt.tell("token", text=event.text)
 
     def _no_reply(self) -> ModelError:
-        return ModelError(f"model {self.name!r} ended its stream without a whole reply")
+        return ModelError(f"model {self.name!r} ended its stream before the reply was complete")
 
 
 async def _once(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:

@@ -235,7 +235,7 @@ async def find_outcome(
         if answer.choice == "retry":
             return None
         if answer.choice != "happened":
-            failure = attempt.failure_named("EffectFailed", f"{intended.name} failed, as somebody who looked said")
+            failure = attempt.failure_named("EffectFailed", f"{intended.name} failed, according to the answer")
             return under_way.settle_now(intended.key, Ending(error=failure))
         try:
             result = answer.result if effect.validate is None else effect.validate(answer.result)

@@ -286,7 +286,7 @@ class Host:
         except Exception as error:
             self.faults[live.run_id] = error
             log.warning(
-                "run %s was given up and can be resumed: %s", live.run_id, error, extra={"given_up": live.run_id}
+                "run %s was interrupted and can be resumed: %s", live.run_id, error, extra={"given_up": live.run_id}
             )
         except SystemExit as error:
             self.fatal = error  # not let out here: it would stop asyncio's loop where it stands

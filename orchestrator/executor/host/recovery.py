@@ -27,7 +27,7 @@ def check_risk(approve: str | None) -> None:
         ValueError: it is none.
     """
     if approve is not None and approve not in RISKS:
-        raise ValueError(f"approve={approve!r} is no risk: say one of {', '.join(RISKS)}")
+        raise ValueError(f"approve={approve!r} is not a risk: use one of {', '.join(RISKS)}")
 
 
 async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
@@ -58,7 +58,7 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
                 return await load(host, run_id)
             await anyio.sleep(LOOK)
     assert scope.cancelled_caught
-    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it goes on")
+    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
 
 
 async def resume(

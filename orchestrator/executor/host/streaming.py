@@ -199,7 +199,7 @@ class Events(AsyncIterator[Event]):
 
     def __init__(self, host: Host, run_id: str, *, after: int, follow: bool, style: Literal["embedia"] | None) -> None:
         if style not in (None, "embedia"):
-            raise ValueError(f"style {style!r} is not known: say None, or 'embedia'")
+            raise ValueError(f"style {style!r} is unknown: use None or 'embedia'")
         self._host, self._run_id, self._after = host, run_id, after
         self._style: Literal["embedia"] | None = style
         # What the other style says of a record depends on all before it.
@@ -244,7 +244,7 @@ class Stream(Generic[StateT]):
             RuntimeError: it goes on: read the events to their end first.
         """
         if not self._live.done.is_set():
-            raise RuntimeError(f"run {self.run_id!r} goes on: read its events to the end first")
+            raise RuntimeError(f"run {self.run_id!r} is still running: read its events to the end first")
         return self._host.run_of(self._live)
 
     def __aiter__(self) -> Self:

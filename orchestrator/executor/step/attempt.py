@@ -181,7 +181,7 @@ def _raised(log: RunLog, activation: Activation, error: Exception, retry: Retry 
     failure = failure_of(cause, activation).model_copy(update={"traceback": traceback_of(cause)})
     again = None if retry is None else decide(retry, cause, activation.attempt, random.random())
     if isinstance(again, TryAgain):
-        _report(log, activation, failure, logging.WARNING, f"failed, and is tried again in {again.wait:.3g} s")
+        _report(log, activation, failure, logging.WARNING, f"failed, and is retried in {again.wait:.3g} s")
         return _retried(log, activation, failure, started, again.wait)
     record = _failed(log, activation, failure, started, timeout=isinstance(cause, StepTimeout))
     if isinstance(record, StepDone):

@@ -188,11 +188,11 @@ class StepContext(Context):
         shown_with: dict[str, object] = as_json(dict(payload or {}), "the payload of a question", inside=1)
         prompt = check_text(prompt, "the prompt of a question")
         if not all(isinstance(choice, str) for choice in choices):
-            raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices are texts")
+            raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices must be texts")
         choices = [check_text(choice, "a choice of a question") for choice in choices]
         schema = None if schema is None else as_json(dict(schema), "the schema of an answer")
         if deadline is not None and not math.isfinite(deadline):
-            raise InvalidValue(f"the deadline of a question is {deadline} seconds: leave it out for none")
+            raise InvalidValue(f"the deadline of a question is {deadline} seconds: omit it for none")
         tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
         # In the node's own task questions are told apart by their order, whatever the prompts are by now. Tasks
         # that it starts run in any order, so that only what is asked tells their questions apart.

@@ -25,7 +25,7 @@ def edge_problems(graph: GraphDefinition) -> Iterator[Problem]:
     exhausted = [edge for edge in graph.edges if edge.source == ANY and edge.outcome == "exhausted"]
     if len({edge.target for edge in exhausted}) > 1:
         targets = listed(edge.target for edge in exhausted)
-        yield Problem("C1.edge", f"'* : exhausted' leads to {targets}: it is taken once, so keep one")
+        yield Problem("C1.edge", f"'* : exhausted' leads to {targets}: it is taken once, so keep one of them")
     yield from _coverage_problems(graph)
 
 
@@ -36,22 +36,22 @@ def _problem(edge: Edge, message: str) -> Problem:
 def _end_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
     if edge.source not in graph.nodes and edge.source not in (START, ANY):
         if edge.source in (END, STOP):
-            yield _problem(edge, f"edge {edge} starts at {edge.source}, which is an end: remove it")
+            yield _problem(edge, f"edge {edge} starts at {edge.source}, where no edge can start: remove it")
         else:
             mend = mend_name(edge.source, graph.nodes, "add the node, or remove the edge")
-            yield _problem(edge, f"edge {edge} starts at {edge.source!r}, which is no node: {mend}")
+            yield _problem(edge, f"edge {edge} starts at {edge.source!r}, which is not a node: {mend}")
     if edge.target not in graph.nodes and edge.target not in (END, STOP):
         if edge.target in (START, ANY):
-            yield _problem(edge, f"edge {edge} leads to {edge.target}, which is no target: name a node")
+            yield _problem(edge, f"edge {edge} leads to {edge.target}, which is not a target: name a node")
         else:
             mend = mend_name(edge.target, (*graph.nodes, END, STOP), "add the node, or remove the edge")
-            yield _problem(edge, f"edge {edge} leads to {edge.target!r}, which is no node: {mend}")
+            yield _problem(edge, f"edge {edge} leads to {edge.target!r}, which is not a node: {mend}")
 
 
 def _label_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
     if edge.source == ANY:
         if edge.outcome not in RESERVED:
-            yield _problem(edge, f"edge {edge}: '*' takes a reserved outcome only ({listed(RESERVED)}): name one")
+            yield _problem(edge, f"edge {edge}: '*' takes only a reserved outcome ({listed(RESERVED)}): name one")
         if edge.each is not None:
             yield _problem(edge, f"edge {edge}: '*' cannot map: remove 'each {edge.each}'")
     elif edge.source == START:

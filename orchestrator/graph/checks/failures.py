@@ -24,10 +24,10 @@ def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
             continue
         if edge.source == ANY and not any(_can_time_out(node) for node in graph.nodes.values()):
             none = "no node has a time-out: give one timeout=SECONDS, or remove the edge"
-            yield Problem("C1.edge", f"edge {edge} is never taken, as {none}", (), (str(edge),))
+            yield Problem("C1.edge", f"edge {edge} is never taken, because {none}", (), (str(edge),))
         elif edge.source in graph.nodes and not _can_time_out(graph.nodes[edge.source]):
             none = f"{edge.source} has no time-out: give it timeout=SECONDS, or remove the edge"
-            yield Problem("C1.edge", f"edge {edge} is never taken, as {none}", (), (str(edge),))
+            yield Problem("C1.edge", f"edge {edge} is never taken, because {none}", (), (str(edge),))
     for name, node in graph.nodes.items():
         for error in node.retry.on if node.retry is not None else ():
             fault = _fault_of(error)
@@ -56,7 +56,7 @@ def _fault_of(error: str) -> str | None:
             return None if actual == error else f"which is defined as {actual!r}: write that, or {found.__name__!r}"
         return f"and module {module} has no error class {qualname}: correct the name"
     if not error.isidentifier():
-        return "which is no name of a class: write 'ClassName' or 'module:ClassName'"
+        return "which is not a class name: write 'ClassName' or 'module:ClassName'"
     if error in _known() or _is_loaded(error, BaseException):
         return None
     likely = mend_name(error, _known(), "")

@@ -38,7 +38,7 @@ def _map_problems(graph: GraphDefinition) -> Iterator[Problem]:
             message = f"edge {edge} maps over {edge.each!r}, and state {graph.schema.name} has no such field: {mend}"
             yield Problem("C1.field", message, (), (str(edge),))
         elif not graph.schema.is_list(edge.each):
-            message = f"edge {edge} maps over {edge.each!r}, which is no list: make it one, or name another field"
+            message = f"edge {edge} maps over {edge.each!r}, which is not a list: make it a list, or name another field"
             yield Problem("C1.field", message, (), (str(edge),))
 
 
@@ -48,7 +48,7 @@ def _node_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Pr
         if field not in graph.schema.fields:
             yield from _missing(graph, field, f"port {port!r} of {name}", (name,))
         elif wanted is not None and not holds(graph.schema.field(field).annotation, wanted):
-            no = f"which is no {getattr(wanted, '__name__', wanted)}"
+            no = f"which is not a {getattr(wanted, '__name__', wanted)}"
             message = f"port {port!r} of {name} is {field!r}, {no}: make it one, or name another field"
             yield Problem("C1.field", message, (name,))
     for verb, fields in (("reads", node.reads), ("writes", node.writes)):

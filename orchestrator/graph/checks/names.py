@@ -16,20 +16,20 @@ _LETTERS = "use letters, digits, '_' and '-', and start with a letter or '_'"
 def name_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Names that the arrow text cannot say, or that mean something else in it."""
     if not _is_name(graph.name):
-        yield Problem("C1.name", f"graph name {graph.name!r} is no name: {_LETTERS}")
+        yield Problem("C1.name", f"graph name {graph.name!r} is not a valid name: {_LETTERS}")
     if not graph.nodes:
         yield Problem("C1.name", "the graph has no nodes: add one")
     for name in graph.nodes:
         if name in (START, END, STOP, ANY):
-            yield Problem("C1.name", f"node name {name!r} means something else in edges: rename the node", (name,))
+            yield Problem("C1.name", f"node name {name!r} has a special meaning in edges: rename the node", (name,))
         elif not _is_name(name):
-            yield Problem("C1.name", f"node name {name!r} is no name: {_LETTERS}", (name,))
+            yield Problem("C1.name", f"node name {name!r} is not a valid name: {_LETTERS}", (name,))
     for name, node in graph.nodes.items():
         yield from _outcome_problems(name, node.outcomes)
     for name in graph.limits.visits:
         if name not in graph.nodes:
             mend = mend_name(name, graph.nodes, "name a node, or remove the limit")
-            yield Problem("C1.name", f"limits.visits names {name!r}, which is no node: {mend}")
+            yield Problem("C1.name", f"limits.visits names {name!r}, which is not a node: {mend}")
 
 
 def _outcome_problems(name: str, outcomes: tuple[str, ...]) -> Iterator[Problem]:
@@ -39,7 +39,7 @@ def _outcome_problems(name: str, outcomes: tuple[str, ...]) -> Iterator[Problem]
         if outcome in RESERVED:
             yield Problem(
                 "C1.outcome",
-                f"{name} declares outcome {outcome!r}, which every node has: remove it, an edge may name it anyway",
+                f"{name} declares outcome {outcome!r}, which every node has: remove it; edges can use it anyway",
                 (name,),
             )
         elif outcome == "each" or not _is_name(outcome) or outcome in (START, END, STOP):

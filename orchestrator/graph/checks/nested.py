@@ -43,7 +43,7 @@ def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
             if schema.field(field).required and field not in inputs:
                 yield Problem(
                     "C1.field",
-                    f"{name} gives its graph {inner.name} no {field!r}, which has no default: add it to inputs",
+                    f"{name} gives its graph {inner.name} no {field!r}, which has no default: add it to inputs=",
                     (name,),
                 )
 

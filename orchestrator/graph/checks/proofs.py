@@ -33,7 +33,7 @@ def unproved(graph: GraphDefinition) -> Iterator[str]:
         name for name, node in graph.nodes.items() if _has_own_code(node) and node.sees_tools and node.tools is None
     ]
     if names:
-        yield f"{listed(names)} may call any tool, which no proof covers: name the tools it calls, tools=[...]"
+        yield f"{listed(names)} may call any tool, so no proof covers it: name its tools, tools=[...]"
 
 
 def _has_own_code(node: Node) -> bool:
@@ -66,7 +66,7 @@ def _confirmed(graph: GraphDefinition) -> Iterator[Proof]:
         return
     ways = _ways(graph, past_approval=False)
     for name in acting:
-        claim = f"every way to {name} passes a confirm"
+        claim = f"every path to {name} passes a confirmation"
         if nx.has_path(ways, START, name):
             yield Proof(claim, False, tuple(nx.shortest_path(ways, START, name)))
         else:
@@ -78,7 +78,7 @@ def unconfirmed(graph: GraphDefinition) -> Iterator[str]:
     calling = {name for name, node in graph.nodes.items() if _calls_tools(node)}
     for proof in _confirmed(graph) if calling else ():
         if not proof.holds and proof.witness[-1] in calling:
-            yield f"{proof.witness[-1]} calls tools without a confirm before it: {' -> '.join(proof.witness)}"
+            yield f"{proof.witness[-1]} calls tools without a confirmation before it: {' -> '.join(proof.witness)}"
 
 
 def _calls_tools(node: Node) -> bool:

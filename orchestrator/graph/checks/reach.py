@@ -19,13 +19,13 @@ def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
     lost = tuple(name for name in graph.nodes if name not in reached)
     if lost:
         mend = "add an edge to it, or remove it" if len(lost) == 1 else "add edges to them, or remove them"
-        yield Problem("C1.reach", f"no way leads from START to {listed(lost)}: {mend}", lost)
+        yield Problem("C1.reach", f"no path leads from START to {listed(lost)}: {mend}", lost)
     back = [(target, source) for source, target in ways]
     ending = _reached(back, END, STOP)
     caught = tuple(name for name in graph.nodes if name in reached and name not in ending)
     if caught:
         one = f"let {'it' if len(caught) == 1 else 'one of them'} lead to END"
-        yield Problem("C1.reach", f"no way leads from {listed(caught)} to END or STOP: {one}", caught)
+        yield Problem("C1.reach", f"no path leads from {listed(caught)} to END or STOP: {one}", caught)
 
 
 def _reached(ways: Iterable[tuple[str, str]], *starts: str) -> set[str]:

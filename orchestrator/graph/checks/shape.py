@@ -40,7 +40,8 @@ def _meetings(topology: Topology) -> list[Problem]:
                 one, other = _who_meets(topology, fork, fan.targets, staying, node)
                 found[node] = Problem(
                     "C2",
-                    f"{one} and {other} of fork {fork} meet at {node}: say join='all' (once) or 'each' (per branch)",
+                    f"{one} and {other} of fork {fork} meet at {node}: "
+                    "declare join='all' (once) or 'each' (per branch)",
                     (node,),
                 )
     return list(found.values())
@@ -113,7 +114,7 @@ def _who_meets(topology: Topology, fork: str, targets: tuple[str, ...], exits: l
 
 def _unmatched(topology: Topology) -> list[Problem]:
     return [
-        Problem("C5", f"nothing meets at {join}: drop join", (join,))
+        Problem("C5", f"no branches meet at {join}: remove join", (join,))
         for join, fork in topology.match.items()
         if fork is None
     ]
@@ -130,8 +131,8 @@ def _too_many(topology: Topology) -> list[Problem]:
             found.append(
                 Problem(
                     "C6",
-                    f"{join} waits for {wanted} branches of fork {fork}, and at most {most:g} can come: "
-                    f"say join={most:g} or less, or join='all'",
+                    f"{join} waits for {wanted} branches of fork {fork}, and at most {most:g} can arrive: "
+                    f"declare join={most:g} or less, or join='all'",
                     (join,),
                 )
             )
@@ -199,7 +200,7 @@ def _walk(topology: Topology) -> list[Problem]:
             return [
                 Problem(
                     "C3",
-                    f"the graph is too tangled: its nodes can be reached with more than {MOST_PAIRS:,} different "
+                    f"the graph is too complex: its nodes can be reached with more than {MOST_PAIRS:,} different "
                     "sets of open forks; put parts of it into subgraphs",
                 )
             ]
@@ -227,7 +228,7 @@ def _lost(topology: Topology, join: str, state: _State, came: dict[_State, _Stat
                 (before[0], after, join),
             )
         step = before
-    return Problem("C4", f"a way comes to {join} without passing its fork {fork}: lead it through {fork}", (join,))
+    return Problem("C4", f"a path reaches {join} without passing its fork {fork}: lead it through {fork}", (join,))
 
 
 def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Problem]:
@@ -247,7 +248,7 @@ def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Prob
             Problem(
                 "C3",
                 f"{' and '.join(circle)} wait for each other through {' -> '.join([*circle, circle[0]])}: "
-                f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the ways",
+                f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the paths",
                 tuple(circle),
             )
         )

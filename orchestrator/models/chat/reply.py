@@ -45,7 +45,7 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
             )
         raise ModelUnavailable(f"model {model!r}: the server's answer is not JSON: {said}")
     if not isinstance(answer, dict):
-        raise ModelUnavailable(f"model {model!r}: the server's answer is no JSON object: {clean(quoted(text))}")
+        raise ModelUnavailable(f"model {model!r}: the server's answer is not a JSON object: {clean(quoted(text))}")
     return reply_from(answer, model, clean=clean)
 
 

@@ -64,7 +64,7 @@ class MiddlewareModel(Wrapping):
         self._middleware = tuple(middleware)
         for layer in self._middleware:
             if not isinstance(layer, Middleware):
-                raise TypeError(f"{layer!r:.60} is no Middleware: give objects, such as Cache(), after the model")
+                raise TypeError(f"{layer!r:.60} is not a Middleware: pass objects, such as Cache(), after the model")
 
     def __repr__(self) -> str:
         return f"with_middleware({', '.join(map(repr, (self._model, *self._middleware)))})"
@@ -121,7 +121,7 @@ class MiddlewareModel(Wrapping):
                     if event.text or event.reasoning:
                         yield event.model_copy(update={"reply": None})
         if reply is None:
-            raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
+            raise ModelError(f"model {self.name!r} ended its stream before the reply was complete")
         yield ModelEvent(reply=request.parse(reply))
 
     def _asking(self, opened: AsyncExitStack) -> Ask:

@@ -178,6 +178,6 @@ class Cassette(Middleware):
 def _mode(mode: CassetteMode, there: bool) -> CassetteMode:
     said = os.environ.get(_VARIABLE, "auto") or "auto" if mode == "auto" else mode
     if said not in _MODES:
-        raise ValueError(f"a cassette has no mode {said!r}: there are {', '.join(_MODES)}")
+        raise ValueError(f"a cassette has no mode {said!r}; the modes are {', '.join(_MODES)}")
     found: str = said if said != "auto" else "replay" if there else "record"
     return cast("CassetteMode", found)

@@ -65,7 +65,7 @@ class Tape:
                 self.entries.setdefault(digest(asked), Entry(asked)).outcomes.extend(outcomes)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             advice = "correct it, or record it anew with ORCHESTRATOR_CASSETTE=record"
-            raise ValueError(f"{self.path} is no cassette ({type(error).__name__}: {error}); {advice}") from None
+            raise ValueError(f"{self.path} is not a cassette ({type(error).__name__}: {error}); {advice}") from None
 
     def save(self) -> None:
         """Write the file: whole or not at all, sorted keys, so that a version control shows what has changed."""

@@ -64,7 +64,7 @@ class TextProtocol(Wrapping, RequestModel):
             ValueError: there is no such form, or the prompt has no place for the tools.
         """
         if form not in FORMS:
-            raise ValueError(f"there is no form {form!r} of tool calls as text; there are {', '.join(FORMS)}")
+            raise ValueError(f"there is no form {form!r} of tool calls in text; the forms are {', '.join(FORMS)}")
         if tools_prompt is not None and "{tools}" not in tools_prompt:
             raise ValueError("tools_prompt has no place for the tools: write {tools} where they are to stand")
         self.name = model.name
@@ -115,7 +115,7 @@ class TextProtocol(Wrapping, RequestModel):
                     yield ModelEvent(text=piece, reasoning=event.reasoning)
                 reply = event.reply or reply
         if reply is None:
-            raise ModelError(f"model {self.name!r} ended its stream without a whole reply")
+            raise ModelError(f"model {self.name!r} ended its stream before the reply was complete")
         reply = self._read(reply, asked)
         shown = "".join(given)
         if came and len(shown) < len(reply.text) and reply.text.startswith(shown):

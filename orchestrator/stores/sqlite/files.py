@@ -181,12 +181,12 @@ class StoreFile:
     def _gone(self, found: object) -> str:
         if found is None:
             return (
-                f"the file {self.name} was removed or renamed while it was open; put it back to go on, "
-                "or open the store anew to begin an empty one"
+                f"the file {self.name} was removed or renamed while it was open; put it back to continue, "
+                "or open the store again to start an empty one"
             )
         return (
-            f"{self.name} is another file than the one that was opened; put that one back to go on, "
-            "or open the store anew to use this one"
+            f"{self.name} is another file than the one that was opened; put that one back to continue, "
+            "or open the store again to use this one"
         )
 
 
@@ -217,13 +217,13 @@ _WHOLE_FILE = {
 }  # fmt: skip
 
 _UNAVAILABLE = {
-    sqlite3.SQLITE_FULL: "the disk is full; free some space, then go on: nothing that was written is lost",
+    sqlite3.SQLITE_FULL: "the disk is full; free some space, then continue: nothing written is lost",
     sqlite3.SQLITE_READONLY: "the file or its directory is read-only; make both writable, or name another store",
     sqlite3.SQLITE_PERM: "this user may not use the file; change its permissions, or name another store",
-    sqlite3.SQLITE_BUSY: "another process has locked it for too long; end that process, then go on",
-    sqlite3.SQLITE_LOCKED: "another process has locked it for too long; end that process, then go on",
+    sqlite3.SQLITE_BUSY: "another process has locked it for too long; end that process, then continue",
+    sqlite3.SQLITE_LOCKED: "another process has locked it for too long; end that process, then continue",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; make its directory, and make both readable and writable",
-    sqlite3.SQLITE_IOERR: "the disk refused to read or write; see to the disk and its free space, then go on",
+    sqlite3.SQLITE_IOERR: "the disk refused to read or write; check the disk and its free space, then continue",
 }
 _BROKEN = {
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it, or save what can be read with `sqlite3 FILE .recover`",
@@ -258,7 +258,7 @@ def store_error(error: Exception, url: str) -> Exception:
             return StoreError(f"store {url}: {_BROKEN[code]} ({error})")
         return StoreError(f"store {url}: {error}")
     if isinstance(error, UnicodeEncodeError):
-        return InvalidValue("a run id, label or other text holds half a surrogate pair, which no store can hold")
+        return InvalidValue("a run id, label or other text contains an unpaired surrogate, which cannot be stored")
     if isinstance(error, UnicodeDecodeError):  # what SQLite says of a damaged schema quotes it
         return StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_CORRUPT]} ({error})")
     if isinstance(error, OSError):

@@ -58,7 +58,7 @@ def check_log(path: Path, url: str) -> None:
 def _words(log: Path, kept: Path) -> str:
     return (
         f"its log {log.name} was damaged after it was written, and commits that were acknowledged are lost; restore "
-        f"the store from a copy, or delete {kept} (what was left of the log) to go on from what is readable"
+        f"the store from a copy, or delete {kept} (what was left of the log) to continue from what is readable"
     )
 
 

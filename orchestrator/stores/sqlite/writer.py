@@ -134,7 +134,7 @@ class Writer:
         job = _Job(write, checkpoint, size)
         with self._lock:
             if self._closed:
-                raise StoreError(f"store {self._url} is closed; open it anew to write")
+                raise StoreError(f"store {self._url} is closed; open it again to write")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"store {self._url}", daemon=True)
                 self._thread.start()
@@ -295,7 +295,7 @@ class Writer:
             if isinstance(error, Exception):
                 job.error = store_error(error, self._url)
             else:
-                job.error = StoreError(f"store {self._url}: a write was interrupted; see what it came to")
+                job.error = StoreError(f"store {self._url}: a write was interrupted; check whether it took effect")
         tell(batch)
 
     def _connected(self) -> sqlite3.Connection:

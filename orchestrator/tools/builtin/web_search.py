@@ -213,7 +213,7 @@ class WebSearch(Tool):
             return self._provider
         url = os.environ.get(ADDRESS)
         if not url:
-            raise ToolError(f"nobody is there to search: set {ADDRESS} to an instance of SearXNG")
+            raise ToolError(f"no search provider: set {ADDRESS} to an instance of SearXNG")
         try:
             return SearXNG(url)
         except ValueError as error:

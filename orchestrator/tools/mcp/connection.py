@@ -114,7 +114,7 @@ class Connection:
 
         Raises:
             ToolUnavailable: the server cannot be reached; nothing was called.
-            ToolDisconnected: it was lost in the middle of the call.
+            ToolDisconnected: it was lost during the call.
             ToolError: it says that it cannot do it, or the tool is not what it was when it was listed.
         """
         for last in (False, True):
@@ -265,7 +265,7 @@ class Connection:
         except (ValueError, RecursionError) as error:  # pydantic's ValidationError is a ValueError
             raise ToolError(f"MCP server {self.server.name!r} gave no result: {self._words(error)}") from None
         if not isinstance(result, CallToolResult):
-            raise ToolError(f"MCP server {self.server.name!r} wants to ask its user something, which nobody here can")
+            raise ToolError(f"MCP server {self.server.name!r} wants to ask its user something, which is not supported")
         return result
 
     async def _settle(self, live: _Live, code: int | None) -> None:
@@ -301,7 +301,7 @@ class Connection:
         fault = self._safe(why) or (self._words(live.fault) if live.fault is not None else "")
         told = f" ({fault})" if fault else ""
         return ToolDisconnected(
-            f"MCP server {self.server.name!r} was lost in the middle of the call{told}, "
+            f"MCP server {self.server.name!r} was lost during the call{told}, "
             f"so whether it was carried out is not known{_said(live.tail)}"
         )
 
@@ -336,4 +336,4 @@ class _Expired(Exception):
 
 def _said(tail: Tail) -> str:
     text = tail.text
-    return f"; the last that it said: {text}" if text else ""
+    return f"; its last output: {text}" if text else ""

@@ -114,7 +114,7 @@ def servers_of(text: str, directory: str | None = None) -> list[Server]:
     """
     text = text.removeprefix(PREFIX).strip()
     if not text:
-        raise GraphUnknown("tools 'mcp:': say which server: mcp:COMMAND ARGS, mcp:http://... or mcp:.mcp.json")
+        raise GraphUnknown("tools 'mcp:': name a server: mcp:COMMAND ARGS, mcp:http://... or mcp:.mcp.json")
     refuse_secrets(text)
     if text.startswith(("http://", "https://")):
         return [HttpServer(expanded(text, f"tools {PREFIX}{text}"))]

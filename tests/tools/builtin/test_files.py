@@ -285,7 +285,7 @@ async def test_a_reference_names_the_root(tmp_path: Path, monkeypatch: pytest.Mo
         found = tools_from_ref(ref, directory)
         assert isinstance(found, Files)
         assert await done(found, "view_file", path="a") == "     1\there"
-    with pytest.raises(Exception, match="'nowhere' is no directory: make it first"):
+    with pytest.raises(Exception, match="'nowhere' is not a directory: create it first"):
         tools_from_ref("files:nowhere")
 
 

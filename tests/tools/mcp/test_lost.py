@@ -28,8 +28,8 @@ async def test_it_is_connected_again_for_the_next_call(rough: Rough, tmp_path: P
         lost = await box.execute(name="die")
         assert lost.metadata == {"exception": "ToolDisconnected"}
         assert str(lost.error) == (
-            "MCP server 'python' was lost in the middle of the call, so whether it was carried out is not known; "
-            "the last that it said: dying with [redacted]"
+            "MCP server 'python' was lost during the call, so whether it was carried out is not known; "
+            "its last output: dying with [redacted]"
         ).replace("'python'", repr(box.server.name))
         assert (await box.execute(name="echo", tool_input={"text": "a"})).error is None
     assert len((tmp_path / "pids").read_text().split()) == 2
@@ -189,8 +189,8 @@ async def test_a_forgotten_connection_is_made_again_within_the_call(old: tuple[s
 @pytest.mark.parametrize(
     ("name", "words", "open_end"),
     [
-        ("drop", "was lost in the middle of the call (the connection broke: ", True),
-        ("busy", "was lost in the middle of the call (it answered with HTTP 500)", True),
+        ("drop", "was lost during the call (the connection broke: ", True),
+        ("busy", "was lost during the call (it answered with HTTP 500)", True),
         ("teapot", "cannot be reached: it answered with HTTP 418", False),
         ("big", "it answered with more than 16,777,216 bytes", False),
     ],

@@ -36,7 +36,7 @@ def test_variables_are_handed_on_by_name(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("mcp:", "say which server"),
+        ("mcp:", "name a server"),
         ("mcp:TOKEN=abc serve", r"values of variables are not written in them: write TOKEN=\$\{TOKEN\}"),
         (f"mcp:serve --token {TOKEN}", "holds a secret"),
         ("mcp:https://user:hunter22@x.example/mcp", "holds a secret"),

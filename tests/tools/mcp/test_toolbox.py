@@ -165,7 +165,7 @@ async def test_a_program_that_cannot_be_started(rough: Rough, tmp_path: Path, mo
     with pytest.raises(ToolUnavailable, match=r"'no-such-program' cannot be started: .*No such file.*install it"):
         async with McpToolbox.stdio("no-such-program"):
             pass
-    with pytest.raises(ToolUnavailable, match="ended before it answered; the last that it said: no configuration"):
+    with pytest.raises(ToolUnavailable, match="ended before it answered; its last output: no configuration"):
         async with rough("dies_at_once"):
             pass
     with pytest.raises(ToolUnavailable, match=r"did not answer within 0.2 s"):

@@ -72,7 +72,7 @@ class Files(Toolbox):
         self.root = os.path.realpath(root)
         """Where it is."""
         if not os.path.isdir(self.root):
-            raise NotADirectoryError(f"{os.fspath(root)!r} is no directory: make it first, or name another root")
+            raise NotADirectoryError(f"{os.fspath(root)!r} is not a directory: create it first, or name another root")
         self._rules = Rules(
             self.root, texts("hidden", hidden), limit, encoding, hard_links, descriptors and DESCRIPTORS
         )
