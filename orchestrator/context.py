@@ -1,7 +1,7 @@
-"""What a node is handed beside the state: models, tools, effects, questions, and where it stands in the run.
+"""What a node receives beside the state: models, tools, effects, questions, and its position in the run.
 
-Everything that a node does outside of itself goes through here, so that it is journaled, paid from the run's
-limits, and not done twice after a crash.
+A node reaches outside only through its context, so that each call is journaled, counts for the run's limits, and is
+not repeated after a crash.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Context(ABC, Generic[DepsT]):
     @property
     @abstractmethod
     def error(self) -> Failure | None:
-        """What failed, if an edge for `error`, `timeout` or `exhausted` led here."""
+        """The failure, if an edge for `error`, `timeout`, `failed` or `exhausted` led here; else None."""
 
     @property
     @abstractmethod
@@ -77,7 +77,7 @@ class Context(ABC, Generic[DepsT]):
     @property
     @abstractmethod
     def deps(self) -> DepsT:
-        """What the executor was given as `deps`: clients, connections, secrets. Never journaled."""
+        """The `deps` of the executor: clients, connections, secrets. Never journaled."""
 
     @property
     @abstractmethod
@@ -85,7 +85,7 @@ class Context(ABC, Generic[DepsT]):
         """The node's model. Its calls are journaled, and a reply that arrived is never paid for again.
 
         Raises:
-            GraphUnknown: the executor was given no such model.
+            GraphUnknown: the executor has no such model.
         """
 
     @property
@@ -100,21 +100,21 @@ class Context(ABC, Generic[DepsT]):
 
     @abstractmethod
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
-        """Call a tool: arguments validated, the call journaled before and its result after.
+        """Call a tool. The arguments are validated, and the call is journaled before it is made and when it ends.
 
-        A tool that fails gives a result like any other, with an `error` and an `exit_code`; with `check=True` a failed
-        result is raised instead: `await ctx.tool("search", query="tea", check=True)`.
+        A failing tool returns a result with an `error` and an `exit_code`. With `check=True` it raises `ToolFailed`
+        instead: `await ctx.tool("search", query="tea", check=True)`.
 
         Args:
             name: the tool's name.
-            args: its arguments as a mapping, for names that cannot be keywords, and for those that come from a model.
-            more: its arguments as keywords, and `check`. Without `args` the keyword `check` is an argument of the tool
-                if the tool has one of that name; beside `args` it never is:
+            args: its arguments as a mapping, for names that cannot be keywords, and for arguments from a model.
+            more: its arguments as keywords, and `check`. Without `args`, the keyword `check` is an argument of the tool
+                if the tool has an argument of this name. With `args` it never is:
                 `ctx.tool("lint", {"check": "all"}, check=True)`.
 
         Raises:
             AgentError: there is no such tool, or the arguments do not fit.
-            ToolFailed: the call failed, and `check` is true; it holds the result.
+            ToolFailed: the call failed, and `check` is true; the error has the result.
             TypeError: an argument is given twice.
             ReplayMismatch: the code changed and would leave a settled irreversible effect behind.
         """
@@ -130,43 +130,43 @@ class Context(ABC, Generic[DepsT]):
         effect: EffectClass = "idempotent",
         reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None,
     ) -> T:
-        """Touch the outside: `fn(*args)` runs once, its result is journaled, a replay gives it back.
+        """Call `fn(*args)` once and journal its result; a replay returns the journaled result.
 
         Args:
-            name: what the journal calls it.
-            fn: sync (then it runs in a thread) or async. A parameter named `idempotency_key` is given the
-                effect's key: the same one whenever this effect is made again after a crash.
-            args: plain JSON, or pydantic models; they are part of what identifies the effect.
+            name: the effect's name in the journal.
+            fn: a sync function (it runs in a thread) or an async one. A parameter named `idempotency_key` receives the
+                effect's key, which stays the same when the effect is repeated after a crash.
+            args: plain JSON, or pydantic models; they are part of the effect's identity.
             returns: the type of the result, which must have a JSON form.
-            effect: `pure`, `read` and `idempotent` run again when a crash left their end unknown; after an
-                `irreversible` one the run asks what became of it.
-            reconcile: told the key, finds out whether it happened: its result, or None if it did not. If it raises,
-                a person is asked.
+            effect: `pure`, `read` and `idempotent` effects are repeated when a crash left their outcome unknown; for an
+                `irreversible` effect the run asks for the outcome.
+            reconcile: gets the key and finds out whether the effect happened: returns its result, or None if it did
+                not happen. If it raises, a person is asked.
 
         Raises:
-            EffectFailed: the journal holds that it ended in an error.
+            EffectFailed: according to the journal, the effect failed.
             ReplayMismatch: the code changed and would leave a settled irreversible effect behind.
         """
 
     @abstractmethod
     async def emit(self, name: str, data: object = None) -> None:
-        """Send a live event to whoever watches the run. It is not journaled, and absent on replay."""
+        """Send a live event to the watchers of the run. It is not journaled, and absent on replay."""
 
     @abstractmethod
     async def progress(
         self, text: str = "", *, done: float | None = None, total: float | None = None, key: str = ""
     ) -> None:
-        """Tell whoever watches the run how far a call is: a live event `progress`, with the call's key and tool.
+        """Report the progress of a call to the watchers of the run, as a live event `progress`.
 
-        Costs nothing when nobody watches. A text of more than 20,000 characters is cut. A sync tool calls it by
+        It costs nothing while the run is not watched. A text of more than 20,000 characters is cut. A sync tool calls
         `anyio.from_thread.run(ctx.progress, text)`, or yields its output.
 
         Args:
             text: a piece of the call's output, or what it is doing.
             done: how much is done, in any unit.
             total: how much there is to do, in the same unit.
-            key: the call's idempotency key; if not given, that of the call which this task works on. Tasks that
-                serve several calls say it.
+            key: the call's idempotency key. Default: that of the call which this task works on. Tasks that serve
+                several calls have to give it.
         """
 
     @overload
@@ -205,20 +205,22 @@ class Context(ABC, Generic[DepsT]):
         schema: Mapping[str, object] | None = None,
         deadline: float | None = None,
     ) -> Answer:
-        """Ask a person, and return the answer when it is there.
+        """Ask a person and return the answer.
 
-        Until then the step is suspended, and the run pauses when nothing else in it can run. When the answer
-        has come the node runs again from its start and this call returns it: so ask before any work.
+        Until the answer arrives the step is suspended, and the run pauses when no other step can run. Then the node
+        runs again from its start, and this call returns the answer. So ask before any work.
 
-        Clean-up (`finally`, `async with`) runs at each suspension, but touches nothing through this context then: a
-        suspended step makes no further calls, whatever its node catches. In the node's own task the order of
-        questions says which is which; questions of tasks that it starts are told apart by all that they ask, so those
-        must ask the same words again.
+        Clean-up (`finally`, `async with`) runs at each suspension, but cannot make calls through this context: a
+        suspended step makes no further calls, whatever its node catches. In the node's own task, questions are
+        identified by their order. Questions of tasks that it starts are identified by their content, so these tasks
+        must ask with the same words again.
 
         Args:
             kind: `approval` (payload `{tool, args, risk, effect, call_id}`; answered by Approve or Deny), or
                 `input` (answered by a Value).
-            choices: the only values that an answer may have.
+            prompt: the text of the question.
+            payload: further data to show with it, as plain JSON.
+            choices: the allowed values of the answer; empty: any value.
             schema: JSON Schema of the value.
             deadline: seconds from now after which the answer is `Deny(reason="deadline passed")`.
         """

@@ -1,6 +1,6 @@
-"""`Graph`: a graph definition with its verbs, which run it, draw it, and make a tool of it.
+"""`Graph`: a graph definition with the methods that run it, draw it, and make a tool of it.
 
-Executor, drawings and tools are loaded when a verb is used, so that a graph costs little to import.
+Executor, drawings and tools are loaded when a method needs them, so that importing a graph is cheap.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ class Graph(GraphDefinition[StateT]):
         state: a pydantic model, or a state as data.
         nodes: name -> node, function, or node as data.
         edges: arrow text, `Edge`s or tuples.
-        input: the state field (or fields) that a bare input fills.
-        output: the state field (or fields) that is the run's output; None: the whole state.
-        limits: what a run may spend.
-        version: of the graph, for people.
+        input: the state field (or fields) for an input that is not a mapping.
+        output: the state field (or fields) that form the run's output; None: the whole state.
+        limits: the limits of a run.
+        version: the version of the graph, for people.
+        description: what the graph does, for people and for MCP clients.
 
     Raises:
-        InvalidGraph: the checks found problems; all of them are in one report.
+        InvalidGraph: the checks found problems; the error lists all of them.
         ArrowSyntaxError: a statement of the arrow text cannot be read.
         SecretInState: a field of the state is a secret.
         pydantic.ValidationError: an argument is of the wrong type.
@@ -71,7 +72,7 @@ class Graph(GraphDefinition[StateT]):
             raise InvalidGraph(self.name, problems)
 
     def check(self, *, prove: bool = False) -> CheckReport:
-        """The checks as data; `prove` adds what the shape alone proves, each with a witness where it fails."""
+        """Return the results of the checks; `prove` adds proofs from the shape, with a witness for each failure."""
         return report_of(self, prove=prove)
 
     async def run(
@@ -92,17 +93,22 @@ class Graph(GraphDefinition[StateT]):
         """Run the graph until it ends or pauses.
 
         Args:
-            input: a mapping of state fields; anything else fills the graph's `input` field.
-            store: URL of the store that keeps the run, such as `sqlite:///runs.db`.
-            tools: what nodes may call: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
-            approve: questions about tools of at most this risk are approved at once.
-            limits: their explicitly set fields replace those of the graph's own limits, the others stay.
+            input: a mapping of state fields; any other value fills the graph's `input` field.
+            store: the URL of the store, such as `sqlite:///runs.db`.
+            model: the model of nodes that name no model.
+            models: named models, by the names that nodes use.
+            tools: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
+            deps: the value of `ctx.deps` in nodes. Never journaled.
+            run_id: an id for the run; see `Executor.start`.
+            labels: labels of the run, to find it by.
+            approve: approve calls of tools up to this risk without asking.
+            limits: the explicitly set fields replace those of the graph's limits; the others stay.
             check: raise if the run does not complete; see `Run.raise_for_status`.
 
         Raises:
             InvalidInput: the input does not fit the state.
             RunFailed: the run did not complete, and `check` is true.
-            RunExists: `run_id` is taken by another run.
+            RunExists: another run has the id `run_id`.
         """
         from orchestrator.executor import Executor
 
@@ -127,7 +133,7 @@ class Graph(GraphDefinition[StateT]):
         limits: Limits | None = None,
         check: bool = False,
     ) -> Run[StateT]:
-        """`run` for callers without an event loop."""
+        """Run the graph from code without an event loop. Takes the arguments of `run`."""
         import anyio
 
         return anyio.run(
@@ -156,16 +162,18 @@ class Graph(GraphDefinition[StateT]):
         limits: Limits | None = None,
         depth: int = 10,
     ) -> GraphTool:
-        """A tool that runs the graph: its arguments are the graph's input, its output the graph's.
+        """Return a tool that runs the graph: its arguments are the graph's input, its output is the graph's output.
 
-        Each call is a run of its own. What it spends counts for the run that calls it as well, whose limits on calls,
-        tokens, cost and seconds hold for it. A run that spends its own limits gives its output as a failed result.
+        Each call is a run of its own. Its usage counts for the calling run as well, whose limits on calls, tokens, cost
+        and seconds apply to it. A run that spends its own limits returns its output as a failed result.
 
         Args:
-            risk: what its calls can do to the world.
-            limits: of each of its runs: the fields set here replace those of the graph's own limits.
-            depth: how many runs may be inside each other where this tool is called, its own among them. A call that
-                would go deeper fails, so an agent that is offered itself ends.
+            name: the tool's name.
+            description: what the tool does, for the model.
+            risk: what a call can do.
+            limits: the limits of each run; the explicitly set fields replace those of the graph's limits.
+            depth: how many runs may be nested, including the new one. A deeper call fails, so that an agent with
+                itself as a tool ends.
 
         Raises:
             ValueError: `depth` is below 1.
@@ -175,25 +183,25 @@ class Graph(GraphDefinition[StateT]):
         return graph_tool(self, name, description, risk=risk, limits=limits, depth=depth)
 
     def to_svg(self, run: Run | None = None) -> str:
-        """The graph as SVG, with what a run did if one is given."""
+        """Return the graph as SVG, with the marks of a run if one is given."""
         from orchestrator import render
 
         return render.to_svg(self, run)
 
     def to_mermaid(self, run: Run | None = None) -> str:
-        """The graph as Mermaid text."""
+        """Return the graph as Mermaid text."""
         from orchestrator import render
 
         return render.to_mermaid(self, run)
 
     def to_dot(self, run: Run | None = None) -> str:
-        """The graph as text for Graphviz."""
+        """Return the graph as DOT text for Graphviz."""
         from orchestrator import render
 
         return render.to_dot(self, run)
 
     def to_text(self, run: Run | None = None) -> str:
-        """The graph as text for a terminal."""
+        """Return the graph as text for a terminal."""
         from orchestrator import render
 
         return render.to_text(self, run)

@@ -1,4 +1,4 @@
-"""What users hold: an executor over a store."""
+"""The executor: it starts, resumes, answers and inspects the runs in a store."""
 
 from __future__ import annotations
 
@@ -30,29 +30,30 @@ from orchestrator.views.run import Run
 
 
 class Executor(RunReader):
-    """Runs graphs: starts, resumes, answers, pauses and cancels runs, and looks at them.
+    """Starts, resumes, answers, pauses, cancels and inspects runs of graphs.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
             run = await executor.start(graph, {"question": "..."})
 
-    Leaving the block interrupts what still runs: it is checkpointed, and can be resumed. So do Ctrl-C and SIGTERM.
+    Leaving the block interrupts runs in progress: their progress is stored, and they can be resumed. So do Ctrl-C and
+    SIGTERM.
 
     Args:
-        store: a URL (see `open_store`), or a store. One that was given as a URL is closed with the executor.
-        graphs: the graphs whose runs it can resume. Nothing else resolves a graph's name.
-        model: what nodes use that name no model.
-        models: further models, by the names that nodes use.
-        tools: what nodes may call: tools, functions, toolboxes, or references to them as the command line takes them
+        store: a store, or its URL (see `open_store`). A store given as a URL is closed with the executor.
+        graphs: the graphs whose runs the executor can resume. Nothing else resolves a graph's name.
+        model: the model of nodes that name no model.
+        models: named models, by the names that nodes use.
+        tools: the tools that nodes may call: tools, functions, toolboxes, or references as on the command line
             (`arithmetic`, `module:attr`). Toolboxes of servers are connected while the executor is open.
-        deps: what nodes get as `ctx.deps`: clients, connections, secrets. Never journaled.
-        concurrency: how many steps of all its runs may run at the same time; None: any number.
-        on_change: whether a run goes on in a graph whose content (prompts, parameters, code) changed since:
+        deps: the value of `ctx.deps` in nodes: clients, connections, secrets. Never journaled.
+        concurrency: how many steps of all runs may run at the same time; None: no limit.
+        on_change: what to do if the graph's content (prompts, parameters, code) changed since a run was last driven:
             `continue` and journal the differences, or `strict`: refuse with `GraphChanged`.
-        lease_ttl: seconds after which another host may take over a run that this executor does not keep alive.
-        seal: seals what this executor writes. Approvals and policies in records that it did not seal are then not
-            believed: they are asked for again before what they allow is done. Without one the store is trusted.
-        clock: says what time it is, in records and for deadlines; tests give an `orchestrator.testing.MockClock`.
-            Leases go by the clocks of the machine, as they hold between processes.
+        lease_ttl: seconds after which another host may take over a run that this executor no longer renews.
+        seal: seals the records that this executor writes. Approvals and policies in records without its seal do not
+            count: they are asked for again before the calls that they allow. Without a seal the store is trusted.
+        clock: the clock for records and deadlines; tests use an `orchestrator.testing.MockClock`. Leases use the
+            clocks of the machine, because they apply between processes.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Executor(RunReader):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if on_change not in ("continue", "strict"):
-            raise ValueError(f"on_change={on_change!r}: say 'continue' or 'strict'")
+            raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
         self._owned = isinstance(store, str)
         self.store: Store = open_store(store) if isinstance(store, str) else store
         children = ChildRuns()
@@ -90,7 +91,7 @@ class Executor(RunReader):
 
     @property
     def seal(self) -> Seal | None:
-        """What it seals records with."""
+        """The seal of the records that this executor writes."""
         return self._host.seal
 
     async def __aenter__(self) -> Self:
@@ -133,18 +134,19 @@ class Executor(RunReader):
         """Run a graph until it ends or pauses. Cancelling this call interrupts the run.
 
         Args:
-            graph: a graph, or the name of one that the executor was given.
-            input: a mapping of state fields; anything else fills the graph's `input` field.
-            run_id: an id for the run. If it is taken by a run of the same graph and input, it is that run:
-                it is waited for, or gone on with if nobody drives it.
-            approve: questions about tools of at most this risk are approved at once.
-            limits: their explicitly set fields replace those of the graph's own limits, the others stay.
-            refs: what graph, tools and model are called, as text for whoever looks at the run.
+            graph: a graph, or the name of one of the executor's graphs.
+            input: a mapping of state fields; any other value fills the graph's `input` field.
+            run_id: an id for the run. If a run of the same graph and input has this id, this call waits for that run,
+                or continues it if no executor drives it.
+            labels: labels of the run, to find it by.
+            approve: approve calls of tools up to this risk without asking.
+            limits: the explicitly set fields replace those of the graph's limits; the others stay.
+            refs: the names of graph, tools and model as text, for readers of the run.
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
-            RunExists: the id is taken by another run.
-            GraphUnknown: a model or tool that the graph names was not given.
+            RunExists: another run has the id.
+            GraphUnknown: a model or tool that the graph names is missing.
             StoreError, RunConflict: the journal cannot be written; the run can be resumed.
         """
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
@@ -163,7 +165,7 @@ class Executor(RunReader):
         limits: Limits | None = None,
         refs: Mapping[str, object] | None = None,
     ) -> str:
-        """Begin a run and return its id as soon as the run is durable; it goes on beside. Arguments as of `start`."""
+        """Start a run in the background and return its id as soon as it is durable. Takes the arguments of `start`."""
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
         if isinstance(live, str):
             return live
@@ -171,11 +173,15 @@ class Executor(RunReader):
         return live.run_id
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109  a name of the contract
-        """Wait until a run, whoever drives it, has ended or pauses, or nobody drives it any more.
+        """Wait until a run ends or pauses, or no executor drives it any more. Any executor may drive it.
+
+        Args:
+            run_id: the run's id.
+            timeout: seconds to wait at most; None: no limit.
 
         Raises:
-            RunUnknown: there is no such run.
-            TimeoutError: `timeout` seconds were not enough; the run goes on.
+            RunUnknown: the store has no such run.
+            TimeoutError: `timeout` seconds have passed; the run continues.
         """
         return await recovery.wait_for(self._host, run_id, timeout)
 
@@ -191,9 +197,10 @@ class Executor(RunReader):
         limits: Limits | None = None,
         refs: Mapping[str, object] | None = None,
     ) -> AsyncIterator[Stream[StateT]]:
-        """Begin a run and see its events: `async with executor.stream(graph, ...) as live: async for event in live`.
+        """Start a run and read its events: `async with executor.stream(graph, ...) as live: async for event in live`.
 
-        When they are over, `live.run` is the run. Leaving the block early interrupts it. Arguments as of `start`.
+        After the last event, `live.run` is the run. Leaving the block early interrupts the run. Takes the arguments of
+        `start`.
         """
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
         if isinstance(live, str):
@@ -211,18 +218,20 @@ class Executor(RunReader):
         digest: str | None = None,
         resume: bool = True,
     ) -> Run:
-        """Answer a question of a run, once. Who drives the run goes on with it, else this executor does.
+        """Answer a question of a run, once. The executor that drives the run continues it, else this one does.
 
         Args:
+            run_id: the run's id.
+            question: the question's id.
             answer: `Approve`, `Deny`, or any plain JSON value.
-            by: who says so.
-            digest: the digest of the question that was looked at; another one is refused.
-            resume: whether to go on until the run ends or pauses again. Without it no code is needed.
+            by: who answers.
+            digest: the digest of the question that was shown; if the question has changed, the answer is refused.
+            resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
 
         Raises:
-            QuestionUnknown: the run never asked this.
-            StaleAnswer: it is answered or withdrawn, or is another question now.
-            InvalidAnswer: the answer does not fit. After these three nothing has changed.
+            QuestionUnknown: the run has no such question.
+            StaleAnswer: the question is answered or withdrawn, or has changed.
+            InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
         """
         given = as_answer(answer)
         return await delivery.answer(self._host, run_id, question, given, by=by, digest=digest, resume=resume)
@@ -236,22 +245,24 @@ class Executor(RunReader):
         wait: float = 0.0,
         trust_answers: bool = True,
     ) -> Run:
-        """Go on with a run that was interrupted or paused, until it ends or pauses.
+        """Continue an interrupted or paused run until it ends or pauses.
 
         Args:
-            approve: a new policy for questions about tools, see `start`.
-            accept_changes: go on although tools changed, or the graph's content did and the executor is `strict`.
-            wait: seconds to wait for a holder that may be alive.
-            trust_answers: False for a run whose journal others may have written: approvals and the policy that it
-                has are asked for again, as far as what they allow is not done yet.
+            run_id: the run's id.
+            approve: a new policy for calls of tools, see `start`.
+            accept_changes: continue although tools changed, or although the graph's content changed and the executor
+                is `strict`.
+            wait: seconds to wait for another executor that holds the run.
+            trust_answers: False if the journal may come from elsewhere: its approvals and its policy are asked for
+                again, unless the calls that they allow are already done.
 
         Raises:
-            RunUnknown: there is no such run.
-            RunEnded: it is over.
-            RunConflict: somebody else drives it.
-            GraphUnknown: its graph was not given, or lacks a model or tool.
-            GraphChanged: its graph changed where it still has to go.
-            ToolsChanged: tools that it may still call are missing, or take other arguments.
+            RunUnknown: the store has no such run.
+            RunEnded: the run has ended.
+            RunConflict: another executor drives the run.
+            GraphUnknown: the run's graph, or a model or tool of it, is missing.
+            GraphChanged: the graph changed at or after the run's position.
+            ToolsChanged: tools that the run may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
         return await recovery.resume(
@@ -259,34 +270,45 @@ class Executor(RunReader):
         )
 
     async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:
-        """Go on with every run of the executor's graphs that was interrupted, has been answered, or is overdue.
+        """Resume every run of the executor's graphs that was interrupted or answered, or is overdue.
 
         Args:
-            only: ids of runs; others are left alone.
+            only: ids of the runs to resume; None: all.
 
-        Returns those that it drove, when all have ended or paused. One that cannot go on is logged and left.
+        Returns:
+            The resumed runs, when all have ended or paused. A run that cannot be resumed is logged and left out.
         """
         return await recovery.recover(self._host, only)
 
     async def recoverable(self) -> list[str]:
-        """The ids of the runs, of any graph, that `recover` would go on with if it had their code."""
+        """Return the ids of the runs, of any graph, that `recover` would resume if it had their code."""
         return await recovery.lost(self._host, None)
 
     async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
-        """Pause a run, whoever drives it: what runs lands, nothing new starts. `resume` lifts it.
+        """Pause a run, whichever executor drives it: running steps end, and no new step starts until `resume`.
+
+        Args:
+            run_id: the run's id.
+            by: who pauses it, for the journal.
+            reason: why, for the journal.
 
         Raises:
-            RunUnknown: there is no such run.
-            RunEnded: it has ended.
+            RunUnknown: the store has no such run.
+            RunEnded: the run has ended.
         """
         return await delivery.pause(self._host, run_id, by=by, reason=reason)
 
     async def cancel(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
-        """Cancel a run, whoever drives it. What was finished stays in its journal.
+        """Cancel a run, whichever executor drives it. Finished steps stay in its journal.
+
+        Args:
+            run_id: the run's id.
+            by: who cancels it, for the journal.
+            reason: why, for the journal.
 
         Raises:
-            RunUnknown: there is no such run.
-            RunEnded: it has ended.
+            RunUnknown: the store has no such run.
+            RunEnded: the run has ended.
         """
         return await delivery.cancel(self._host, run_id, by=by, reason=reason)
 
@@ -294,15 +316,16 @@ class Executor(RunReader):
         """Delete a run that is not being driven: its records, questions, messages and labels, for good.
 
         Args:
-            children: whether the runs that its calls of graphs as tools began are deleted with it, and theirs. Their
-                caller is all that knows of them. Forks and other runs that bear its label stay.
+            run_id: the run's id.
+            children: whether to delete the runs that its graph tools started, and theirs, too. Only their caller
+                refers to them. Forks and other runs with its label stay.
 
         Returns:
-            The ids of the runs that were deleted, the run itself first.
+            The ids of the deleted runs, the run itself first.
 
         Raises:
-            RunUnknown: there is no such run.
-            RunConflict: it, or a run that it began, is driven; nothing was deleted.
-            StoreError: the store cannot be written. What is left of the runs that it began is deleted with it later.
+            RunUnknown: the store has no such run.
+            RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
+            StoreError: the store cannot be written. Deleting the run again deletes the rest of the runs it started.
         """
         return await deletion.delete(self._host, run_id, children=children)

@@ -123,7 +123,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
 
     @cached_property
     def structure(self) -> str:
-        """Digest of nodes, outcomes, joins, edges and the state's schema: what a live run sits on."""
+        """Digest of nodes, outcomes, joins, edges and the state's schema, on which live runs depend."""
         from orchestrator.graph.digests import structure_digest
 
         ways: dict[str, object] = {}
@@ -170,7 +170,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         )
 
     def result(self, values: Mapping[str, object]) -> object:
-        """The output among a state's values: of one field its value, else a mapping."""
+        """Return the output from a state's values: the value of a single field, or a mapping."""
         if isinstance(self.output, str):
             return values[self.output]
         return {name: values[name] for name in (self.output or self.schema.fields)}
@@ -186,10 +186,10 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         return self._with(**(update or {}))
 
     def replace(self, nodes: Mapping[str, NodeLike] | None = None, /, **named: NodeLike) -> Self:
-        """The graph with other nodes in some places: `graph.replace(think=Think(prompt="..."))`.
+        """Return the graph with some nodes replaced: `graph.replace(think=Think(prompt="..."))`.
 
         Raises:
-            GraphError: there is no node of that name.
+            GraphError: there is no node with that name.
             InvalidGraph: the new graph has problems, such as an outcome without an edge.
         """
         changes = {**(nodes or {}), **named}
@@ -200,15 +200,14 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     def insert_before(
         self, node: str, name: str, new: NodeLike, *, outcome: str | None = None, otherwise: str = END
     ) -> Self:
-        """The graph with a new node that every way into `node` passes first. A join of `node` moves to it.
+        """Return the graph with a new node on every path into `node`. A join of `node` moves to the new node.
 
         Args:
-            outcome: the outcome of the new node that leads on to `node`; if it is not said, it is `approved`,
-                `done` or the only one.
-            otherwise: where all its other outcomes lead.
+            outcome: the outcome of the new node that leads to `node`. Default: `approved`, `done` or the only one.
+            otherwise: the target of all its other outcomes.
 
         Raises:
-            GraphError: there is no `node`, or a `name` already, or no outcome that can lead on.
+            GraphError: there is no `node`, there already is a `name`, or no outcome can lead to `node`.
             InvalidGraph: the new graph has problems.
         """
         from orchestrator.graph.editing import edges_with_node_before
@@ -266,17 +265,17 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
 
     @classmethod
     def from_data(cls, data: JsonObject, *, resolve: bool | Trust = False) -> Self:
-        """A graph from what `data()` gave.
+        """Make a graph from the result of `data()`.
 
-        Imports code only if `resolve` is true; otherwise functions, and node kinds that are not the library's,
-        stand as `UnresolvedNode`, and values of a state whose class is not at hand stay JSON.
+        Code is imported only if `resolve` is true. Otherwise functions, and node kinds of other packages, become
+        `UnresolvedNode`s, and values of a state without its class stay JSON.
 
         Args:
-            resolve: whether references are followed. True trusts the data with every module, see `load`.
+            resolve: whether to follow references. True trusts the data with every module, see `load`.
 
         Raises:
-            GraphError: the data is no graph's.
-            GraphUnknown: `resolve` is true and code is not there.
+            GraphError: the data is not that of a graph.
+            GraphUnknown: `resolve` is true and code is missing.
             UntrustedCode: `resolve` is a `Trust` that refuses a reference.
         """
         from orchestrator.graph.files import graph_from_data
@@ -287,19 +286,19 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     def load(cls, path: str | Path, *, trust: Trusted = None) -> Self:
         """Read a graph from a YAML or JSON file.
 
-        A file may name code: the state's class, functions, tools, reducers. By default it may name what modules that
-        are imported already declare for graphs (`@node`, `@tool`, `Reducer`, node kinds, graphs, pydantic models), so
-        that a file that this program saved loads again, and loading imports nothing. Import a module before, or name
-        it, to load a file that needs it.
+        A file may refer to code: the state's class, functions, tools, reducers. By default it may refer to what already
+        imported modules declare for graphs (`@node`, `@tool`, `Reducer`, node kinds, graphs, pydantic models). So a
+        file that this program saved loads again, and loading imports nothing. If a file needs another module, import
+        the module first, or name it in `trust`.
 
         Args:
-            trust: modules that the file may name as well, with their submodules. They are imported, and plain
-                functions that they define are followed, too. True trusts the file with every module.
+            trust: further modules that the file may refer to, with their submodules. They are imported, and plain
+                functions that they define are allowed, too. True trusts the file with every module.
 
         Raises:
-            GraphError: the file holds no graph.
-            UntrustedCode: it names code that is not trusted, or of another kind than is needed; names all modules.
-            GraphUnknown: code that it names is not there.
+            GraphError: the file does not contain a graph.
+            UntrustedCode: the file refers to code that is not trusted, or of the wrong kind; names all modules.
+            GraphUnknown: code that the file refers to is missing.
             InvalidGraph: the checks found problems.
             OSError: the file cannot be read.
         """

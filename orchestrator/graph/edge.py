@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A way from one node to another: `str(edge)` is its arrow text.
+    """A connection from one node to another. `str(edge)` is its arrow text.
 
-    `outcome` None stands for every unreserved outcome that no labelled edge of the source names. `each` names a
-    list in the state: the edge is taken once per item. `source` may be `START`, or `*` for a reserved outcome of
-    any node; `target` may be `END` or `STOP`.
+    `outcome` None means every unreserved outcome that no labelled edge of the source names. `each` names a list in the
+    state: the edge is taken once per item. `source` may be `START`, or `*` for a reserved outcome of any node. `target`
+    may be `END` or `STOP`.
     """
 
     source: str
@@ -21,7 +21,7 @@ class Edge:
 
     @property
     def label(self) -> str:
-        """What stands after the colon; empty when nothing does."""
+        """The text after the colon of the arrow text; may be empty."""
         return " ".join(word for word in (self.outcome, f"each {self.each}" if self.each else None) if word)
 
     def __str__(self) -> str:

@@ -144,21 +144,21 @@ def node(
     tools: Collection[object] | None = None,
     name: str | None = None,
 ) -> FunctionNode[..., Any] | _Decorator:
-    """Make a node of a sync or async function: `@node` or `@node(effect="pure")`.
+    """Make a node from a sync or async function: `@node` or `@node(effect="pure")`.
 
     The function's arguments are injected by name or annotation: `state`, `ctx`, `item`, `deps`. It returns an
     `Outcome`, a mapping (the update) or None; the last two mean the outcome `done`.
 
     Args:
-        outcomes: the outcomes, where the return annotation does not list them as `Outcome[Literal[...]]`.
-        timeout: seconds that one attempt may take.
-        name: what messages call the node; the function's name if not given.
+        outcomes: the outcomes, if the return annotation does not list them as `Outcome[Literal[...]]`.
+        timeout: seconds that one attempt may take; None: no limit.
+        name: the name for messages. Default: the function's name.
 
-    All others are as in `Node`.
+    The other arguments are those of `Node`.
 
     Raises:
-        GraphError: names the parameter that nothing can be given for, or says that the outcomes are not listed.
-        pydantic.ValidationError: an option does not fit.
+        GraphError: the function has a parameter that a node cannot receive, or its outcomes are not listed.
+        pydantic.ValidationError: an option is invalid.
     """
     around = sys._getframe(1).f_locals
     options: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""What a run may spend, what it has spent, and when a failed attempt is made again."""
+"""Limits of runs, their usage, and retries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 
 class Usage(BaseModel):
-    """What was spent. `seconds` are seconds alive, `cost` is in the currency of the user's price table."""
+    """The usage of a run or a call. `seconds` is time alive, `cost` is in the currency of the price table."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -17,7 +17,7 @@ class Usage(BaseModel):
     cost: float = 0.0
     seconds: float = 0.0
     estimated: bool = False
-    """Whether some of the tokens were not told by a server but made out from the length of the texts."""
+    """Whether some token counts are estimated from the length of texts, because a server reported none."""
 
     @property
     def tokens(self) -> int:
@@ -37,14 +37,15 @@ class Usage(BaseModel):
 
 
 class Limits(BaseModel):
-    """A ledger's upper bounds, shared by all branches and nested graphs. None: no bound.
+    """Limits of a run, shared by all branches and nested graphs. None: no limit.
 
-    `steps` counts activations of nodes, `seconds` time alive, `calls` model and tool calls, `visits` the
-    activations of single nodes; `concurrency` is how many steps may run at the same time.
+    `steps` counts activations of nodes, `seconds` time alive, `calls` model and tool calls, and `visits` activations of
+    single nodes, by name. `concurrency` limits the steps that run at the same time. `cost` is in the currency of the
+    price table.
 
     Graphs called as tools share `calls`, `tokens`, `cost` and `seconds` with the runs that call them; steps and visits
-    are each run's own. While `tokens` or `cost` is limited, a model call reserves what it is expected to use (see
-    `Reserve`), so that calls made at the same time do not overshoot together.
+    count for each run alone. While `tokens` or `cost` is limited, a model call reserves its expected usage (see
+    `Reserve`), so that concurrent calls do not exceed the limit together.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,11 +66,11 @@ class Limits(BaseModel):
 
 
 class Reserve(BaseModel):
-    """What a call under way is expected to use, or what all calls under way in a run are.
+    """The expected usage of a call in progress, or of all calls in progress in a run.
 
-    A model call reserves the tokens of its prompt, estimated from its length, and those of its reply: its `max_tokens`
-    where it has one, else the longest reply so far, else `UNKNOWN_REPLY`. Its cost is that of these tokens at the
-    model's price; where the price is not known, that of the dearest call so far.
+    A model call reserves the tokens of its prompt, estimated from its length, and those of its reply: `max_tokens` if
+    it is set, else the longest reply so far, else `UNKNOWN_REPLY`. Its cost is the model's price for these tokens, or
+    without a price, the cost of the most expensive call so far.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -86,7 +87,7 @@ UNKNOWN_REPLY = 1000
 
 
 class LimitsLeft(BaseModel):
-    """What is left of each limit at a moment; None where there is no bound."""
+    """What is left of each limit at one moment; None: no limit."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -98,11 +99,11 @@ class LimitsLeft(BaseModel):
 
 
 class Retry(BaseModel):
-    """When a failed attempt of a step is made again, and after how long.
+    """Whether and after how many seconds a failed attempt is retried.
 
-    Waits grow from `wait` seconds by `factor` up to `max_wait`, each varied by up to `jitter` of itself. `on`
-    names the errors that are retried; when it is empty those are the ones that say `retryable = True` of
-    themselves, and `OSError` and `TimeoutError` with all their kinds.
+    Waits grow from `wait` seconds by `factor` up to `max_wait`, each varied by up to `jitter` of itself. `on` names the
+    errors to retry. Without `on`, errors with `retryable = True`, `OSError`, `TimeoutError` and their subclasses are
+    retried.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -115,7 +116,7 @@ class Retry(BaseModel):
     on: tuple[str, ...] = ()
 
     def matches(self, error: BaseException) -> bool:
-        """Whether this error is one that another attempt may mend."""
+        """Return whether another attempt may succeed after this error."""
         if self.on:
             names = {
                 name

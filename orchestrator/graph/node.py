@@ -1,4 +1,4 @@
-"""What every node is: a frozen model with declared outcomes and one async verb.
+"""The base class of nodes: a frozen model with declared outcomes and an async method `run`.
 
 A new kind is a class:
 
@@ -7,8 +7,8 @@ A new kind is a class:
 
         async def run(self, state, ctx): ...
 
-Its `kind` is the class's name in snake case if it does not say one. Fields marked with `Port` hold names of state
-fields, so they can be renamed where the node is used, and are checked when the graph is built.
+Its `kind` is the class's name in snake case, unless the class sets one. Fields marked with `Port` contain names of
+state fields. They can be changed for each node, and are checked when the graph is built.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ ITEM = "$item"
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Marks a node's field as the name (or names) of state fields: `results: Annotated[str, Port(list)] = "seen"`.
+    """Marks a field of a node as the name (or names) of state fields: `results: Annotated[str, Port(list)] = "seen"`.
 
-    `type` is what the state's field must be (`list`, `dict`, `str`, ...); None takes any.
+    `type` is the type that the state field must have (`list`, `dict`, `str`, ...); None: any type.
     """
 
     type: Any = None
@@ -80,7 +80,7 @@ class Node(BaseModel):
     retry: Retry | None = None
     """When a failed attempt is made again; None: never."""
     timeout: PositiveFloat | None = None
-    """Seconds that one attempt may take."""
+    """Seconds that one attempt may take; None: no limit."""
     join: Join = None
     """How tokens of one fork that meet here are taken: together, each alone, or the first n."""
     reads: frozenset[str] | None = None
@@ -143,7 +143,7 @@ class Node(BaseModel):
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """Every unreserved outcome that `run` may take."""
+        """Every unreserved outcome that `run` may return."""
         cls = type(self)
         if cls.declares is None:
             bases = (base for base in cls.__mro__[1:] if issubclass(base, Node))
@@ -158,9 +158,9 @@ class Node(BaseModel):
 
     @property
     def calls_tools(self) -> bool:
-        """Whether its work calls tools itself, so that proofs want an approval before it.
+        """Whether the node itself calls tools, so that proofs require an approval before it.
 
-        A kind of yours does if it was given `tools=`; where it only shows them to a model, override this.
+        By default, a node with `tools=` does. Override this for a kind that only shows them to a model.
         """
         return self.sees_tools and bool(self.tools) and not _shipped(type(self))
 
@@ -195,7 +195,7 @@ class Node(BaseModel):
         return type(self)(**{**kept, **changes})
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """`with_`: pydantic's own would not check what is changed."""
+        """`with_`, because pydantic's own method does not validate the changes."""
         return self.with_(**(update or {}))
 
     def ports(self) -> dict[str, str]:
@@ -252,7 +252,7 @@ class UnresolvedNode(Node, kind="unresolved"):
     """Stands for a stored node whose code is not at hand, so that old runs can be drawn and folded."""
 
     original: str
-    """The kind that it stands for."""
+    """The kind of the node that it represents."""
     stored: Mapping[str, Any]
     """The node's data, as stored."""
     if_named = (FAILED,)

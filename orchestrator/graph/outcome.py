@@ -1,4 +1,4 @@
-"""What a node returns: an outcome and the update of the state that comes with it."""
+"""The result of a node: an outcome, with an update of the state."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Reducers: how a state field takes an update, named in the field's annotation.
+"""Reducers: functions that apply an update to a state field, named in the field's annotation.
 
     drafts: Annotated[list[str], append] = []
 
-A field without one is plain: the last writer in sequence wins, and branches that both write it are in conflict.
-Any function `f(old, new)` can be a reducer too; it must not change `old`.
+A field without a reducer is plain: the last update in sequence wins, and two branches that both write it are in
+conflict. Any function `f(old, new)` can be a reducer; it must not change `old`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ItemT = TypeVar("ItemT", covariant=True, default=Any)
 
 @dataclass(frozen=True, slots=True)
 class Extend(Generic[ItemT]):
-    """In an update: many items for a field that takes one at a time."""
+    """Several items, in an update of a field that takes one at a time."""
 
     items: list[ItemT]
 

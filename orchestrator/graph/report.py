@@ -1,4 +1,4 @@
-"""What the checks of a graph found, as data."""
+"""The results of a graph's checks, as data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Something that the graph's shape alone decides. `witness` is a way that breaks it, where it does not hold."""
+    """A claim that the graph's shape alone decides. If it does not hold, `witness` is a path that breaks it."""
 
     claim: str
     holds: bool
@@ -18,10 +18,10 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `graph.check()` gives."""
+    """The result of `graph.check()`."""
 
     errors: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is legal and often not meant."""
+    """Notes on what is allowed but often unintended."""
     proofs: tuple[Proof, ...] = ()
     """Only when asked for."""

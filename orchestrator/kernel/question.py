@@ -1,4 +1,4 @@
-"""What a run can ask, and what can be answered."""
+"""Questions of runs, and their answers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Shown: TypeAlias = Mapping[str, object]
 
 
 class ApprovalPayload(TypedDict, total=False):
-    """What is to be approved. Of a call of a tool all keys are there, else none of them.
+    """The payload of an approval. For a tool call it has all keys, otherwise none of them.
 
-    A node may show fields of its state beside them: type checkers let you read those in `dict(question.payload)`.
+    A node may show fields of its state as well: type checkers let you read those in `dict(question.payload)`.
     """
 
     tool: str
@@ -80,17 +80,17 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
     path: str = ""
     prompt: str = ""
     payload: Annotated[PayloadT, _AS_DICT] = _EMPTY
-    """Plain JSON, by kind: `ApprovalPayload`, `UnknownOutcomePayload`, else what the node shows."""
+    """Plain JSON, by kind: `ApprovalPayload`, `UnknownOutcomePayload`, else the fields that the node shows."""
     choices: tuple[str, ...] = ()
     schema_: dict[str, object] | None = Field(default=None, alias="schema")
     digest: str = ""
-    """What an approval is bound to: it changes with whatever is to be approved."""
+    """Identifies the content of the question: an approval counts only for this digest."""
     deadline: float | None = None
     """Unix time, seconds, after which the declared default holds."""
 
     @property
     def schema(self) -> dict[str, object] | None:  # type: ignore[override]
-        """JSON Schema of the answer, where it is not a choice."""
+        """JSON Schema of the answer, if it is not a choice."""
         return self.schema_
 
 

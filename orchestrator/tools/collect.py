@@ -19,12 +19,12 @@ ToolsLike: TypeAlias = ToolLike | Iterable[ToolLike]
 
 
 def toolbox_of(things: ToolsLike) -> Toolbox:
-    """A toolbox of whatever was given as tools. A reference is followed: it is text that the caller wrote.
+    """Return a toolbox of the given tools. References are followed, because the caller wrote them.
 
     Raises:
-        ValueError: two tools have one name.
-        TypeError: one of the things can be no tool.
-        GraphUnknown: a reference leads to no tool.
+        ValueError: two tools have the same name.
+        TypeError: one of the objects cannot be a tool.
+        GraphUnknown: a reference does not lead to a tool.
     """
     return things if isinstance(things, Toolbox) else Toolbox(*_flat(things))
 

@@ -139,19 +139,19 @@ def tool(
     """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
 
     Args:
-        name: what a model calls it; the function's name if not given.
-        description: what it does; the docstring if not given.
-        risk: what a call can do to the world; `dangerous` if not given.
-        effect: whether a call may be made again after a crash; `irreversible` if not given.
-        timeout: seconds that one call may take.
-        retry: when the executor makes a failed call again.
-        ends: whether a call of it says that the agent has finished.
-        group: the group that it belongs to.
-        reconcile: told the key of a call whose end a crash left unknown, finds out whether it happened: what it
-            returned, or None if it did not happen.
-        pool: gives each call the instance of its run, or of the `id` that it is called with, as `env`.
+        name: the name for models. Default: the function's name.
+        description: what the tool does, for models. Default: the docstring.
+        risk: what a call can do. Default: `dangerous`.
+        effect: whether a call may be repeated after a crash. Default: `irreversible`.
+        timeout: seconds that one call may take; None: no limit.
+        retry: when the executor retries a failed call.
+        ends: whether a call of the tool ends the work of the agent.
+        group: the group that the tool belongs to.
+        reconcile: gets the key of a call that a crash left unknown, and returns its result, or None if the call did not
+            happen.
+        pool: the pool that gives each call the instance of its run, or of its `id`, as `env`.
 
-    Given a tool it makes a copy with these changes: `tool(add, name="plus")`.
+    With a tool instead of a function it returns a changed copy: `tool(add, name="plus")`.
 
     Raises:
         TypeError: the function takes `*args`, or an option does not fit.

@@ -1,7 +1,7 @@
-"""Instances of something that keeps a state between calls: a shell, an interpreter, a browser.
+"""Pools of instances that keep a state between calls: shells, interpreters, browsers.
 
-A pool has at most `size` of them. Each id has one of its own, from its first call until it is released. Calls of one
-id take turns; a new id waits until an instance is there, first come first served.
+A pool has at most `size` instances. Each id has its own instance, from its first call until it is released. Calls of
+one id take turns. New ids wait for an instance in order of arrival.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ class Pool(Generic[T]):
     ) -> None:
         """
         Args:
-            factory: gives an instance: a class or function, sync (then it runs in a thread) or async. What it gives
-                can be a context manager, sync or async: it is entered, and left when the instance is closed. Else
-                `aclose` or `close` is called, if it has one.
-            size: how many instances there may be at the same time.
-            reset: makes an instance as new again when it is released, so that another id can have it. Without it,
-                or if it raises, the instance is closed and the next id gets a new one.
-            check: whether an instance still works; asked before each call but the first. One that does not is
-                closed, and the call gets a new one.
-            acquire_timeout: seconds that a new id waits for an instance; None: until there is one.
+            factory: creates an instance: a class, or a function that is sync (it runs in a thread) or async. If it
+                returns a context manager, sync or async, that is entered, and left when the instance is closed.
+                Otherwise closing calls `aclose` or `close`, if the instance has one.
+            size: the most instances at the same time.
+            reset: prepares a released instance for another id. Without it, or if it raises, the instance is closed and
+                the next id gets a new one.
+            check: whether an instance still works; called before each call except the first. An instance that does
+                not work is closed, and the call gets a new one.
+            acquire_timeout: seconds that a new id waits for an instance; None: no limit.
 
         Raises:
             ValueError: the size or the time is not positive.
@@ -125,15 +125,15 @@ class Pool(Generic[T]):
 
     @asynccontextmanager
     async def use(self, id: Hashable = None) -> AsyncIterator[T]:  # noqa: A002  the name of the contract
-        """The instance of an id, for one call. It stays the id's until `release`.
+        """Hold the instance of an id for one call. The id keeps the instance until `release`.
 
-        A call that is cancelled in here closes the instance: nobody knows what state it is in.
+        If the call is cancelled inside the block, the instance is closed, because its state is unknown.
 
         Args:
-            id: whose it is. None: nobody's; it is released at the end of the block.
+            id: the id of the instance; None: an instance that is released at the end of the block.
 
         Raises:
-            PoolTimeout: nobody released one in time.
+            PoolTimeout: no instance was released in time.
         """
         async with self.lease(id) as lease:
             yield lease.value
@@ -160,7 +160,7 @@ class Pool(Generic[T]):
                     await self._put_back(lease)
 
     async def release(self, id: Hashable) -> bool:  # noqa: A002  the name of the contract
-        """Give up what an id holds, when the calls of it that came before are done. False: it holds nothing."""
+        """Release the instance of an id after its earlier calls. Return False if the id has none."""
         if id not in self._held:
             return False
         async with self._turn(id) as lease:
@@ -173,7 +173,7 @@ class Pool(Generic[T]):
         return [key for key, lease in self._held.items() if lease.instance is not None]
 
     async def aclose(self) -> None:
-        """Close all instances that nobody holds. The pool can be used on."""
+        """Close all free instances. The pool stays usable."""
         while self._free:
             await self._discard(self._free.pop())
 

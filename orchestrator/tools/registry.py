@@ -42,12 +42,11 @@ class Registry:
 
         Args:
             group: the group's name.
-            options: as of `Tool.with_`, such as `risk`, `effect` and `timeout`.
+            options: as for `Tool.with_`, such as `risk`, `effect` and `timeout`.
 
         Raises:
-            TypeError: the group is no text, which is what the decorator says when the group is forgotten; or as of
-                `tool`.
-            ValueError: the group has a tool of that name.
+            TypeError: the group is not a text, as when the decorator is used without a group; or as for `tool`.
+            ValueError: the group already has a tool with that name.
         """
         if not isinstance(group, str) or not group:
             raise TypeError(f"register({group!r}): name the group first, as in @registry.register('tools')")
@@ -84,23 +83,24 @@ class Registry:
         return f"Registry({said})"
 
     def in_group(self, group: str) -> Toolbox:
-        """The tools of a group.
+        """Return the tools of a group.
 
         Raises:
-            GraphUnknown: there is no such group.
+            GraphUnknown: the registry has no such group.
         """
         if group not in self._groups:
             raise GraphUnknown(f"no group {group!r} is registered; there are: {', '.join(self._groups) or 'none'}")
         return Toolbox(*self._groups[group].values())
 
     def get(self, name: str, group: str | None = None) -> Tool:
-        """The tool of a name.
+        """Return the tool with a name.
 
         Args:
-            group: where to look; needed if several groups have that name.
+            name: the tool's name.
+            group: its group; needed if several groups have a tool with that name.
 
         Raises:
-            GraphUnknown: there is none, or there are several.
+            GraphUnknown: no tool, or several tools, have the name.
         """
         found = [one for one in self if one.name == name and group in (None, one.group)]
         if len(found) == 1:

@@ -1,4 +1,4 @@
-"""What a tool call gives, and how much a tool may do."""
+"""Results of tool calls, and the risks of tools."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class ToolFailure(ToolResult):
 
 
 def as_text(value: JsonValue) -> str:
-    """A value as a model reads it: a text as it is, anything else as JSON."""
+    """Return a value as models read it: a text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Tools: what a model may call. A function, a method or a class with a `call`.
+"""Tools: functions, methods and classes with a `call` that a model may call.
 
 @tool(risk="read", effect="read")
 def weather(city: str) -> str:
@@ -64,7 +64,7 @@ def _inside(error: Exception) -> list[Exception]:
 
 
 class Tool:
-    """Base of all tools. A class of one's own names itself and defines `call` (or `execute`), sync or async:
+    """Base class of all tools. A subclass sets its name and defines `call` (or `execute`), sync or async:
 
         class Adder(Tool):
             name = "adder"
@@ -77,47 +77,48 @@ class Tool:
                 \"\"\"Add to the base.\"\"\"
                 return self.base + a
 
-    Parameters and description come from the signature, the hints and the docstring; a class that sets
-    `parameters` to a JSON Schema is taken at its word. `await adder(a=1)` gives what `call` returns, and raises
-    what it raises; `invoke` gives a `ToolResult` and raises nothing.
+    Parameters and description come from the signature, the type hints and the docstring. If a class sets `parameters`
+    to a JSON Schema, that schema is used. `await adder(a=1)` returns the value of `call` and raises its errors;
+    `invoke` returns a `ToolResult` and raises nothing.
 
-    Parameters that are named `ctx` or annotated `Context` get the context of the calling step, those named
-    `idempotency_key` or annotated `IdempotencyKey` the key of the call; neither is part of the schema.
+    A parameter named `ctx` or annotated `Context` receives the context of the calling step. A parameter named
+    `idempotency_key` or annotated `IdempotencyKey` receives the key of the call. Neither is part of the schema.
 
-    A tool can tell what it does while it works: each text that a generator yields is a live event `progress`, and all
-    of them together are its output; `ctx.progress` tells what is no output.
+    A tool can report progress: each text that a generator yields is a live event `progress`, and all texts together are
+    its output; `ctx.progress` reports progress that is not output.
 
-    An irreversible tool can have a method `reconcile(key)`, sync or async, that finds out what became of a call
-    whose end a crash left unknown: what it returned, or None if it did not happen. Without one, or if it raises, a
-    person is asked.
+    An irreversible tool can have a method `reconcile(key)`, sync or async, that finds the outcome of a call that a
+    crash left unknown. It returns the result of the call, or None if the call did not happen. Without `reconcile`, or
+    if it raises, a person is asked.
     """
 
     name: str
-    """What a model calls it; the class's name if not given."""
+    """The name for models. Default: the class's name."""
     description: str
-    """What it does; the docstring if not given."""
+    """What the tool does, for models. Default: the docstring."""
     parameters: JsonObject
     """JSON Schema of its arguments."""
     risk: Risk = "dangerous"
-    """What a call can do to the world: `none`, `read`, `write` or `dangerous`."""
+    """What a call can do: `none`, `read`, `write` or `dangerous`."""
     effect: Effect = "irreversible"
     """Whether a call may be made again when a crash left its end unknown."""
     timeout: float | None = None
-    """Seconds that one call may take."""
+    """Seconds that one call may take; None: no limit."""
     retry: Retry | None = None
-    """When the executor makes a failed call again. One of an irreversible tool never after a connection that broke or
-    time that ran out, which leave open whether it happened; an error that it names, `on=`, says that it did not."""
+    """When the executor retries a failed call. A call of an irreversible tool is not retried after a broken
+    connection or a time-out, which leave its outcome unknown; an error in `on=` declares that the call did not
+    happen."""
     ends: bool = False
-    """Whether a call of it says that the agent has finished."""
+    """Whether a call of the tool ends the work of the agent."""
     group: str | None = None
     """The group that it belongs to."""
     max_shown: int = SHOWN
     """Characters of a result that a model is shown: beginning and end, and how much is missing. The journal has all."""
     max_kept: int = KEPT
-    """Characters of a result that the journal keeps, and whoever made the call is given."""
+    """Characters of a result that the journal keeps and the caller receives."""
     pool: Pool[Any] | None = None
-    """Where its parameter `env`, which is no part of the schema, comes from. A call in a run gets the run's own
-    instance; any other that of the `id` it is called with, `await it(..., id="a")`, or one for this call alone."""
+    """The pool of the instances for its parameter `env`, which is not part of the schema. A call in a run gets the
+    run's own instance. Another call gets that of its `id`, `await it(..., id="a")`, or one for this call alone."""
 
     passes: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that are no result of a call, and are raised to who makes it."""
@@ -191,12 +192,12 @@ class Tool:
                 )
 
     def to_param(self, *, strict: bool = False) -> dict[str, Any]:
-        """The tool as a model is offered it.
+        """Return the tool in the form that models receive.
 
         Args:
-            strict: as providers' strict mode wants it: every property is required, and null where it could be left
-                out. A schema that strict mode has no words for stays as it is, and is not marked as strict. A model
-                with `Profile(strict_tools=True)` does the same by itself, and reads such nulls as left out.
+            strict: use the form of providers' strict mode: every property is required, and optional ones may be null. A
+                schema that strict mode cannot express stays unchanged and is not marked as strict. A model with
+                `Profile(strict_tools=True)` does this by itself, and treats such nulls as omitted.
         """
         from orchestrator.models.strict import strict_schema  # late: the room of models takes longer than this one
 
@@ -212,14 +213,14 @@ class Tool:
 
     @property
     def schema_digest(self) -> str:
-        """Digest of what arguments the tool takes: of its name and schema, not of their words."""
+        """Digest of the tool's name and argument schema, without descriptions."""
         return digest([self.name, bare_schema(self.parameters)])
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with some of its attributes changed, such as `name` or `risk`.
+        """Return a copy with some attributes changed, such as `name` or `risk`.
 
         Raises:
-            TypeError: there is no such attribute.
+            TypeError: the tool has no such attribute.
         """
         known = {
             "name",
@@ -250,15 +251,15 @@ class Tool:
     # -- arguments -------------------------------------------------------------------------------------------------
 
     def validate(self, args: Mapping[str, object]) -> dict[str, Any]:
-        """The arguments as the tool will get them, as plain JSON.
+        """Return the arguments as the tool will receive them, as plain JSON.
 
-        Texts become what the schema wants (`"60"` the number 60), but never where it takes a text, and nothing
-        is evaluated. Validating what was validated changes nothing.
+        Texts are converted to the types of the schema (`"60"` to the number 60), except where it accepts a text.
+        Nothing is evaluated. Validating validated arguments changes nothing.
 
         Raises:
             AgentError: names every argument that is missing, unknown or of the wrong type.
-            InvalidArguments: they cannot be stored; an `AgentError` and an `InvalidValue`.
-            SecretInState: an argument holds a secret.
+            InvalidArguments: the arguments cannot be stored; an `AgentError` and an `InvalidValue`.
+            SecretInState: an argument contains a secret.
         """
         schema = self.parameters
         try:
@@ -310,10 +311,10 @@ class Tool:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     async def perform(self, args: Mapping[str, object], *, key: str | None = None, ctx: object = None) -> ToolResult:
-        """Call the tool with validated arguments; what it raises is raised, a group of one error as that error.
+        """Call the tool with validated arguments. Its errors are raised; a group of one error is raised as that error.
 
         Args:
-            args: what `validate` gave.
+            args: the result of `validate`.
             key: the call's idempotency key.
             ctx: context of the step that makes the call.
 

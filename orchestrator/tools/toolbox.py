@@ -19,14 +19,14 @@ _WILD = frozenset("*?[")
 
 
 class Toolbox:
-    """Tools that are offered together.
+    """An ordered set of tools with distinct names.
 
-    It is made of tools, of functions and methods, which become tools as by `@tool`, and of other toolboxes, which
-    stay what they are: what comes into one of them later is here, too.
+    A toolbox is made of tools, of functions and methods, which become tools as with `@tool`, and of other toolboxes.
+    Tools that are added to one of these later belong to this toolbox, too.
 
-    A subclass whose tools are known later, or change (those of a server), says what it has now in `current`, whether
-    that is known in `ready`, names itself in `connections`, and is opened by `async with`, more than once at a time
-    if need be. Its tools have to bear being renamed: a view holds copies, made by `Tool.with_`.
+    A subclass whose tools are known later, or change (those of a server), returns its tools in `current`, says in
+    `ready` whether they are known, and names itself in `connections`. It is opened by `async with`, possibly several
+    times at once. Its tools must allow renaming, because views contain copies made by `Tool.with_`.
     """
 
     def __init__(self, *things: Tool | Callable[..., Any] | Toolbox) -> None:
@@ -137,10 +137,10 @@ class Toolbox:
         return self._view(lambda one: None if _fits(one.name, names) else one, names)
 
     def subset(self, names: Iterable[str]) -> Toolbox:
-        """Only the tools of exactly these names, in their order here.
+        """Return the tools with exactly these names, in the order of this toolbox.
 
         Raises:
-            GraphUnknown: there is no tool of one of the names.
+            GraphUnknown: there is no tool with one of the names.
         """
         wanted = tuple(dict.fromkeys(names))
         return self._view(lambda one: one if one.name in wanted else None, wanted)
@@ -158,15 +158,15 @@ class Toolbox:
         return self._view(lambda one: one.with_(name=text + one.name))
 
     def override(self, *names: str, **changes: object) -> Toolbox:
-        """The same tools, some of them changed: `override("write_*", risk="write", timeout=30)`.
+        """Return the same tools with some of them changed: `override("write_*", risk="write", timeout=30)`.
 
         Args:
-            names: the tools, which can be patterns; all, if none is given.
-            changes: as of `Tool.with_`: `risk`, `effect`, `timeout`, `retry`, `description`, `name` and so on.
+            names: names or patterns of the tools to change; none: all tools.
+            changes: as for `Tool.with_`: `risk`, `effect`, `timeout`, `retry`, `description`, `name` and so on.
 
         Raises:
-            GraphUnknown: as of `include`.
-            TypeError: there is no such attribute, or it cannot have this value.
+            GraphUnknown: as for `include`.
+            TypeError: a tool has no such attribute, or the value is invalid.
         """
         _nothing.with_(**{name: value for name, value in changes.items() if name != "parameters"})
         return self._view(lambda one: one.with_(**changes) if not names or _fits(one.name, names) else one, names)
@@ -211,10 +211,10 @@ class Toolbox:
         return self
 
     async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
-        """Call a tool by name. Whatever goes wrong is a `ToolFailure`; nothing is raised.
+        """Call a tool by name. Every error becomes a `ToolFailure`; nothing is raised.
 
-        A value that is no `ToolResult` is wrapped as its text, JSON if it is not a text already;
-        `Tool.invoke` keeps it as it is.
+        A value other than a `ToolResult` becomes the output as text, or as JSON if it is not a text. `Tool.invoke`
+        keeps the value.
         """
         found = self.get(name)
         if found is None:
@@ -258,14 +258,15 @@ class _View(Toolbox):
 
 
 def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
-    """A tool as it is, a function or method as a tool.
+    """Return a tool unchanged, and a function or method as a tool.
 
     Args:
-        name: what it is called; by default its own name.
+        thing: the tool, function or method.
+        name: the tool's name. Default: its own name.
 
     Raises:
-        TypeError: it can be none; the message says what to do.
-        ValueError: its own schema has a keyword by which no argument is checked.
+        TypeError: the object cannot be a tool; the message suggests a fix.
+        ValueError: its own schema has a keyword that checks no argument.
     """
     renamed: dict[str, Any] = {} if name is None else {"name": name}
     if isinstance(thing, Tool):

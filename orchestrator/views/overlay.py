@@ -1,4 +1,4 @@
-"""What a drawing shows of a run, as data.
+"""The marks of a run on the drawing of its graph, as data.
 
 `orchestrator.views.trace` folds it from a journal, record by record.
 """
@@ -47,7 +47,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Where a run has been and where it is, by node and edge.
+    """The visits and states of a run, by node and edge.
 
     Activations of one subgraph node share their counts.
     """

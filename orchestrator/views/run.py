@@ -50,14 +50,14 @@ def _drawings() -> Drawings:
 class Run(Generic[StateT]):
     """A run as of one moment. It does not change afterwards.
 
-    `Run[State]` says what class its `state` is of. A run of a `Graph[State]` is one; of a run that was found by its id
-    the class is not known, and an annotation may say it: `run: Run[Essay] = await executor.load(run_id)`.
+    `Run[State]` declares the class of its `state`. The run of a `Graph[State]` is a `Run[State]`. For a run that was
+    loaded by its id, an annotation can declare the class: `run: Run[Essay] = await executor.load(run_id)`.
 
     Attributes:
         run_id: its id.
         graph: its graph's name; `definition` is the graph itself, without code if the executor does not have it.
         status: `running`, `paused`, `interrupted`, `completed`, `failed`, `cancelled` or `exhausted`.
-        seq: number of the last record that it is of.
+        seq: number of the last record that it includes.
         labels: its labels.
     """
 
@@ -74,7 +74,7 @@ class Run(Generic[StateT]):
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The state as plain JSON. While a fork is open: the state at the outermost fork with what its joins merged."""
+        """The state as plain JSON; while a fork is open, that of the outermost fork with the merges of its joins."""
         return dict(state_values(self.machine))
 
     @property
@@ -119,7 +119,7 @@ class Run(Generic[StateT]):
 
     @property
     def usage(self) -> Usage:
-        """What it has spent."""
+        """What the run has used: steps, calls, tokens, cost, seconds."""
         return self.machine.usage
 
     @property
@@ -144,11 +144,11 @@ class Run(Generic[StateT]):
         return next((failed.error for failed in tried if failed is not None and not failed.tries), None)
 
     def raise_for_status(self) -> Self:
-        """The run itself, if it completed.
+        """Return the run if it completed.
 
         Raises:
-            RunFailed: it did not: it failed (with the traceback of the node), is exhausted, cancelled or interrupted,
-                or it is paused, and waits for what the error names.
+            RunFailed: the run failed (the error has the traceback of the node), is exhausted, cancelled or
+                interrupted, or is paused (the error names its questions).
         """
         if self.status == "completed":
             return self
@@ -192,7 +192,7 @@ class Run(Generic[StateT]):
     # -- drawing -------------------------------------------------------------------------------------------------
 
     def overlay(self) -> Overlay:
-        """Where it has been and where it is, for a drawing. The first call reads the store and blocks meanwhile."""
+        """The marks of the run for a drawing of its graph. The first call reads the store and blocks."""
         return self._overlay
 
     @cached_property
@@ -207,21 +207,21 @@ class Run(Generic[StateT]):
         return overlay_of(self.definition, records, self.status)
 
     def records(self) -> Sequence[Record]:
-        """Its journal up to record `seq`. Reads the store and blocks meanwhile."""
+        """The journal up to record `seq`. Reads the store and blocks."""
         return self._store.read_now(self.run_id, upto=self.seq)
 
     def at(self, seq: int) -> Run[StateT]:
-        """The run as it was after record `seq`. Reads the store and blocks meanwhile."""
+        """The run as it was after record `seq`. Reads the store and blocks."""
         records = self._store.read_now(self.run_id, upto=seq)
         return Run(read(self.machine.plan, records), self.definition, self._store)
 
     def why(self, seq: int | None = None) -> RunExplanation:
-        """Why it is where it is, or why the step that record `seq` ended ran and led where it led.
+        """Explain why the run is where it is, or why the step that record `seq` ended ran and led where it led.
 
-        Reads the store and blocks meanwhile.
+        Reads the store and blocks.
 
         Raises:
-            ValueError: there is no such record.
+            ValueError: the run has no record `seq`.
         """
         from orchestrator.views.explainer import why
 

@@ -1,4 +1,4 @@
-"""Looking at runs. Nothing here needs code, takes a lease or changes anything."""
+"""Reading runs: without code, without a lease and without changes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class RunReader:
     _host: Host
 
     async def load(self, run_id: str, at: int | None = None) -> Run:
-        """A run as it stands, or stood after record `at`. Runs nothing and needs no code.
+        """Return a run as it is, or as it was after record `at`. This runs nothing and needs no code.
 
         Raises:
-            RunUnknown: there is no such run.
-            StoreCorrupt: a record is damaged; those before it can be loaded with `at`.
+            RunUnknown: the store has no such run.
+            StoreCorrupt: a record is damaged; the records before it can be loaded with `at`.
         """
         return await load(self._host, run_id, at)
 
@@ -44,11 +44,13 @@ class RunReader:
     def events(
         self, run_id: str, *, after: int = 0, follow: bool = False, style: Literal["embedia"] | None = None
     ) -> AsyncIterator[Event]:
-        """The events of a run behind record `after`.
+        """Return the events of a run after record `after`.
 
         Args:
-            follow: go on until the run ends, with live events if this executor drives it.
-            style: `embedia` tells them by that framework's names and order.
+            run_id: the run's id.
+            after: the number of the last record to leave out; 0: none.
+            follow: continue until the run ends, with live events if this executor drives it.
+            style: `embedia` uses the names and order of that framework; None: the library's own.
         """
         return Events(self._host, run_id, after=after, follow=follow, style=style)
 

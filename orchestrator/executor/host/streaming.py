@@ -226,7 +226,7 @@ class Events(AsyncIterator[Event]):
 
 
 class Stream(Generic[StateT]):
-    """The events of a run that is driven meanwhile. Iterate it; when it is over, `run` is the run."""
+    """The events of a running run. Iterate over it; after the last event, `run` is the run."""
 
     def __init__(self, host: Host, live: Drive, watcher: Watcher) -> None:
         self._host, self._live, self._watcher = host, live, watcher
@@ -238,10 +238,10 @@ class Stream(Generic[StateT]):
 
     @property
     def run(self) -> Run[StateT]:
-        """The run, when it has ended or paused.
+        """The run, after it has ended or paused.
 
         Raises:
-            RuntimeError: it goes on: read the events to their end first.
+            RuntimeError: the run is still running: read its events to the end first.
         """
         if not self._live.done.is_set():
             raise RuntimeError(f"run {self.run_id!r} is still running: read its events to the end first")
