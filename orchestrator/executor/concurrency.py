@@ -1,4 +1,8 @@
-"""How many steps run at the same time, and when steps that never wait give the event loop to other tasks."""
+"""How many steps run at the same time, and when steps that never wait give the event loop to other tasks.
+
+`Executor(concurrency=)` makes a limiter in `executor.resources`, and each step takes a `Place` in it in
+`executor.step.node_call`. `Limits(concurrency=)` of one graph is the kernel's (`kernel.admission`).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Signals that end an attempt from deep inside its node, without an outcome.
 
+The status `interrupted` of a run is decided in `executor.host.run_status`, signals of the system in `os_signals` there.
+
 They derive from `BaseException`: nothing failed, so a node that catches `Exception` does not catch them.
 """
 

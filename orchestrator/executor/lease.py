@@ -5,7 +5,7 @@ dead for certain, so its runs are taken over at once; of any other holder only t
 
 No clock decides who may write: the journal's appends carry the lease's token, so that who lost it without knowing
 is stopped by the store. Clocks only say when it is worth to try. A holder reckons with the time since boot, which
-never jumps, and so do others on its machine. For those elsewhere whose clocks say otherwise, silence counts: who saw
+never jumps, and so do others on its machine. For those elsewhere whose clocks say otherwise, silence counts: a process that saw
 a lease unchanged for as long as it lasts may take it, whatever its end says. And a holder asks the store before it
 does anything outside, when by any of its clocks the lease may have run out: it may have been stopped for an hour.
 
@@ -105,7 +105,7 @@ class LeaseHandle:
         return steady() < self._until_steady and SYSTEM_CLOCK.now() < self._until
 
     async def renew(self) -> bool:
-        """LeaseHandle it longer. False: it is another's.
+        """Renew the lease. False: another holder has it.
 
         Raises:
             StoreError: the store cannot say.

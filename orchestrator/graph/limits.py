@@ -1,4 +1,7 @@
-"""Limits of runs, their usage, and retries."""
+"""Limits of runs, their usage, and retries: the facts.
+
+The kernel holds them (`kernel.admission`), the executor's timers fire `seconds`, and `executor.retry` decides on tries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check values against a JSON Schema, and read texts as the types that it wants.
+"""Check values against a JSON Schema, and read texts as the types that it wants. `Tool.validate` does so for a call.
 
 These are the keywords of JSON Schema (2020-12) but for dynamic references and what is left unevaluated. A tool whose
 schema has any other keyword is refused by the name of that keyword (`unknown_keywords`): it would accept everything.

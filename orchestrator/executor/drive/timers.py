@@ -1,4 +1,7 @@
-"""What time brings about in one run: limits in seconds, time-outs of subgraphs, and deadlines of questions."""
+"""What time brings about in one run: limits in seconds, time-outs of subgraphs, and deadlines of questions.
+
+A node's own `timeout` is a cancel scope around its attempt: see `executor.step.attempt`.
+"""
 
 from __future__ import annotations
 

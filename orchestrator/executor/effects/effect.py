@@ -1,4 +1,4 @@
-"""What an effect is, and the attempt of a step that makes it."""
+"""What an effect is, and the attempt of a step that makes it. `effects.replay` makes its idempotency key."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Host:
         self.loader = RunLoader(store, resources, self.snapshots)
         self.live: dict[str, Drive] = {}
         self.faults: dict[str, BaseException] = {}
-        """Why runs that nobody awaits were given up."""
+        """Why background runs were given up."""
         self.idle_followers: dict[str, set[IdleFollower]] = {}
         """Followers of runs that are not driven here."""
         self.holdings = PoolLeases()
@@ -94,7 +94,7 @@ class Host:
             await self.resources.tools.__aexit__(kind, error, None)
 
     async def stop(self) -> None:
-        """Interrupt every run, and wait until all are given back. Who awaits one is not woken any more."""
+        """Interrupt every run, and wait until all are given back. Tasks that wait for a run are not woken again."""
         self.stopping = True
         with anyio.move_on_after(LAST_FLUSH + 1):
             while leases.keeps(self.owner):

@@ -1,5 +1,7 @@
 """Signals while executors are open: their runs are checkpointed and given back before the process ends by them.
 
+The command line handles them around a whole command, in `cli.interrupts`.
+
 SIGTERM would end the process at once: whoever goes on with its runs would find leases of a dead holder, and lack what
 was not written yet. Ctrl-C (SIGINT) is handled so on trio only: trio raises `KeyboardInterrupt` wherever the main
 thread happens to be, which may be in the middle of a write; asyncio cancels the main task, which interrupts its runs.
@@ -26,8 +28,8 @@ class _Guarded:
     """The executors that are open in the main thread of this process, and the signals that stop them."""
 
     def __init__(self) -> None:
-        self.tell: dict[anyio.Event, Callable[[], object]] = {}
-        self.told: int | None = None
+        self.callbacks: dict[anyio.Event, Callable[[], object]] = {}
+        self.received: int | None = None
         """The signal that came."""
         self.process = 0
         self._before: dict[int, Any] = {}
@@ -37,50 +39,50 @@ class _Guarded:
         """Hear the signals that nobody else wants to. Whether there are any."""
         if threading.current_thread() is not threading.main_thread():
             return False
-        if self.told is None:
+        if self.received is None:
             self.process = os.getpid()
             self._take(signal.SIGTERM, lambda handler: handler is signal.SIG_DFL)
             if interrupts:
                 self._take(signal.SIGINT, _is_of_trio)
-        return any(signal.getsignal(number) == self.hear for number in self._before)
+        return any(signal.getsignal(number) == self.on_signal for number in self._before)
 
     def _take(self, number: int, free: Callable[[Any], bool]) -> None:
         handler = signal.getsignal(number)
         if free(handler):
             self._before[number] = handler
-            signal.signal(number, self.hear)
+            signal.signal(number, self.on_signal)
 
     def _give_back(self) -> None:
         for number, handler in self._before.items():
-            if signal.getsignal(number) == self.hear:
+            if signal.getsignal(number) == self.on_signal:
                 signal.signal(number, handler)
         self._before.clear()
 
-    def hear(self, number: int, frame: FrameType | None) -> None:
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Have all executors stop. A second signal acts at once, and so does one that a fork gets."""
         self._give_back()
         if os.getpid() != self.process:
             os.kill(os.getpid(), number)
             return
-        self.told = number
-        for event, tell in list(self.tell.items()):
+        self.received = number
+        for event, callback in list(self.callbacks.items()):
             try:
-                tell()
+                callback()
             except RuntimeError:  # its event loop is gone, and could not close it
-                del self.tell[event]
-        if not self.tell:
+                del self.callbacks[event]
+        if not self.callbacks:
             self._end()
 
     def leave(self, event: anyio.Event) -> None:
         """One executor is closed, or has stopped."""
-        self.tell.pop(event, None)
-        if not self.tell:
+        self.callbacks.pop(event, None)
+        if not self.callbacks:
             self._give_back()
-            if self.told is not None:
+            if self.received is not None:
                 self._end()
 
     def _end(self) -> None:
-        number, self.told = self.told, None
+        number, self.received = self.received, None
         if number == signal.SIGINT:
             _interrupt()
         else:
@@ -98,11 +100,11 @@ async def guard(stop: Callable[[], Awaitable[None]]) -> None:
         return
     event = anyio.Event()
     soon = loop.run_sync_soon if on_trio else loop.call_soon_threadsafe
-    _guarded.tell[event] = lambda: soon(event.set)
+    _guarded.callbacks[event] = lambda: soon(event.set)
     try:
         await event.wait()
     finally:
-        if _guarded.told is not None:
+        if _guarded.received is not None:
             with anyio.CancelScope(shield=True):
                 await stop()
         _guarded.leave(event)

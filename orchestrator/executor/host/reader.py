@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import replace
 from typing import Literal
 
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.run_status import is_interrupted, with_status
 from orchestrator.executor.host.streaming import Events
-from orchestrator.executor.lease import is_held
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import Page, RunInfo
 from orchestrator.values import check_labels, check_text
@@ -77,7 +76,7 @@ class RunReader:
         while True:
             page = await store.runs(status=asked, graph=graph, labels=labels, after=after, limit=limit - len(found))
             for info in page.runs:
-                seen = await _seen_from_here(self._host, info)
+                seen = await with_status(store, info)
                 if wanted is None or seen.status in wanted:
                     found.append(seen)
             if page.cursor is None or len(found) >= limit:
@@ -90,12 +89,5 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
     info = await host.store.info(run_id)
     graph = await host.loader.stored_graph(info)
     machine = await host.loader.machine_of(info, graph, at)
-    lost = at is None and machine.status == "running" and not is_held(await host.store.lease(run_id))
-    return Run(machine, graph, host.store, interrupted=lost)
-
-
-async def _seen_from_here(host: Host, info: RunInfo) -> RunInfo:
-    """The row of a run, which says `interrupted` where no process drives it."""
-    if info.status != "running" or is_held(await host.store.lease(info.run_id)):
-        return info
-    return replace(info, status="interrupted")
+    interrupted = at is None and await is_interrupted(host.store, run_id, machine.status)
+    return Run(machine, graph, host.store, interrupted=interrupted)
