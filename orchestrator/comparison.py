@@ -32,7 +32,7 @@ _WIDEST = 40
 
 @dataclass(frozen=True)
 class Compared:
-    """What one graph made of the question."""
+    """The result of one graph."""
 
     run: Run
     model_calls: int
@@ -49,7 +49,7 @@ class Compared:
 
     @property
     def answer(self) -> Any:
-        """The run's output; of a run that failed its error."""
+        """The run's output, or its error if it failed."""
         return self.run.output if self.run.error is None or self.run.status == "exhausted" else str(self.run.error)
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What several graphs made of one question, in the order that they were given in."""
+    """The results of several graphs for one question, in the order of the graphs."""
 
     question: str
     rows: tuple[Compared, ...]
@@ -146,16 +146,16 @@ async def compare(
 ) -> Comparison:
     """Run each graph on the question, one after the other, with the same models and tools.
 
-    A run that fails, pauses or is interrupted is a row like any other: its status says so.
+    A run that fails, pauses or is interrupted is a row like any other, with its status.
 
     Args:
-        graphs: each takes the question as its input.
-        store: where the runs are kept.
-        approve: calls of tools of at most this risk are approved at once.
-        limits: of each run: their explicitly set fields replace those of its graph's own limits.
+        graphs: the graphs; each takes the question as its input.
+        store: the URL of the store for the runs.
+        approve: approve calls of tools up to this risk without asking.
+        limits: the limits of each run; the explicitly set fields replace those of its graph.
 
     Raises:
-        GraphUnknown: a graph needs a model or tool that was not given.
+        GraphUnknown: a graph needs a model or tool that is missing.
         InvalidInput: a graph does not take a question.
     """
     rows: list[Compared] = []

@@ -144,23 +144,23 @@ async def live(
     limits: Limits | None = None,
     show: Show | None = None,
 ) -> Run:
-    """Begin a run, or follow one, and draw it anew until it ends or pauses.
+    """Start a run, or follow one, and redraw it until it ends or pauses.
 
-    Interrupting the cell interrupts a run that was begun here, and never cancels it.
+    Interrupting the cell interrupts a run that was started here, and never cancels it.
 
     Args:
-        executor: an open one.
-        what: a graph to begin a run of; or the id of a run that was begun before, whoever drives it.
-        input: and the arguments after it: see `Executor.start`; only of a run that is begun.
+        executor: an open executor.
+        what: a graph to run, or the id of an existing run, which any executor may drive.
+        input: with the arguments after it as for `Executor.start`; only for a new run.
         show: shows an output. Default: IPython's.
 
     Returns:
-        The run as it ended, or paused.
+        The run after it ended or paused.
 
     Raises:
-        RunUnknown: there is no run of this id.
-        RunExists: `run_id` is taken.
-        RuntimeError: there is no IPython, and no `show`.
+        RunUnknown: there is no run with this id.
+        RunExists: another run has the id `run_id`.
+        RuntimeError: IPython is missing, and `show` is not given.
     """
     if isinstance(what, str):
         return await _followed(executor, what, show)

@@ -36,14 +36,14 @@ _APPROVING = frozenset({"approval", "unknown_outcome"})
 
 @dataclass(frozen=True)
 class Seal:
-    """What an executor seals records with. What records without a valid seal approve is not believed.
+    """The key with which an executor seals its records. Approvals in records without a valid seal do not count.
 
         Executor(store="sqlite:///runs.db", seal=Seal(key, "/srv/runs.db"))
 
     Args:
-        key: a secret of at least 16 random bytes, kept where who can write the store cannot read it. None: nothing is
-            sealed and nothing is believed.
-        place: what the store is called, such as the absolute path of its file. A copy elsewhere has no valid seals.
+        key: a secret of at least 16 random bytes, unreadable for users who can write the store. None: nothing is
+            sealed, and no approval counts.
+        place: the identity of the store, such as the absolute path of its file. A copy elsewhere has no valid seals.
     """
 
     key: bytes | None = field(repr=False)

@@ -1,4 +1,4 @@
-"""What a model is: one request in, one reply out."""
+"""The interface of models: one request in, one reply out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _fence = re.compile(r"```[\w-]*[ \t]*\r?\n")
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """All that a model is told. Two requests with the same `data()` are the same request."""
+    """The request to a model. Two requests with the same `data()` are equal."""
 
     messages: tuple[Message, ...]
     tools: tuple[JsonObject, ...] = ()
@@ -97,9 +97,9 @@ class ModelRequest:
         return found
 
     def parse(self, reply: Reply) -> Reply:
-        """The reply with `parsed` read from its text, if an output was asked for and no tool call was made.
+        """Return the reply with `parsed` read from its text, if an output was requested and no tool call was made.
 
-        For a JSON Schema `parsed` is the JSON, or None if the text is none. For a class it is a value of it.
+        For a JSON Schema, `parsed` is the JSON value, or None if the text is not JSON. For a class it is an instance.
 
         Raises:
             AgentError: the text is not a value of the class.
@@ -122,7 +122,7 @@ class ModelRequest:
 
 
 class ModelEvent(BaseModel):
-    """A part of a reply as it comes. The last event of a stream carries the whole reply."""
+    """A part of a streamed reply. The last event of a stream has the whole reply."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -135,11 +135,11 @@ class ModelEvent(BaseModel):
 
 @runtime_checkable
 class Model(Protocol):
-    """What nodes talk to. A model of one's own needs these three; `RequestModel` gives two of them."""
+    """The interface of models. A custom model needs these three members; `RequestModel` provides two of them."""
 
     @property
     def name(self) -> str:
-        """What journals and pictures call it."""
+        """The model's name in journals and pictures."""
         ...
 
     async def complete(
@@ -151,18 +151,18 @@ class Model(Protocol):
         task: str | None = None,
         **options: Any,
     ) -> Reply:
-        """Ask, and wait for the whole reply.
+        """Send a request and wait for the whole reply.
 
         Args:
             messages: the conversation; a text is one message of the user.
             tools: tools that the model may call: `Tool` objects, a `Toolbox`, or their parameters.
-            output: what the answer is to be read as, see `Reply.parsed`.
-            task: the kind of decision that is wanted.
+            output: the type or JSON Schema of the answer, see `Reply.parsed`.
+            task: the kind of decision, such as `choose_tool`.
             options: parameters for the provider, such as `temperature`.
 
         Raises:
-            ModelError: the call failed; `ModelUnavailable` when the same call may succeed later.
-            AgentError: the reply is no value of the `output` class.
+            ModelError: the call failed; `ModelUnavailable` if the same call may succeed later.
+            AgentError: the reply is not a value of the `output` class.
         """
         ...
 
@@ -175,18 +175,18 @@ class Model(Protocol):
         task: str | None = None,
         **options: Any,
     ) -> AsyncIterator[ModelEvent]:
-        """Ask, and see the reply come. The last event has it whole; a model may give that one only."""
+        """Send a request and read the reply in pieces. The last event has the whole reply and may be the only one."""
         ...
 
 
 class RequestModel(ABC):
-    """Base of models that answer whole requests: give `respond`, get `complete` and `stream`."""
+    """Base class of models that answer whole requests: define `respond`, inherit `complete` and `stream`."""
 
     name: str
 
     @abstractmethod
     async def respond(self, request: ModelRequest) -> Reply:
-        """Answer one request. `parsed` need not be filled."""
+        """Answer one request. `parsed` of the reply may stay empty."""
 
     async def complete(
         self,
@@ -211,7 +211,7 @@ class RequestModel(ABC):
         task: str | None = None,
         **options: Any,
     ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`. Gives one event, when the reply is whole."""
+        """See `Model.stream`. Yields one event, when the reply is complete."""
         reply = await self.complete(messages, tools, output, task=task, **options)
         yield ModelEvent(reply=reply)
 

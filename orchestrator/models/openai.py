@@ -28,12 +28,12 @@ Key: TypeAlias = "str | SecretStr | Callable[[], str | Awaitable[str]]"
 
 
 class OpenAIModel(RequestModel):
-    """A model that is asked by chat completions.
+    """A model behind an OpenAI-compatible server, by chat completions.
 
-    The `openai` package is loaded, and a key looked for, when the first request is made. It never retries by
-    itself: that is the executor's part, by `retry`, and journaled.
+    The first request loads the `openai` package and looks up the key. The model never retries by itself: the executor
+    does, according to `retry`, and journals each attempt.
 
-    Connections are kept for further requests in the same event loop; `aclose`, or `async with model:`, closes them.
+    Connections are reused by further requests in the same event loop; `aclose`, or `async with model:`, closes them.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class OpenAIModel(RequestModel):
         """
         Args:
             name: the provider's name of the model.
-            base_url: the server, such as `http://127.0.0.1:11434/v1`; else `OPENAI_BASE_URL`, else OpenAI's.
-            api_key: see `Key`; else `OPENAI_API_KEY`. A server named by `base_url` can do without.
-            timeout: seconds that a request may take; of a streamed reply, seconds until its next piece.
+            base_url: the server, such as `http://127.0.0.1:11434/v1`. Default: `OPENAI_BASE_URL`, else OpenAI's.
+            api_key: see `Key`. Default: `OPENAI_API_KEY`. A server named by `base_url` may need none.
+            timeout: seconds that a request may take; for a streamed reply, seconds until its next piece.
             headers: sent with every request; a value may be `env:NAME`.
             query: sent with every request in its address, such as Azure's `api-version`.
-            extra_body: fields of the provider's own, sent with every request.
-            profile: what the model and its server can do; else it is made out from their names.
-            retry: which failed calls the executor makes again. None: none. A node's own `retry` comes before it.
-            price: the model's price, or a table of prices by the names of models.
-            streams: whether replies are read piece by piece while somebody watches the run.
-            max_reply_bytes: bytes of the longest answer that is read, unpacked; of a streamed one with all that the
-                server sends around its pieces. A longer one is a `ReplyTooLarge`.
-            options: parameters of every request, such as `temperature`; those of a call come before them.
+            extra_body: provider-specific fields, sent with every request.
+            profile: what the model and its server support. Default: derived from their names.
+            retry: which failed calls the executor retries. None: none. A node's own `retry` takes precedence.
+            price: the model's price, or a table of prices by model names.
+            streams: whether to read replies in pieces while the run is watched.
+            max_reply_bytes: the most bytes of an answer, unpacked; for a streamed answer including everything around
+                its pieces. A longer answer is a `ReplyTooLarge`.
+            options: parameters of every request, such as `temperature`; those of a call take precedence.
         """
         self.name = name
         self.base_url = base_url
@@ -101,7 +101,7 @@ class OpenAIModel(RequestModel):
 
     @property
     def profile(self) -> Profile:
-        """What the model and its server can do."""
+        """What the model and its server support."""
         return self._profile or profile_of(self.name, self.base_url or os.environ.get("OPENAI_BASE_URL"))
 
     async def aclose(self) -> None:
@@ -128,7 +128,7 @@ class OpenAIModel(RequestModel):
         task: str | None = None,
         **options: object,
     ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`. A server that does not stream after all gives the reply in one piece."""
+        """See `Model.stream`. If the server does not stream, the reply is one piece."""
         request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
         call = await self._call(request)
         reply: Reply | None = None

@@ -21,7 +21,7 @@ _MOST = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 class Price(BaseModel):
-    """The price of a model: per million tokens, in whatever currency the limits are in."""
+    """The price of a model per million tokens, in the currency of the cost limits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -13,7 +13,7 @@ _OPENAI = (".openai.com", ".openai.azure.com")
 
 
 class Profile(BaseModel):
-    """What a model and its server understand. The defaults suit vLLM, Ollama, llama.cpp, LiteLLM and most others."""
+    """What a model and its server support. The defaults suit vLLM, Ollama, llama.cpp, LiteLLM and most others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,7 +1,7 @@
 """The node kinds that come with the library, one file each.
 
-Each names the state fields that it reads and writes by *ports*, which can be renamed where it is used, and has a
-`State` with the fields that they name by default, to inherit from.
+Each names the state fields that it reads and writes by *ports*, which can be changed for each node. Each has a `State`
+class to inherit from, with the fields that the ports name by default.
 """
 
 from orchestrator.graph.node import ITEM

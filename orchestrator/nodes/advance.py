@@ -28,10 +28,10 @@ Answer with what came of it."""
 class Advance(Node, kind="advance"):
     """Take `step` with the next step of a plan, or `done` when there is a result for each of them.
 
-    As many steps are done as there are results, so whatever works on a step adds one result. What came of the last
-    step is the answer; until then `answer` holds what there is so far. If whatever works on a step writes its
-    conversation back to `messages`, a tool that ended the work in it (`ends=True`) ends the whole plan: `done` is
-    taken, and the steps that are left are not worked on.
+    The number of results is the number of completed steps, so the node that works on a step adds one result. The result
+    of the last step is the answer; until then `answer` is the latest result. If the node that works on a step writes
+    its conversation back to `messages`, a tool that ended the work in it (`ends=True`) ends the whole plan: `done` is
+    taken, and the remaining steps are skipped.
 
     Raises:
         StepError: the plan has no steps.

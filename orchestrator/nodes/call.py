@@ -18,12 +18,12 @@ from orchestrator.tools.function_runner import run_function
 class Call(Node, kind="call"):
     """Call `ref`, a function named as `module:attr`, with state fields as arguments.
 
-    It is imported when it is first called, or when a graph file that names it is loaded. It may be async; a sync one
-    runs in a thread, unless `effect="pure"` says that it is quick and may run inline.
+    The function is imported when it is first called, or when a graph file with it is loaded. It may be async. A sync
+    function runs in a thread, unless `effect="pure"` declares that it is quick and may run inline.
 
     Raises:
-        GraphUnknown: there is no such function.
-        InvalidUpdate: `result` names no field, and the function returned something that is no update.
+        GraphUnknown: the function does not exist.
+        InvalidUpdate: `result` names no field, and the function did not return an update.
     """
 
     calls_code: ClassVar[str | None] = "ref"

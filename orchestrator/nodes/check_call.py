@@ -16,10 +16,10 @@ from orchestrator.nodes.model_decision import quoted
 
 
 class CheckCall(Node, kind="check_call"):
-    """Take `valid` and write the call's tool and arguments, as they will be given to it; or take `invalid`.
+    """Check a call: take `valid` and write its tool and its final arguments, or take `invalid`.
 
-    Then the call's message says what is wrong with it, each fault with its place in the arguments, for the model to
-    mend.
+    For an invalid call, the call's message lists every error with its location in the arguments, so that the model can
+    correct it.
 
     Raises:
         AgentError: the call cannot be made, and `on_error` is `raise`.

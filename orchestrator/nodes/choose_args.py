@@ -29,14 +29,14 @@ Parameters:
 
 
 class ChooseArgs(Node, kind="choose_args"):
-    """Write the arguments for the chosen tool, checked in full and as they will be given to it.
+    """Write the arguments for the chosen tool, checked in full and in their final form.
 
-    For a tool without parameters no model is asked. Texts become the types that the tool's schema wants (`"60"` the
-    number 60); nothing that the model said is ever evaluated.
+    For a tool without parameters no model is asked. Texts are converted to the types of the tool's schema (`"60"` to
+    the number 60); nothing that the model writes is evaluated.
 
     Raises:
-        AgentError: the reply is no JSON object, or does not fit the tool: a parameter is missing, unknown or of the
-            wrong type; or there is no tool of that name.
+        AgentError: the reply is not a JSON object, or does not fit the tool: a parameter is missing, unknown or of the
+            wrong type; or there is no tool with that name.
     """
 
     class State(BaseModel):

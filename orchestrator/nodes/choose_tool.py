@@ -23,7 +23,7 @@ Tools:
 
 
 class ChooseTool(Node, kind="choose_tool"):
-    """Write the name of a tool for the question in hand. Where there is only one tool, no model is asked.
+    """Write the name of a tool for the current question. With only one tool, no model is asked.
 
     Raises:
         AgentError: the reply is not the name of one of the tools.

@@ -1,4 +1,4 @@
-"""A model goes on with a text."""
+"""A model completes a text."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ def _readable(template: str) -> str:
 
 
 class Complete(Node, kind="complete"):
-    """Fill the prompt from the state, and write what the model says to it.
+    """Fill the prompt from the state, and write the model's reply.
 
-    The fields that the prompt names are also the facts that come with the message (`Message.data`).
+    The fields that the prompt names are also the facts of the message (`Message.data`).
 
-    Where the model would not answer, had no room to say all of it, or said nothing, it takes `unusable` if it has a
-    field for the `fault`.
+    If the reply is refused, cut or empty, the node takes `unusable`, provided that it has a field for the `fault`.
 
     Raises:
-        AgentError: the reply cannot be used, and there is no field for that.
+        AgentError: the reply is unusable, and `fault` names no field.
     """
 
     class State(BaseModel):

@@ -1,4 +1,4 @@
-"""A person says yes or no. A node of its own, so that nothing before it ever runs again because of it."""
+"""Approvals by a person, in a node of their own, so that an answer never makes earlier work run again."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from orchestrator.tools.result import Risk, risk_at_most
 
 
 class Confirm(Node, kind="confirm"):
-    """Ask for approval and wait for it, across restarts if need be.
+    """Ask for approval and wait for it, across restarts if necessary.
 
-    With `tool` and `args` it asks about a tool call, which is what the answer is bound to: the question shows exactly
-    what will run. The answer may carry other arguments; they are checked like the first ones and written to the field,
-    so what runs is what was approved. Without them it asks about whatever its prompt says and `show` shows.
+    With `tool` and `args` it asks about a tool call. The question shows exactly the call that will be made, and the
+    answer belongs to this call. The answer may contain other arguments: they are checked and written to the field, so
+    that the call that is made is the approved one. Without `tool` and `args` it shows its prompt and the fields of
+    `show`.
 
     Raises:
-        UserDenied: it was denied, and `on_denied` is `raise`.
-        AgentError: the tool is not there, or the arguments do not fit it.
+        UserDenied: the person denied, and `on_denied` is `raise`.
+        AgentError: the tool does not exist, or the arguments do not fit it.
     """
 
     class State(BaseModel):

@@ -27,21 +27,21 @@ _MANY = ("calls", "results")
 
 
 class Execute(Node, kind="execute"):
-    """Call tools, and take `finished` if one that ends the work (`ends=True`) was called and did not fail, else `done`.
+    """Call tools, and take `finished` if a tool that ends the work (`ends=True`) succeeded, else `done`.
 
-    A tool that fails makes the step fail with `ToolFailed`, after its `retry` if it has one. Where an edge names the
-    outcome `failed`, that is taken instead: the results are written, and `ctx.error` is set for the node behind it.
-    With `on_failure="observe"` and no such edge a failed result is one like any other, which a model is to see.
+    A failing tool fails the step with `ToolFailed`, after its `retry` if it has one. With an edge for the outcome
+    `failed`, that edge is taken instead: the results are written, and `ctx.error` is set in the next node. With
+    `on_failure="observe"` and no such edge, a failed result is like any other, for the model to see.
 
-    In its first form it calls the one tool that `tool` and `args` name, and writes the `ToolResult` to `result`, or
-    adds a `Step` to `steps`, or both; what came of a `call` of a model is written to `message` too. With `calls` and
-    `results` it makes all calls of a list at the same time and writes their results in the order of the calls, each
-    as a message of role `tool`. Calls that share an instance of a pool are made one after the other. All calls of a
-    list are made and land, also where one of them ends the work, or fails; then a failure comes before an end.
+    With `tool` and `args` it makes one call, and writes the `ToolResult` to `result`, or adds a `Step` to `steps`, or
+    both; the result of a model's `call` is also written to `message`. With `calls` and `results` it makes all calls of
+    a list at the same time and writes their results in the order of the calls, each as a message of role `tool`. Calls
+    that share an instance of a pool are made one after the other. All calls of a list are completed, even if one of
+    them ends the work or fails; a failure then takes precedence over an end.
 
     Raises:
-        AgentError: there is no such tool or the arguments do not fit it, and `on_error` is `raise`.
-        ToolFailed: a tool was called and failed, and `on_failure` is `raise`; of several the first one in order.
+        AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.
+        ToolFailed: a tool call failed, and `on_failure` is `raise`; for several, the first in order.
     """
 
     if_named = (FAILED,)

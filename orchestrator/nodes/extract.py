@@ -59,14 +59,13 @@ _quotes = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 
 
 class Extract(Node, kind="extract"):
-    """Look for the answer in a text. It takes `found` and writes the answer, or takes `missing` and writes nothing.
+    """Find the answer in a text. Take `found` and write the answer, or take `missing` and write nothing.
 
-    What stands behind "the answer is" on its line counts, the first of it that has the form; of several the last one
-    where something has it. Where a text does not say so, the last that has the form is taken, unless the answer has to
-    be `announced`.
+    The answer is the first value of the form after "the answer is" on the same line; if several lines have one, that of
+    the last line. Without such a line, the last value of the form is used, unless the answer has to be `announced`.
 
     Raises:
-        AgentError: there is none, and one is `required`.
+        AgentError: there is no answer, and one is `required`.
     """
 
     class State(BaseModel):

@@ -15,11 +15,11 @@ from orchestrator.nodes.conversation import answer_of, ended_by
 
 
 class Observe(Node, kind="observe"):
-    """Look at what came of the last round of calls. It is where their branches meet: give it `join="all"`.
+    """Inspect the results of the last round of calls. Their branches meet here, so set `join="all"`.
 
-    It takes `finished` if a tool that ends the work (`ends=True`) was called in that round and did not fail, and
-    writes what that one gave as the answer (of several the last one in the order of the calls); else `more`, or, with
-    `most`, `spent` after so many rounds. The results say so themselves: it need not be given the tools.
+    If a tool that ends the work (`ends=True`) succeeded in that round, it takes `finished` and writes the tool's result
+    as the answer (for several, the last in the order of the calls). Otherwise it takes `more` or, with `most`, `spent`
+    after that many rounds. It needs no tools, because the results say whether they end the work.
     """
 
     class State(BaseModel):

@@ -48,12 +48,12 @@ Write the whole plan again."""
 class Plan(Node, kind="plan"):
     """Write the steps of a plan: texts in the form `steps`, calls with their needs in the form `blueprint`.
 
-    A plan that cannot be used is shown to the planner with what is wrong, at most `retries` times. In a blueprint
-    that is a call that cannot be read, a number that is there twice, and a reference to nothing or in a circle;
-    whether the tools are there, and whether the inputs fit them, is found out when they are called.
+    An unusable plan is shown to the planner with its errors, at most `retries` times. In a blueprint, errors are
+    unreadable calls, duplicate numbers, references to missing calls, and cycles. Whether the tools exist, and whether
+    the inputs fit them, is checked when they are called.
 
     Raises:
-        AgentError: the model would not answer, had no room to say all of it, or wrote no plan that can be used.
+        AgentError: the reply is refused or cut, or contains no usable plan.
         GraphUnknown: there are no tools for a blueprint.
     """
 

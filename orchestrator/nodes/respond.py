@@ -1,4 +1,4 @@
-"""A model goes on with a conversation: it answers, or it wants tools called."""
+"""A model continues a conversation: it answers, or it calls tools."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ UNREAD = "Nothing was called: {why}. Write the call again in the form that you w
 
 
 class Respond(Node, kind="respond"):
-    """Ask the model to go on. It takes `answer` and writes what the model said, or takes `calls` and writes them.
+    """Ask the model to continue. Take `answer` and write the model's answer, or take `calls` and write its calls.
 
-    When a call of the last round ended the work (`ends=True`), it takes `answer` with what that one gave, and the
-    model is not asked.
+    If a call of the last round ended the work (`ends=True`), the node takes `answer` with the result of that call, and
+    does not ask the model.
 
-    The question is put to the conversation when it is the user's turn: at its start, and after an answer. The system
-    message is part of each request and not of the conversation. A reply that cannot be used (a call in a form that
-    cannot be read, a thought that leads to nothing, an empty reply) is shown to the model with what is wrong, at most
-    `retries` times in a step; the conversation holds the reply that could be used only, the journal all of them.
+    The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
+    message is part of each request but not of the conversation. An unusable reply (an unreadable call, a thought
+    without a call, an empty reply) is shown to the model with the error, at most `retries` times in a step. The
+    conversation contains only the usable reply, the journal all of them.
 
     Raises:
-        AgentError: nothing was asked, or the model would not answer, had no room to say all of it, or said nothing
-            that can be used.
+        AgentError: there is no question, the reply was refused or cut, or no reply was usable.
     """
 
     class State(BaseModel):

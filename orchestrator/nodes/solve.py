@@ -1,4 +1,4 @@
-"""A model answers from a plan and what came of it."""
+"""A model answers from a plan and its evidence."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ STOPPED = "There is no result: the work was stopped"
 class Solve(Node, kind="solve"):
     """Write the answer to a task, from the steps of a blueprint and their evidence, in one call of the model.
 
-    Where a step ended the work (`ends=True`), what that one gave is the answer, and the model is not asked; of several
-    the last one in the plan.
+    If a step ended the work (`ends=True`), its result is the answer, and the model is not asked; for several, that of
+    the last step in the plan.
 
     Raises:
-        AgentError: the model would not answer, had no room to say all of it, or said nothing.
+        AgentError: the reply was refused, cut or empty.
     """
 
     class State(BaseModel):

@@ -13,18 +13,18 @@ from orchestrator.graph.node import ITEM, Node, Port
 
 
 class Subgraph(Node, kind="subgraph"):
-    """Run a graph inside: in the same journal, under this node's path, with its own forks, joins and limits.
+    """Run a graph as a node: in the same journal, under this node's path, with its own forks, joins and limits.
 
-    Both mappings read like assignments, target first: `inputs={"query": ITEM, "lang": "language"}` fills the inner
-    fields `query` and `lang`, `outputs={"notes": "findings"}` updates our field `notes` with the inner `findings`.
-    Inner fields that `inputs` does not name start at their defaults.
+    Both mappings read like assignments, target first. `inputs={"query": ITEM, "lang": "language"}` fills the inner
+    fields `query` and `lang`. `outputs={"notes": "findings"}` updates the outer field `notes` with the inner
+    `findings`. Inner fields that `inputs` does not name start with their defaults.
 
-    `timeout=` is seconds that the graph inside may be alive: from its beginning, over all its steps, nested graphs and
-    retries inside, until its end. Then it is stopped, its questions are withdrawn, what it did is dropped, and the
-    outcome is `timeout` if an edge names it, else the failure `StepTimeout`. Time in which the whole run stands still
-    does not count: while it is paused, interrupted, or waits for answers only. Time in which the graph waits for an
-    answer and something else in the run works does. A retry of the subgraph begins with its whole time. After a crash
-    the time counts on from the last record that the dead process wrote.
+    `timeout=` is the number of seconds that the inner graph may be alive: from its start, over all its steps, nested
+    graphs and inner retries, to its end. After that it is stopped, its questions are withdrawn, its updates are
+    dropped, and the outcome is `timeout` if an edge names it, else the failure `StepTimeout`. Time in which the whole
+    run stands still does not count: while it is paused, interrupted, or only waits for answers. Time in which the inner
+    graph waits for an answer while other steps of the run work does count. A retry of the subgraph has its whole time
+    again. After a crash, time continues from the last record of the dead process.
     """
 
     graph: SkipValidation[GraphDefinition]

@@ -1,4 +1,4 @@
-"""A model decides: is the answer there, or what has to be asked next?"""
+"""A model decides whether it knows the answer, or what to ask next."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ QUESTION = "Question"
 class Think(Node, kind="think"):
     """Write the final answer and take `answer`, or write the next question and take `question`.
 
-    Everything after the first colon of the reply counts, also further colons and lines. When the last step ended the
-    work (`ends=True`), what that one gave is the answer, and the model is not asked.
+    Everything after the first colon of the reply counts, including further colons and lines. If the last step ended the
+    work (`ends=True`), its result is the answer, and the model is not asked.
 
     Raises:
         AgentError: the reply has neither form, or nothing after the colon.

@@ -14,9 +14,9 @@ from orchestrator.graph.reducers import append
 
 
 class Vote(Node, kind="vote"):
-    """Write the answer that most of them give; of several equally frequent ones the first.
+    """Write the most frequent answer; of several equally frequent ones, the first.
 
-    Case, space and a full stop at the end make no difference; an empty answer is none, and has no vote. This is the
+    Case, white space and a full stop at the end make no difference. An empty answer has no vote. This is the
     vote of self-consistency (arXiv 2203.11171).
 
     Raises:

@@ -1,4 +1,4 @@
-"""One planned call is made ready, and what came of it is put down as evidence."""
+"""One planned call: its input is prepared, and its result becomes evidence."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ WORK_ENDED = "this call was not made: a call that it comes after ended the work"
 
 
 class Work(Node, kind="work"):
-    """Stands before and behind the call of one step of a blueprint, the item of the map that it is in.
+    """Prepare the call of one step of a blueprint, and write its evidence afterwards. The step is the item of its map.
 
-    Before the call it puts the evidence so far into the step's input, checks the arguments, writes the call and takes
-    `call`. Behind it, when the call was made or a person refused it, it writes the step's evidence and takes `done`:
+    Before the call it inserts the evidence so far into the step's input, checks the arguments, writes the call and
+    takes `call`. After the call, or its denial, it writes the step's evidence and takes `done`:
 
         plan -> work    : each steps
         work -> confirm : call
@@ -37,19 +37,19 @@ class Work(Node, kind="work"):
         execute -> work
         work -> solve   : done
 
-    What cannot be called takes `done` at once, with what is wrong as its evidence, as does a step that is only text.
+    An invalid call takes `done` without a call, with the error as its evidence; so does a step that is only text.
 
-    A name that differs from that of one tool in the case of its letters only is that tool's.
+    Names of tools match regardless of case, if only one tool matches.
 
-    With `max_calls` the calls that can begin first get what may be called, and the evidence of all others says that
-    nothing is left. So what was called is always told: no limit ends the work between a call and its evidence.
+    With `max_calls`, the calls that can start first are made, and the evidence of all others says that none is left. So
+    no limit ends the work between a call and its evidence.
 
-    Behind a step that ended the work (`ends=True`) nothing is called: the evidence of the steps that need it, directly
-    or through others, says so. Steps that do not need it are carried out all the same.
+    Steps that need a step that ended the work (`ends=True`), directly or through others, are not called, and their
+    evidence says so. Steps that do not need it are carried out anyway.
 
     Raises:
-        AgentError: there is no such tool or the arguments do not fit it, and `on_error` is `raise`.
-        StepError: it is in no map of planned calls.
+        AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.
+        StepError: the node is not in a map of planned calls.
     """
 
     class State(BaseModel):

@@ -1,10 +1,10 @@
 """One drawing for every graph and every run, in many formats.
 
-A graph becomes a `Drawing` (`draw`), which is plain data; each format writes that down. With a run the same picture
-carries counts and states, so a static picture, a run's and a live one never look different.
+A graph becomes a `Drawing` (`draw`), which is plain data; each format serializes it. A run adds counts and states to
+the same picture, so a graph, a run and a live view look the same.
 
-Labels are data: nothing that a model, a tool or a person said can break a drawing or act in a page. What looks like
-a secret is blanked.
+Labels are data: no text of a model, a tool or a person can break a drawing or act in a page. Text that looks like a
+secret is redacted.
 """
 
 from __future__ import annotations
@@ -105,19 +105,19 @@ def render(
     format: str,  # noqa: A002  the option's name on the command line
     run: RunLike | None = None,
 ) -> str | bytes:
-    """Draws in the format of that name.
+    """Draw a graph or a run in a format.
 
     Args:
-        graph: A graph, or a run, which is drawn over its own graph (`run.definition`).
-        format: One of `FORMATS`.
-        run: Laid over the graph; `yaml` has no place for it.
+        graph: a graph, or a run, which is drawn over its own graph (`run.definition`).
+        format: one of `FORMATS`.
+        run: a run to draw over the graph; `yaml` ignores it.
 
     Returns:
-        Text; of `png` the file's bytes.
+        The text, or the bytes of the file for `png`.
 
     Raises:
-        ValueError: There is no such format.
-        RenderError: The picture cannot be made; names the mend.
+        ValueError: the format is unknown.
+        RenderError: the picture cannot be made; the message suggests a fix.
         NotSerialisable: `yaml` of a graph with a closure.
     """
     if format not in FORMATS:

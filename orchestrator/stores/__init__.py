@@ -18,15 +18,15 @@ _FORMS = "`memory://`, `sqlite:///runs.db` (relative) or `sqlite:////home/me/run
 
 
 def open_store(url: str) -> Store:
-    """Open a store by its URL. Every call gives a store of its own: `memory://` twice shares nothing.
+    """Open a store by its URL. Every call opens a separate store: `memory://` twice shares nothing.
 
-    An SQLite file, and the directory it is in, is made when something is first written.
+    A SQLite file and its directory are created at the first write.
 
     Raises:
-        StoreError: the URL is none of the known forms, or the file is not a store.
+        StoreError: the URL has an unknown form, or the file is not a store.
         StoreTooNew: a newer version of this library wrote the file.
         StoreUnavailable: the file cannot be opened.
-        StoreUnsupported: it is on a network file system; see docs/promises.md.
+        StoreUnsupported: the file is on a network file system; see docs/promises.md.
     """
     file = file_of(url)
     if file is None:

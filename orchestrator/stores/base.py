@@ -1,11 +1,11 @@
-"""What a store is: the journal of every run, one compare-and-set away from being moved.
+"""The interface of stores: they keep the journal of every run, and append by compare-and-set.
 
 A store keeps, per run, an append-only list of records and one row of facts about it (`RunInfo`), and beside
 them graphs (once per digest), snapshots (a cache, never the truth), leases and an inbox of messages. Every
 write is atomic and durable when the call returns. `append` is a compare-and-set on the run's head, and on the lease
 of who appends, so two executors on one run can never both win.
 
-`orchestrator.testing.check_store` holds every promise made here as a test for stores of your own.
+`orchestrator.testing.check_store` tests every promise made here for custom stores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RunInfo:
     graph: str
     """The graph's name."""
     status: str
-    """What the journal says: never `interrupted`, which depends on who holds the lease."""
+    """The status in the journal: never `interrupted`, which depends on the lease."""
     labels: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
     """Unix seconds."""
@@ -73,11 +73,11 @@ class Message:
 
 @runtime_checkable
 class Store(Protocol):
-    """Where runs are kept.
+    """A store of runs.
 
-    Every method may raise `StoreUnavailable` (full, read-only or locked: nothing was changed, and the store
-    works again when the cause is gone). Methods that write finish even when the task that awaits them is
-    cancelled, and then return as usual: the caller always learns what became of its write.
+    Every method may raise `StoreUnavailable` (full, read-only or locked: nothing was changed, and the store works again
+    when the cause is gone). Methods that write finish even if the task that awaits them is cancelled, and then return
+    as usual, so the caller always learns the outcome of its write.
     """
 
     @property
@@ -95,12 +95,11 @@ class Store(Protocol):
     ) -> None:
         """Add a run with its first records, all or nothing. `info.head` must equal the number of records.
 
-        In the same transaction the data of its `graph` is kept under `info.content`, as by `put_graph`, and the run
-        is held by `lease` from its first moment. Whoever gives the same `graph` object again must not have changed
-        it: a store may remember its text.
+        In the same transaction the data of its `graph` is stored under `info.content`, as by `put_graph`, and the run
+        is held by `lease`. A `graph` object that is passed again must be unchanged, because a store may cache its text.
 
         Raises:
-            RunExists: the id is taken; nothing was written, neither the graph nor the lease.
+            RunExists: a run with this id exists; nothing was written, neither the graph nor the lease.
             ValueError: the records, the graph or the lease do not fit `info`.
         """
         ...
@@ -118,21 +117,21 @@ class Store(Protocol):
         lease: str | None = None,
         release: bool = False,
     ) -> int:
-        """Add records behind `after` and return the new head; they are durable when it returns.
+        """Add records after `after` and return the new head; the records are durable when this returns.
 
-        With the token of a `lease` this happens only if the run's lease carries that token in the same transaction,
-        expired or not: who was taken over writes nothing from that moment on, whether or not its successor has
-        written yet.
+        With the token of a `lease`, the append succeeds only if the run's lease has that token in the same transaction,
+        expired or not. An executor whose lease was taken over writes nothing from that moment on, whether or not its
+        successor has written yet.
 
-        In the same transaction the run's row follows: a `status` or `waiting` of None is left as it is; `due`
-        belongs to `status`: given together it is stored as given (None clears it), without a status None leaves
-        it. The run's messages named in `consumed` are deleted.
+        The same transaction updates the run's row. A `status` or `waiting` of None leaves the value. `due` belongs to
+        `status`: with a status it is stored as given (None clears it), without a status None leaves it. The run's
+        messages in `consumed` are deleted.
 
-        With `release` the lease is given back in the same transaction. If `status` is that of a run that is over,
-        all messages of the run are deleted with it: nobody will ever handle them.
+        `release` releases the lease in the same transaction. If `status` is final, all messages of the run are deleted
+        as well, because no executor will handle them.
 
         Raises:
-            RunUnknown: there is no such run.
+            RunUnknown: the store has no such run.
             RunConflict: the run's head is not `after`, or its lease is not `lease`; nothing was written.
             ValueError: the records' `seq` do not follow `after` one by one, or `release` comes without a `lease`.
         """
@@ -198,7 +197,7 @@ class Store(Protocol):
         ...
 
     async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
-        """Keep a fold of the first `seq` records, as a cache.
+        """Store a fold of the first `seq` records, as a cache.
 
         Raises:
             RunUnknown: there is no such run.
@@ -210,7 +209,7 @@ class Store(Protocol):
         ...
 
     async def lease(self, run_id: str) -> Lease | None:
-        """The lease on a run, also when it has expired; None if nobody took one or it was dropped."""
+        """Return the lease on a run, even if it has expired; None if there is none or it was dropped."""
         ...
 
     async def take_lease(self, lease: Lease, *, replaces: str | None = None, now: float) -> bool:
@@ -222,15 +221,15 @@ class Store(Protocol):
         ...
 
     async def renew_lease(self, run_id: str, token: str, expires: float) -> bool:
-        """Hold a lease longer. False: it is no longer ours."""
+        """Renew a lease. Return False if another executor has it now."""
         ...
 
     async def drop_lease(self, run_id: str, token: str) -> None:
-        """Give a lease back. Nothing happens if it is no longer ours."""
+        """Release a lease. Nothing happens if another executor has it now."""
         ...
 
     async def post(self, run_id: str, body: JsonObject) -> int:
-        """Leave a message for whoever drives the run, and return its id.
+        """Leave a message for the executor that drives the run, and return its id.
 
         Raises:
             RunUnknown: there is no such run.
@@ -242,14 +241,14 @@ class Store(Protocol):
         ...
 
     async def discard(self, ids: Sequence[int]) -> None:
-        """Delete messages. Ids that are not there are passed over."""
+        """Delete messages. Unknown ids are ignored."""
         ...
 
     async def delete(self, run_id: str) -> None:
-        """Remove one run: records, snapshots, labels, lease, messages. Graphs stay, other runs may share them.
+        """Delete one run: records, snapshots, labels, lease, messages. Graphs stay, because other runs may share them.
 
-        Nothing else is looked at: `Executor.delete` refuses a run that is driven, and takes with it the runs that its
-        calls began.
+        There are no further checks: `Executor.delete` refuses a run that is being driven, and also deletes the runs
+        that its graph tools started.
 
         Raises:
             RunUnknown: there is no such run.

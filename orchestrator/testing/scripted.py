@@ -21,16 +21,16 @@ Script: TypeAlias = Sequence[Said | Answer] | Answer
 
 
 class ScriptedModel(RequestModel):
-    """Gives replies from a script, and fails on whatever the script does not foresee.
+    """Returns replies from a script, and fails on calls that the script does not contain.
 
-    A list of replies is for one call after the other, so two calls at the same time are an error too: their order
-    would be a matter of luck. A mapping has such a list, or a function of the request that answers every call, for
-    each node that asks, so different nodes may ask at the same time.
+    A list has one reply for each call, in order. Two concurrent calls are an error, too, because their order would be
+    random. A mapping has such a list, or a function of the request that answers every call, for each node that asks, so
+    different nodes may ask at the same time.
 
         async with Executor(model=ScriptedModel({"plan": ["1. look"], "search": lambda request: "found"})) as ex: ...
 
-    As a context manager it fails at the end if replies are left over; so does `assert_done`. Calls that fail raise
-    `AssertionError`, which also `assert_done` repeats, so that a graph that survives it does not hide it.
+    As a context manager it fails at the end if replies are left over; so does `assert_done`. A failing call raises
+    `AssertionError`, and `assert_done` repeats it, so that a graph that survives it does not hide it.
     """
 
     def __init__(self, replies: Script | Mapping[str, Script], *, name: str = "scripted") -> None:
@@ -58,10 +58,10 @@ class ScriptedModel(RequestModel):
             self.assert_done()
 
     def assert_done(self) -> None:
-        """Fail if replies were not used, or if a call was made that the script did not foresee.
+        """Fail if replies were not used, or if a call was not in the script.
 
         Raises:
-            AssertionError: says which.
+            AssertionError: names the replies or the call.
         """
         left = [
             f"{len(script)} {'reply' if len(script) == 1 else 'replies'}" + (f" of node {node!r}" if node else "")
@@ -73,7 +73,7 @@ class ScriptedModel(RequestModel):
             raise AssertionError(f"{self.name}: " + "; ".join(faults))
 
     async def respond(self, request: ModelRequest) -> Reply:
-        """The next reply of the script."""
+        """Return the next reply of the script."""
         self.requests.append(request)
         node = None if None in self._scripts else calling_node.get()
         if self._asking.get(node) and not callable(self._scripts.get(node)):

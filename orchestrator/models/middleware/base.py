@@ -1,12 +1,12 @@
-"""A layer around a model: it sees each request on its way in and each reply on its way out.
+"""Middleware: layers around a model that see each request on its way in and each reply on its way out.
 
     with_middleware(model, outer, inner)
 
     complete, stream -> outer.handle -> inner.handle -> model.complete, model.stream
 
-A layer is one async generator around an `ask` that leads further in. Whether the reply is wanted whole or in pieces
-is part of the request (`ModelRequest.pieces`), so nothing is written twice. The ledger of an executor is outside of
-all layers: what they do happens inside of one effect, and its one reply is what is journaled.
+A layer is one async generator around an `ask` that leads further in. Whether the caller wants the reply as a whole or
+in pieces is part of the request (`ModelRequest.pieces`), so a layer is written once. The journal is outside all layers:
+their work happens inside one effect, and the resulting reply is journaled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orchestrator.models.wrapper import Wrapping
 
 
 class Ask(Protocol):
-    """What is further in: the next layer, or the model."""
+    """The next layer, or the model."""
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class Ask(Protocol):
 
 
 class Middleware(ABC):
-    """A layer around models. One object may be given to several models, and serve many requests at once."""
+    """A layer around models. One object may belong to several models, and serve many requests at once."""
 
     @abstractmethod
     def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:
@@ -51,8 +51,8 @@ class Middleware(ABC):
                     async for event in ask(request):
                         yield event
 
-        What it asked is closed, innermost first, when the reader leaves early or this ends. A reply's `parsed` is
-        empty here: the text is read when it has come out of all layers.
+        Open requests are closed, innermost first, when the reader stops early or this generator ends. `parsed` of a
+        reply is empty here: the text is parsed after it has left all layers.
         """
 
 

@@ -27,13 +27,13 @@ class CacheStatistics:
     """What became of the requests so far."""
 
     hits: int = 0
-    """Answered from what was kept."""
+    """Answered from stored replies."""
     shared: int = 0
     """Answered by the call that another, equal request made at the same time."""
     misses: int = 0
     """Asked further in."""
     entries: int | None = None
-    """Replies that are kept now; None if the store does not tell."""
+    """Replies that are stored now; None if the store does not count them."""
 
 
 class _Flight:
@@ -46,9 +46,9 @@ class _Flight:
 
 
 def usable(request: ModelRequest, reply: Reply) -> bool:
-    """Whether a reply is worth keeping: it is whole, was not refused, and has the form that was asked for.
+    """Return whether a reply may be stored: it is complete, was not refused, and has the requested form.
 
-    Whoever cannot use a reply asks again, and would be given the same one for ever.
+    A caller that cannot use a reply asks again, and would get the same reply each time.
     """
     if reply.finish in _NOT_WHOLE:
         return False
@@ -62,13 +62,13 @@ def usable(request: ModelRequest, reply: Reply) -> bool:
 
 
 class Cache(Middleware):
-    """Gives the reply of an earlier equal request, and lets equal requests at the same time share one call.
+    """Returns the reply of an earlier equal request, and lets concurrent equal requests share one call.
 
-    Requests are equal when their `data()` and their model's name are. Of a reply from the cache `usage` is None, as
-    it was paid for before, and `details["cached"]` is true. Kept are the replies that `keep` says yes to.
+    Requests are equal if their `data()` and their model's name are equal. A reply from the cache has `usage` None,
+    because it was paid for before, and `details["cached"]` is true. `keep` decides which replies are stored.
 
-    A request for a whole reply lets others wait for it. One that is read in pieces does not, since its reader may
-    dawdle; it shares what others do.
+    Other requests wait for a request for a whole reply. They do not wait for one that is read in pieces, because its
+    reader may be slow.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Cache(Middleware):
     ) -> None:
         """
         Args:
-            store: a directory, which further processes may use too; else this object remembers. Or a store of
-                one's own, which minds `max_entries` itself.
-            max_entries: how many are kept; those that were not used for the longest time go first.
-            ttl: seconds that a reply is good for; else for ever.
-            scope: what else tells requests apart, such as the `base_url` and the options that a model was made with:
-                a cache sees the name of a model only.
-            keep: whether a reply is kept, see `usable`.
-            clock: the time in seconds, the same for all who use the store.
+            store: a directory, which other processes may use, too, or a custom store, which limits its entries itself.
+                Default: the memory of this object.
+            max_entries: the most stored replies; the least recently used ones are removed first.
+            ttl: seconds for which a reply is valid; None: no limit.
+            scope: further data that distinguishes requests, such as the `base_url` and the options of a model, because
+                a cache sees only the name of a model.
+            keep: whether to store a reply, see `usable`.
+            clock: the time in seconds, the same for all users of the store.
         """
         if store is None:
             self._store: CacheStore = MemoryStore(max_entries)

@@ -25,19 +25,19 @@ _VARIABLE = "ORCHESTRATOR_CASSETTE"
 
 
 class Cassette(Middleware):
-    """Records what a model says, errors included, and replays it without asking.
+    """Records the replies and errors of a model, and replays them without a request.
 
         with Cassette("tests/plan.json") as tape:
             run = await graph.run("Plan a walk.", model=with_middleware(OpenAIModel("gpt-4o-mini"), tape))
 
-    A request gets what was recorded for an equal one (its `data()` and its model's name); the second such request
-    gets what came second. One that was not recorded fails with an `AssertionError`, which says what differs. As a
-    context manager it fails at the end if anything recorded was not used, and repeats such errors, so that a graph
-    that survives them does not hide them.
+    A request gets the reply that was recorded for an equal request (its `data()` and its model's name); the second such
+    request gets the second reply. A request that was not recorded fails with an `AssertionError` that shows the
+    differences. As a context manager, the cassette fails at the end if a recorded reply was not used, and repeats such
+    errors, so that a graph that survives them does not hide them.
 
-    mode     what it does
-    auto     `replay` if the file is there, else `record`; or what ORCHESTRATOR_CASSETTE says
-    record   asks for everything, and makes the file anew
+    mode     does
+    auto     `replay` if the file exists, else `record`; or what ORCHESTRATOR_CASSETTE says
+    record   asks for everything, and creates the file anew
     replay   asks for nothing
     add      asks for what was not recorded, and adds it
     """
@@ -53,14 +53,14 @@ class Cassette(Middleware):
     ) -> None:
         """
         Args:
-            path: a JSON file, to be kept under version control.
+            path: a JSON file for version control.
             mode: see above.
-            strict: whether the end of the context fails when something recorded was not used.
-            repeat: whether the last reply to a request holds for all further equal requests.
+            strict: whether the end of the context fails if a recorded reply was not used.
+            repeat: whether the last reply to a request serves all further equal requests.
             redact: applied to every text of requests and replies before they are compared or written.
 
         Raises:
-            ValueError: the file is no cassette.
+            ValueError: the file is not a cassette.
         """
         self._tape = Tape(Path(path))
         self._mode: CassetteMode = _mode(mode, self._tape.path.exists())
@@ -89,10 +89,10 @@ class Cassette(Middleware):
             self.assert_done()
 
     def assert_done(self) -> None:
-        """Fail if something was asked that is not recorded or, if `strict`, not everything recorded was used.
+        """Fail if a request was not recorded or, with `strict`, if a recorded reply was not used.
 
         Raises:
-            AssertionError: says what.
+            AssertionError: names the requests.
         """
         unused = self._tape.unused() if self._strict and self._mode == "replay" else []
         faults = [*self._faults, *([f"recorded but not used: {', '.join(unused)}"] if unused else [])]

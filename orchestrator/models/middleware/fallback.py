@@ -15,11 +15,11 @@ _QUOTED = 300
 
 
 class Fallback(Middleware):
-    """Asks the next model with the same request when one fails before any piece of its reply was handed out.
+    """Sends the request to the next model if one fails before the first piece of its reply.
 
-    `details["fallback"]` of such a reply says which model gave it, and after what. If all of them fail, the error
-    tells of each. It is a `ModelUnavailable` if another try may mend any of theirs, else `ModelMisconfigured` if a
-    person may, else a `ModelError`.
+    `details["fallback"]` of such a reply names the model that answered, and the failure before. If all models fail, the
+    error lists each failure. It is a `ModelUnavailable` if a retry may help, else `ModelMisconfigured` if a person can
+    help, else a `ModelError`.
     """
 
     def __init__(self, *others: Model, on: tuple[type[Exception], ...] = (ModelError,)) -> None:

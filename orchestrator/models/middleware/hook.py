@@ -13,7 +13,7 @@ class Hook(Middleware):
     """A layer with nothing to do while the reply comes: override one method or several."""
 
     async def before(self, request: ModelRequest) -> ModelRequest | Reply | None:
-        """Give another request, or a reply so that nobody is asked; None changes nothing."""
+        """Return another request, or a reply so that no model is asked; None changes nothing."""
         return None
 
     async def after(self, request: ModelRequest, reply: Reply) -> Reply | None:

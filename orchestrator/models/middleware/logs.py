@@ -15,12 +15,12 @@ from orchestrator.redaction import redact as redact_patterns
 
 
 class Logged(Middleware):
-    """Logs each request, and its reply or its error, in one line each; whatever looks like a secret is blanked.
+    """Logs each request, and its reply or error, as one line each; text that looks like a secret is redacted.
 
         model 'gpt' is asked by 'plan': 3 messages, 2 tools: user 'What is the…'
         model 'gpt' replied to 'plan' in 0.812 s: stop, 120 tokens in and 31 out: 'It is…'
 
-    Errors, and readers that leave early or are cancelled, are told in the same place.
+    Errors, and readers that stop early or are cancelled, are logged in the same place.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class Logged(Middleware):
     ) -> None:
         """
         Args:
-            logger: else the one called `orchestrator.models`.
-            level: of requests and replies; errors are warnings at least.
+            logger: the logger. Default: `orchestrator.models`.
+            level: the level of requests and replies; errors are logged as warnings or higher.
             redact: applied to everything that is logged.
-            content: whether the last message, the reply's text and its tool calls are logged too.
+            content: whether to log the last message, the reply's text and its tool calls, too.
             length: characters of each of those.
         """
         self._logger = logger or logging.getLogger("orchestrator.models")

@@ -39,13 +39,13 @@ class RateStatistics:
 
 
 class RateLimit(Middleware):
-    """Lets requests wait, first come, first served, until they fit.
+    """Delays requests, in order of arrival, until they fit.
 
-    In any `per` seconds at most `requests` begin, at most `concurrency` run at a time, and one begins only when the
-    tokens of the last `per` seconds leave room for it. What those that run will spend is guessed from their length,
-    and set right by the usage of their replies. When a server asks to wait (`Retry-After`), the others wait too.
+    In any `per` seconds at most `requests` start, and at most `concurrency` run at a time. A request starts only if the
+    tokens of the last `per` seconds leave room for it. The tokens of running requests are estimated from their length,
+    and corrected by the usage of their replies. If a server asks for a delay (`Retry-After`), other requests wait, too.
 
-    One object limits together all models, runs, event loops and threads of this process that it is given to.
+    One object limits all models, runs, event loops and threads of this process together that it is given to.
     """
 
     def __init__(

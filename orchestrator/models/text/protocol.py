@@ -31,13 +31,13 @@ _CUT = ("length", "max_tokens", "content_filter")
 
 
 class TextProtocol(Wrapping, RequestModel):
-    """A model that calls tools, made of one that only writes text.
+    """A model that calls tools, made from one that only writes text.
 
-    The tools are described to the inner model in words, and its reply is read: callers see the same requests and
-    replies as with any other model. Nothing that is not surely a call is one; `Reply.details["text_protocol"]` says
-    why something that looks like a call was left as text (`unread`), and what was left out behind a call (`cut`).
+    The tools are described to the inner model in words, and its reply is parsed: callers see the same requests and
+    replies as with any other model. Only unambiguous calls count. `Reply.details["text_protocol"]` says why a text that
+    looks like a call is not one (`unread`), and what was removed after a call (`cut`).
 
-    With tools an `output` is asked for in words too: a server that holds the reply to a schema leaves no room for
+    With tools, an `output` is requested in words, too, because a server that enforces a schema leaves no room for
     calls.
     """
 
@@ -53,15 +53,15 @@ class TextProtocol(Wrapping, RequestModel):
         """
         Args:
             model: the inner model.
-            form: how calls are written, best the form that the model was trained with.
-            tools_prompt: the words in which tools are told; in it `{tools}` stands for the tools, and `{how}`, which
-                can be left out, for how to call them.
-            new_id: gives a call an id that the model gave none, or a taken one; None: 32 random hex digits.
-            unknown: what a readable call of a tool that was not offered is: text, with the reason, or a call, for
-                callers that say themselves which tools there are.
+            form: the form of calls, preferably the one that the model was trained with.
+            tools_prompt: the description of the tools. `{tools}` stands for the tools, and `{how}` (optional) for how
+                to call them.
+            new_id: makes the id of a call that has none, or a duplicate one; None: 32 random hex digits.
+            unknown: whether a readable call of an unknown tool is text, with the reason, or a call, for callers that
+                tell the model which tools exist.
 
         Raises:
-            ValueError: there is no such form, or the prompt has no place for the tools.
+            ValueError: there is no such form, or the prompt has no `{tools}`.
         """
         if form not in FORMS:
             raise ValueError(f"there is no form {form!r} of tool calls in text; the forms are {', '.join(FORMS)}")
@@ -98,7 +98,7 @@ class TextProtocol(Wrapping, RequestModel):
         task: str | None = None,
         **options: object,
     ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`. What may be part of a call is held back until it is known; all pieces are the text."""
+        """See `Model.stream`. Text that may be part of a call is held back; all pieces together are the text."""
         request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
         asked = self._asked(request)
         screen = Aside(Screen(self._form)) if asked.offers else None
