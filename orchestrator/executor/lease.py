@@ -1,16 +1,19 @@
 """Who drives a run: leases, and telling a living holder from a dead one.
 
-A lease names the holder's host, boot, process and start time. A holder on this host whose process is gone is
-dead for certain, so its runs are taken over at once; of any other holder only the lease's end says anything.
+A lease names its holder's host, boot, process and start time. When the holder is a process of this host and that
+process no longer exists, its runs are taken over at once. About any other holder, only the lease's expiry tells.
 
-No clock decides who may write: the journal's appends carry the lease's token, so that who lost it without knowing
-is stopped by the store. Clocks only say when it is worth to try. A holder reckons with the time since boot, which
-never jumps, and so do others on its machine. For those elsewhere whose clocks say otherwise, silence counts: a process that saw
-a lease unchanged for as long as it lasts may take it, whatever its end says. And a holder asks the store before it
-does anything outside, when by any of its clocks the lease may have run out: it may have been stopped for an hour.
+Clocks never decide who may write. Every append to a journal carries the lease's token, so the store refuses a writer
+that lost its lease without noticing. Clocks only decide when a takeover is worth trying:
 
-A store that fails (its disk is full, say) does not take a lease back either. So a process also knows which leases
-it keeps: one that names this process and is not among them holds nothing up.
+- A holder, and other processes on its machine, count in time since boot, which never jumps.
+- A process whose clock disagrees watches for silence: once it has seen a lease unchanged for the lease's full
+  duration, it may take the lease over, whatever expiry the lease states.
+- A holder that may have lost its lease by any of its clocks, for example because it was suspended for an hour, asks
+  the store before it performs an effect.
+
+A failing store (a full disk, for example) cannot release a lease. Each process therefore also remembers which leases
+it holds: a lease that names this process but is not among them blocks nobody.
 """
 
 from __future__ import annotations
@@ -30,24 +33,29 @@ from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.owner import Owner, boot_id, is_dead, is_here, namespace
 
 steady = SYSTEM_CLOCK.steady
-"""A lease is between processes: their machines' clocks count, and not the one that an executor was given."""
+"""Leases are shared between processes, so they use the machine's clock and never the executor's injected one."""
 _POLL = 0.1
 _MOST_SEEN = 10_000
 
 _kept: dict[str, str] = {}
-"""Tokens of the leases by which executors of this process hold runs, and which executor that is."""
+"""Token of each lease held in this process -> the executor that holds it."""
 
 _seen: dict[str, tuple[float, float]] = {}
-"""Token of another's lease -> its end when we last looked, and since when we have seen that end, by `steady`."""
+"""Token of another process's lease -> its last seen expiry, and since when (by `steady`) it has had that expiry."""
 
 
 def clocks() -> tuple[float, float]:
-    """What both clocks of the machine say."""
+    """Return the machine's wall-clock time and its time since boot, both in seconds."""
     return SYSTEM_CLOCK.now(), SYSTEM_CLOCK.steady()
 
 
 def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
-    """Whether somebody who may be alive holds a run by this lease, which was read not before `at`."""
+    """Return whether a holder that may be alive holds this lease.
+
+    Args:
+        lease: The lease as the store gave it; None means the run has none.
+        at: Both clocks, taken no later than the lease was read; default: now.
+    """
     if lease is None or is_dead(lease.owner):
         return False
     at = clocks() if at is None else at
@@ -57,12 +65,12 @@ def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
 
 
 def keeps(owner: Owner) -> bool:
-    """Whether an executor of this process holds any run, or is just about to."""
+    """Return whether this executor holds any run, or is about to acquire one."""
     return owner.executor in _kept.values()
 
 
 def left(lease: Lease, now: float, now_steady: float) -> float:
-    """How many seconds a lease lasts if its holder is not heard of again, as far as clocks can tell; 0: none."""
+    """Return the seconds until a lease expires if its holder never renews it, as far as clocks can tell; at least 0."""
     owner = lease.owner
     ttl, booted = owner.get("ttl"), owner.get("booted")
     same_boot = owner.get("boot") == boot_id() != "" and owner.get("times") == namespace("time")
@@ -73,7 +81,7 @@ def left(lease: Lease, now: float, now_steady: float) -> float:
 
 
 def _is_silent(lease: Lease, now_steady: float) -> bool:
-    """Whether we have seen this lease unchanged for as long as it lasts."""
+    """Return whether this process has seen the lease unchanged for its full duration."""
     ttl = lease.owner.get("ttl")
     expires, since = _seen.get(lease.token, (None, 0.0))
     if expires != lease.expires:
@@ -85,7 +93,7 @@ def _is_silent(lease: Lease, now_steady: float) -> bool:
 
 
 class LeaseHandle:
-    """A lease on the side of its holder, who knows how long it lasts at least."""
+    """A held lease, with the earliest time at which it can expire."""
 
     __slots__ = ("_booted", "_until", "_until_steady", "lease", "store", "ttl")
 
@@ -96,19 +104,19 @@ class LeaseHandle:
 
     @property
     def token(self) -> str:
-        """What the journal's appends carry."""
+        """The lease's token, which every append to the journal carries."""
         return self.lease.token
 
     @property
     def fresh(self) -> bool:
-        """Whether by both clocks nobody else can have it yet, unless their clocks are wrong."""
+        """Whether both clocks agree that the lease has not expired."""
         return steady() < self._until_steady and SYSTEM_CLOCK.now() < self._until
 
     async def renew(self) -> bool:
-        """Renew the lease. False: another holder has it.
+        """Renew the lease, and return False if another holder has it.
 
         Raises:
-            StoreError: the store cannot say.
+            StoreError: The store failed, so who holds the lease is unknown.
         """
         now, now_steady = clocks()  # before the store is asked: what it takes counts as gone
         lease = self.lease
@@ -121,11 +129,11 @@ class LeaseHandle:
         return True
 
     async def ensure(self) -> None:
-        """Return when it is fresh.
+        """Return once the lease is fresh, and renew it first if it may have expired.
 
         Raises:
-            RunConflict: it is another's.
-            StoreError: the store cannot say.
+            RunConflict: Another holder has the lease.
+            StoreError: The store failed, so who holds the lease is unknown.
         """
         while not self.fresh:
             if not await self.renew():
@@ -133,7 +141,7 @@ class LeaseHandle:
 
 
 def lost(run_id: str) -> RunConflict:
-    """The error for a holder whose lease is another's."""
+    """Return the error for a holder that lost its lease."""
     return RunConflict(run_id, "another executor took its lease over")
 
 
@@ -147,10 +155,10 @@ async def create(
     ttl: float,
     stopping: Callable[[], bool] = lambda: False,
 ) -> LeaseHandle:
-    """Add a run to a store, held from its first moment. Arguments as of `Store.create` and `take`.
+    """Create a run whose lease this process holds from the start. Arguments: see `Store.create` and `take`.
 
     Raises:
-        RunExists: the id is taken.
+        RunExists: The store already has a run with this id.
     """
     lease, _, now_steady = _lease(info.run_id, owner, ttl)
     if stopping():
@@ -165,7 +173,7 @@ async def create(
 
 
 def _lease(run_id: str, owner: Owner, ttl: float) -> tuple[Lease, float, float]:
-    """A new lease, and what both clocks said when it began."""
+    """Return a new lease and both clocks at its start."""
     now, now_steady = clocks()
     data = {**owner.data(), "ttl": ttl, "booted": now - now_steady}
     return Lease(run_id, os.urandom(16).hex(), data, now + ttl), now, now_steady
@@ -180,14 +188,15 @@ async def take(
     wait: float = 0.0,
     stopping: Callable[[], bool] = lambda: False,
 ) -> LeaseHandle:
-    """Take the lease of a run: at once if it is free or its holder is dead, else within `wait` seconds.
+    """Acquire the lease of a run: at once if it is free or its holder is dead, otherwise within `wait` seconds.
 
     Args:
-        stopping: whether it is too late to take anything; then this never returns.
+        wait: Seconds to wait for another holder to release the lease.
+        stopping: Returns True when the process is stopping; then this function never returns.
 
     Raises:
-        RunConflict: somebody else holds it still.
-        RunUnknown: there is no such run.
+        RunConflict: Another holder still has the lease.
+        RunUnknown: The store has no run with this id.
     """
     until = anyio.current_time() + wait
     while True:
