@@ -190,7 +190,7 @@ async def test_the_lease_of_another_host_is_waited_for(scene: Scene) -> None:
         elsewhere = Lease("r", "t", {**held.owner, "host": "elsewhere"}, expires)
         assert await executor.store.take_lease(elsewhere, replaces=held.token, now=time.time())
         assert (await executor.load("r")).status == "running"
-        with pytest.raises(RunConflict, match=f"process {dead.pid} on elsewhere holds it, for [1234] s more"):
+        with pytest.raises(RunConflict, match=f"process {dead.pid} on elsewhere holds it, for at most [1234] s"):
             await executor.resume("r")
         with pytest.raises(RunConflict):
             await executor.resume("r", wait=0.05)

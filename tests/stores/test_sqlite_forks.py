@@ -90,7 +90,7 @@ if child == 0:
     try:
         anyio.run(write, store, "child", backend=BACKEND)
     except Exception as error:
-        os._exit(7 if "open it anew" in str(error) else 8)
+        os._exit(7 if "open it again" in str(error) else 8)
     os._exit(9)
 over.set()
 other.join()
