@@ -149,10 +149,19 @@ async def compare(
     A run that fails, pauses or is interrupted is a row like any other, with its status.
 
     Args:
+        question: the input of every run.
         graphs: the graphs; each takes the question as its input.
+        model: the model of nodes that name no model.
+        models: named models, by the names that nodes use.
+        tools: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
+        deps: the value of `ctx.deps` in nodes. Never journaled.
         store: the URL of the store for the runs.
         approve: approve calls of tools up to this risk without asking.
         limits: the limits of each run; the explicitly set fields replace those of its graph.
+        labels: labels of every run.
+
+    Returns:
+        A row for each graph, in the order of `graphs`.
 
     Raises:
         GraphUnknown: a graph needs a model or tool that is missing.

@@ -112,6 +112,9 @@ class Context(ABC, Generic[DepsT]):
                 if the tool has an argument of this name. With `args` it never is:
                 `ctx.tool("lint", {"check": "all"}, check=True)`.
 
+        Returns:
+            The tool's result; on replay the journaled one.
+
         Raises:
             AgentError: there is no such tool, or the arguments do not fit.
             ToolFailed: the call failed, and `check` is true; the error has the result.
@@ -143,6 +146,9 @@ class Context(ABC, Generic[DepsT]):
             reconcile: gets the key and finds out whether the effect happened: returns its result, or None if it did
                 not happen. If it raises, a person is asked.
 
+        Returns:
+            The result of `fn`, or the journaled result, as a value of the type `returns`.
+
         Raises:
             EffectFailed: according to the journal, the effect failed.
             ReplayMismatch: the code changed and would leave a settled irreversible effect behind.
@@ -150,7 +156,12 @@ class Context(ABC, Generic[DepsT]):
 
     @abstractmethod
     async def emit(self, name: str, data: object = None) -> None:
-        """Send a live event to the watchers of the run. It is not journaled, and absent on replay."""
+        """Send a live event to the watchers of the run. It is not journaled, and absent on replay.
+
+        Args:
+            name: the event's name.
+            data: its data, as plain JSON.
+        """
 
     @abstractmethod
     async def progress(
@@ -223,4 +234,7 @@ class Context(ABC, Generic[DepsT]):
             choices: the allowed values of the answer; empty: any value.
             schema: JSON Schema of the value.
             deadline: seconds from now after which the answer is `Deny(reason="deadline passed")`.
+
+        Returns:
+            `Approve` or `Deny` for an approval, `Value` for an input. Either can be `Deny` after the deadline.
         """

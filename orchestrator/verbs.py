@@ -72,7 +72,14 @@ class Graph(GraphDefinition[StateT]):
             raise InvalidGraph(self.name, problems)
 
     def check(self, *, prove: bool = False) -> CheckReport:
-        """Return the results of the checks; `prove` adds proofs from the shape, with a witness for each failure."""
+        """Check the graph and return what was found.
+
+        Args:
+            prove: add proofs from the graph's shape, with a witness for each failure.
+
+        Returns:
+            Errors, notes, and proofs if requested.
+        """
         return report_of(self, prove=prove)
 
     async def run(
@@ -105,6 +112,9 @@ class Graph(GraphDefinition[StateT]):
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
             check: raise if the run does not complete; see `Run.raise_for_status`.
 
+        Returns:
+            The run, when it ends or pauses.
+
         Raises:
             InvalidInput: the input does not fit the state.
             RunFailed: the run did not complete, and `check` is true.
@@ -133,7 +143,11 @@ class Graph(GraphDefinition[StateT]):
         limits: Limits | None = None,
         check: bool = False,
     ) -> Run[StateT]:
-        """Run the graph from code without an event loop. Takes the arguments of `run`."""
+        """Run the graph from code without an event loop. The arguments and errors are those of `run`.
+
+        Returns:
+            The run, when it ends or pauses.
+        """
         import anyio
 
         return anyio.run(
@@ -175,6 +189,9 @@ class Graph(GraphDefinition[StateT]):
             depth: how many runs may be nested, including the new one. A deeper call fails, so that an agent with
                 itself as a tool ends.
 
+        Returns:
+            The tool.
+
         Raises:
             ValueError: `depth` is below 1.
         """
@@ -183,25 +200,53 @@ class Graph(GraphDefinition[StateT]):
         return graph_tool(self, name, description, risk=risk, limits=limits, depth=depth)
 
     def to_svg(self, run: Run | None = None) -> str:
-        """Return the graph as SVG, with the marks of a run if one is given."""
+        """Return the graph as SVG.
+
+        Args:
+            run: a run of the graph to mark in the drawing.
+
+        Returns:
+            An SVG document.
+        """
         from orchestrator import render
 
         return render.to_svg(self, run)
 
     def to_mermaid(self, run: Run | None = None) -> str:
-        """Return the graph as Mermaid text."""
+        """Return the graph as Mermaid text.
+
+        Args:
+            run: a run of the graph to mark in the drawing.
+
+        Returns:
+            The text of a Mermaid diagram.
+        """
         from orchestrator import render
 
         return render.to_mermaid(self, run)
 
     def to_dot(self, run: Run | None = None) -> str:
-        """Return the graph as DOT text for Graphviz."""
+        """Return the graph as DOT text for Graphviz.
+
+        Args:
+            run: a run of the graph to mark in the drawing.
+
+        Returns:
+            The text of a DOT file.
+        """
         from orchestrator import render
 
         return render.to_dot(self, run)
 
     def to_text(self, run: Run | None = None) -> str:
-        """Return the graph as text for a terminal."""
+        """Return the graph as text for a terminal.
+
+        Args:
+            run: a run of the graph to mark in the drawing.
+
+        Returns:
+            Lines of text without colour.
+        """
         from orchestrator import render
 
         return render.to_text(self, run)

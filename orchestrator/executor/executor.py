@@ -143,6 +143,9 @@ class Executor(RunReader):
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
             refs: the names of graph, tools and model as text, for readers of the run.
 
+        Returns:
+            The run, when it ends or pauses.
+
         Raises:
             InvalidInput: the input does not fit the graph's state.
             RunExists: another run has the id.
@@ -165,7 +168,11 @@ class Executor(RunReader):
         limits: Limits | None = None,
         refs: Mapping[str, object] | None = None,
     ) -> str:
-        """Start a run in the background and return its id as soon as it is durable. Takes the arguments of `start`."""
+        """Start a run in the background. The arguments and errors are those of `start`.
+
+        Returns:
+            The run's id, as soon as the run is durable.
+        """
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
         if isinstance(live, str):
             return live
@@ -178,6 +185,9 @@ class Executor(RunReader):
         Args:
             run_id: the run's id.
             timeout: seconds to wait at most; None: no limit.
+
+        Returns:
+            The run as it then is.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -199,8 +209,13 @@ class Executor(RunReader):
     ) -> AsyncIterator[Stream[StateT]]:
         """Start a run and read its events: `async with executor.stream(graph, ...) as live: async for event in live`.
 
-        After the last event, `live.run` is the run. Leaving the block early interrupts the run. Takes the arguments of
-        `start`.
+        Leaving the block early interrupts the run. The arguments and errors are those of `start`.
+
+        Yields:
+            The stream of events. After the last event, its `run` is the run.
+
+        Raises:
+            RunExists: a run has the id, even one of the same graph and input.
         """
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
         if isinstance(live, str):
@@ -227,6 +242,9 @@ class Executor(RunReader):
             by: who answers.
             digest: the digest of the question that was shown; if the question has changed, the answer is refused.
             resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
+
+        Returns:
+            The run after the answer, or, with `resume`, when it ends or pauses again.
 
         Raises:
             QuestionUnknown: the run has no such question.
@@ -255,6 +273,9 @@ class Executor(RunReader):
             wait: seconds to wait for another executor that holds the run.
             trust_answers: False if the journal may come from elsewhere: its approvals and its policy are asked for
                 again, unless the calls that they allow are already done.
+
+        Returns:
+            The run, when it ends or pauses.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -292,6 +313,9 @@ class Executor(RunReader):
             by: who pauses it, for the journal.
             reason: why, for the journal.
 
+        Returns:
+            The run as it then is.
+
         Raises:
             RunUnknown: the store has no such run.
             RunEnded: the run has ended.
@@ -305,6 +329,9 @@ class Executor(RunReader):
             run_id: the run's id.
             by: who cancels it, for the journal.
             reason: why, for the journal.
+
+        Returns:
+            The run as it then is.
 
         Raises:
             RunUnknown: the store has no such run.

@@ -38,13 +38,17 @@ class _Token(NamedTuple):
 
 
 def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
-    """Read edges in any of their forms: arrow text, `Edge`, tuples, or a sequence of these.
+    """Read edges in any of their forms.
 
-    A tuple is (source, target), (source, target, outcome) or (source, target, outcome, each), and always inside
-    a sequence.
+    Args:
+        edges: arrow text, an `Edge`, or a sequence of arrow text, edges and tuples. A tuple is (source, target),
+            (source, target, outcome) or (source, target, outcome, each).
+
+    Returns:
+        The edges, in the order of the text.
 
     Raises:
-        ArrowSyntaxError: a statement cannot be read; names line, column and the mend.
+        ArrowSyntaxError: a statement cannot be read; names line, column and a fix.
     """
     if isinstance(edges, str):
         return tuple(_parse_text(edges, 1))
@@ -203,7 +207,14 @@ class _Line(NamedTuple):
 
 
 def format_edges(edges: Iterable[Edge]) -> str:
-    """The arrow text of edges, one statement a line; `parse_edges` reads back the same edges in the same order."""
+    """Write edges as arrow text, one statement a line.
+
+    Args:
+        edges: the edges.
+
+    Returns:
+        Text that `parse_edges` reads back as the same edges in the same order.
+    """
     lines: list[_Line] = []
     for line in _fans(edges):
         # A label would be read as the whole chain's, so only arrows without one are chained.

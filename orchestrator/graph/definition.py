@@ -142,10 +142,16 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     # -- input and output --------------------------------------------------------------------------------------
 
     def initial(self, given: object = None) -> JsonObject:
-        """The whole start state as JSON, from a mapping of state fields or a value for the `input` field.
+        """Return the whole start state as JSON.
+
+        Args:
+            given: a mapping of state fields, or a value for the `input` field.
+
+        Returns:
+            The values of all fields.
 
         Raises:
-            InvalidInput: it does not fit; names every fault.
+            InvalidInput: the input does not fit; names every problem.
         """
         return self.schema.initial(self._fields_of(given))
 
@@ -170,7 +176,14 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         )
 
     def result(self, values: Mapping[str, object]) -> object:
-        """Return the output from a state's values: the value of a single field, or a mapping."""
+        """Return the graph's output.
+
+        Args:
+            values: the values of the last state.
+
+        Returns:
+            The value of the `output` field, or a mapping if there are several.
+        """
         if isinstance(self.output, str):
             return values[self.output]
         return {name: values[name] for name in (self.output or self.schema.fields)}
@@ -182,11 +195,29 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         return type(self)(**{**fields, **changes})
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
-        """A graph with some fields changed. Pydantic's own would not check it."""
+        """Return a checked copy with some fields changed; pydantic's own method does not check it.
+
+        Args:
+            update: the changed fields, by name.
+            deep: without effect, because a graph is frozen.
+
+        Returns:
+            The new graph.
+
+        Raises:
+            InvalidGraph: the new graph has problems.
+        """
         return self._with(**(update or {}))
 
     def replace(self, nodes: Mapping[str, NodeLike] | None = None, /, **named: NodeLike) -> Self:
         """Return the graph with some nodes replaced: `graph.replace(think=Think(prompt="..."))`.
+
+        Args:
+            nodes: the new nodes by name, for names that cannot be keywords.
+            named: the new nodes as keywords.
+
+        Returns:
+            The new graph.
 
         Raises:
             GraphError: there is no node with that name.
@@ -203,8 +234,14 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         """Return the graph with a new node on every path into `node`. A join of `node` moves to the new node.
 
         Args:
+            node: the name of the node that the new one comes before.
+            name: the name of the new node.
+            new: the new node.
             outcome: the outcome of the new node that leads to `node`. Default: `approved`, `done` or the only one.
             otherwise: the target of all its other outcomes.
+
+        Returns:
+            The new graph.
 
         Raises:
             GraphError: there is no `node`, there already is a `name`, or no outcome can lead to `node`.
@@ -224,7 +261,15 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         return self._with(nodes=nodes, edges=edges)
 
     def with_limits(self, limits: Limits | None = None, /, **changes: object) -> Self:
-        """The graph with other limits: whole ones, or some changed: `graph.with_limits(steps=50)`."""
+        """Return the graph with other limits: `graph.with_limits(steps=50)`.
+
+        Args:
+            limits: the new limits; None: those of the graph.
+            changes: fields of the limits to change.
+
+        Returns:
+            The new graph.
+        """
         kept = (limits or self.limits).model_dump()
         return self._with(limits=Limits(**{**kept, **changes}))
 
@@ -271,7 +316,11 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         `UnresolvedNode`s, and values of a state without its class stay JSON.
 
         Args:
+            data: the result of `data()`.
             resolve: whether to follow references. True trusts the data with every module, see `load`.
+
+        Returns:
+            The graph.
 
         Raises:
             GraphError: the data is not that of a graph.
@@ -292,8 +341,12 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         the module first, or name it in `trust`.
 
         Args:
+            path: the file's path.
             trust: further modules that the file may refer to, with their submodules. They are imported, and plain
                 functions that they define are allowed, too. True trusts the file with every module.
+
+        Returns:
+            The graph.
 
         Raises:
             GraphError: the file does not contain a graph.
@@ -309,8 +362,11 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     def save(self, path: str | Path) -> None:
         """Write the graph to a YAML (`.yaml`, `.yml`) or JSON (`.json`) file.
 
+        Args:
+            path: the file's path.
+
         Raises:
-            NotSerialisable: a node is a closure or a lambda, or the state a local class; names it.
+            NotSerialisable: a node is a closure or a lambda, or the state is a local class; names it.
             OSError: the file cannot be written.
         """
         from orchestrator.graph.files import save

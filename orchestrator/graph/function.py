@@ -78,7 +78,15 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         return len(self.wanted) == 1 and self.wanted[0].positional and self.wanted[0].gives == "state"
 
     def call(self, state: object, ctx: object) -> object:
-        """Call the function with what it wants; gives an awaitable if the function is async."""
+        """Call the function with the arguments that it takes.
+
+        Args:
+            state: the view of the state.
+            ctx: the context.
+
+        Returns:
+            The function's result; an awaitable if the function is async.
+        """
         if self._wants_state_only:
             return self.fn(state)
         given: dict[str, object] = {}
@@ -150,11 +158,21 @@ def node(
     `Outcome`, a mapping (the update) or None; the last two mean the outcome `done`.
 
     Args:
+        fn: the function; None when the decorator has options.
         outcomes: the outcomes, if the return annotation does not list them as `Outcome[Literal[...]]`.
+        retry: as of `Node`.
         timeout: seconds that one attempt may take; None: no limit.
+        join: as of `Node`.
+        reads: as of `Node`.
+        writes: as of `Node`.
+        version: as of `Node`.
+        effect: as of `Node`.
+        model: as of `Node`.
+        tools: as of `Node`.
         name: the name for messages. Default: the function's name.
 
-    The other arguments are those of `Node`.
+    Returns:
+        The node, or a decorator that makes it.
 
     Raises:
         GraphError: the function has a parameter that a node cannot receive, or its outcomes are not listed.

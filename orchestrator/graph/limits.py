@@ -62,7 +62,14 @@ class Limits(BaseModel):
     concurrency: PositiveInt | None = None
 
     def changed(self, changes: Limits | None) -> Limits:
-        """These limits with the fields that `changes` sets explicitly; `changes` may lift one by setting it to None."""
+        """Return these limits with the fields that `changes` sets explicitly.
+
+        Args:
+            changes: the changes. A field that it sets to None has no limit any more.
+
+        Returns:
+            The changed limits.
+        """
         if changes is None or not changes.model_fields_set:
             return self
         return self.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
@@ -119,7 +126,14 @@ class Retry(BaseModel):
     on: tuple[str, ...] = ()
 
     def matches(self, error: BaseException) -> bool:
-        """Return whether another attempt may succeed after this error."""
+        """Return whether another attempt may succeed after this error.
+
+        Args:
+            error: the error of the last attempt.
+
+        Returns:
+            True if `on` names the error's class or a base of it, or, without `on`, if the error is retryable.
+        """
         if self.on:
             names = {
                 name
@@ -130,7 +144,15 @@ class Retry(BaseModel):
         return bool(getattr(error, "retryable", False)) or isinstance(error, OSError | TimeoutError)
 
     def delay(self, attempt: int, random: float) -> float:
-        """Seconds to wait after failed attempt number `attempt` (from 1); `random` is in [0, 1)."""
+        """Return the seconds to wait before the next attempt.
+
+        Args:
+            attempt: the number of the failed attempt, from 1.
+            random: a random number in [0, 1), for the jitter.
+
+        Returns:
+            Seconds.
+        """
         try:
             wait = min(self.wait * self.factor ** (attempt - 1), self.max_wait)
         except OverflowError:

@@ -176,7 +176,18 @@ class Node(BaseModel):
 
     # State and context are of types that only the user's class knows, hence Any.
     async def run(self, state: Any, ctx: Any) -> object:
-        """Do the node's work: an `Outcome`, a mapping (the update) or None; the last two mean `done`."""
+        """Do the node's work.
+
+        Args:
+            state: the view of the state.
+            ctx: the context, an `orchestrator.Context`.
+
+        Returns:
+            An `Outcome`, a mapping (the update) or None; the last two mean the outcome `done`.
+
+        Raises:
+            GraphUnknown: the class does not define `run`.
+        """
         raise GraphUnknown(f"node kind {self.kind!r} has no behaviour: define run(self, state, ctx)")
 
     def _begin(self, state: Any, ctx: Any) -> Awaitable[object]:
@@ -184,10 +195,16 @@ class Node(BaseModel):
         return self.run(state, ctx)
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with some fields changed, checked like a new node.
+        """Return a copy with some fields changed, validated like a new node.
+
+        Args:
+            changes: the changed fields, by name.
+
+        Returns:
+            The new node.
 
         Raises:
-            pydantic.ValidationError: a change does not fit.
+            pydantic.ValidationError: a change is invalid.
         """
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         if self._own_tools:
@@ -195,7 +212,7 @@ class Node(BaseModel):
         return type(self)(**{**kept, **changes})
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """`with_`, because pydantic's own method does not validate the changes."""
+        """See `with_`; pydantic's own method does not validate the changes."""
         return self.with_(**(update or {}))
 
     def ports(self) -> dict[str, str]:
@@ -278,7 +295,11 @@ class UnresolvedNode(Node, kind="unresolved"):
         return self._inner
 
     async def run(self, state: Any, ctx: Any) -> object:
-        """Raises `GraphUnknown`: there is nothing to run."""
+        """See `Node.run`. Always fails, because the node's code is not loaded.
+
+        Raises:
+            GraphUnknown: always.
+        """
         ref = self.stored.get("ref") or self.stored.get("class")
         what = f"{self.original} {ref}" if ref else f"kind {self.original}"
         raise GraphUnknown(f"the code of a node ({what}) is not loaded: give its graph to Executor(graphs=[...])")

@@ -24,7 +24,13 @@ _OF_A_FUNCTION = frozenset({"kind", "ref", "outcomes", "name"}) | _COMMON
 
 
 def node_data(node: Node) -> JsonObject:
-    """All of a node as JSON. A function is its `ref`, null where it has none.
+    """Return a whole node as JSON. A function is stored as its `ref`, or null if it cannot be imported.
+
+    Args:
+        node: the node.
+
+    Returns:
+        Data for `node_from_data`.
 
     Raises:
         NotSerialisable: a field of the node has no JSON form.
@@ -89,16 +95,23 @@ def _resolved(data: JsonObject, trust: Trust) -> object:
 
 
 def node_from_data(data: JsonObject, *, resolve: bool | Trust = False, strict: bool = False) -> Node:
-    """A node from JSON. Kinds of this library need no code; a function, or a kind of the user's, is imported only
-    if `resolve` is true and stands as an `UnresolvedNode` otherwise. So does a node of this library that was stored
-    by another version and does not fit its kind any more, unless `strict` or `resolve` is true.
+    """Make a node from JSON.
+
+    Kinds of this library need no code. A function, or a kind of another package, is imported only if `resolve` is true
+    and becomes an `UnresolvedNode` otherwise. So does a node of this library that another version stored and that does
+    not fit its kind any more, unless `strict` or `resolve` is true.
 
     Args:
-        resolve: whether references are followed; a `Trust` says which.
+        data: the result of `node_data`.
+        resolve: whether to follow references; a `Trust` decides for each of them.
+        strict: raise if the data does not fit its kind.
+
+    Returns:
+        The node.
 
     Raises:
         GraphError: the data does not fit its kind.
-        GraphUnknown: `resolve` is true and there is no such code or kind.
+        GraphUnknown: `resolve` is true, and the code or the kind is missing.
         UntrustedCode: `resolve` is a `Trust` that refuses a reference.
     """
     trust = Trust.of(resolve) if resolve else None

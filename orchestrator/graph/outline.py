@@ -69,7 +69,8 @@ def _impossible(one: CodeRef) -> Problem | None:
 
 
 def _graph(data: object, named: Collection[str] = ()) -> GraphDefinition:
-    """Args:
+    """
+    Args:
     named: fields of the state that a graph around names.
     """
     options = graph_keys(data)

@@ -131,7 +131,14 @@ BUILTIN: Mapping[str, Reducer] = {r.name: r for r in (append, extend, add, merge
 
 
 def replace(value: T) -> Replace[T]:
-    """In an update: the field's whole new value, past its reducer."""
+    """In an update, set a field to a new value without its reducer: `{"log": replace([])}`.
+
+    Args:
+        value: the field's whole new value.
+
+    Returns:
+        The value, marked to replace the old one.
+    """
     return Replace(value)
 
 
@@ -157,7 +164,14 @@ def takes_two(reducer: ReducerFunction) -> bool:
 
 
 def reducer_name(reducer: object) -> str:
-    """`append`, ... or `module:attr`; `<closure>` for a function that has no name of its own."""
+    """Return the name of a reducer.
+
+    Args:
+        reducer: a shipped reducer, or a function.
+
+    Returns:
+        A name such as `append`, or `module:attr`; `<closure>` for a function that cannot be imported.
+    """
     if isinstance(reducer, Reducer | Local):
         return repr(reducer)
     return ref_of(reducer) or "<closure>"

@@ -59,6 +59,16 @@ class StateSchema:
         inline: JsonObject | None = None,
         stored: JsonObject | None = None,
     ) -> None:
+        """Use `of` or `from_data` instead of the constructor.
+
+        Args:
+            name: the name of the state.
+            cls: the state class; None if its code is not loaded.
+            fields: the fields by name.
+            ref: `module:attr` of the class; None if it cannot be imported.
+            inline: the data of a state that was written as data; None for a class.
+            stored: the stored data of a state without its class.
+        """
         self.name = name
         self.cls = cls
         self.ref = ref
@@ -88,10 +98,16 @@ class StateSchema:
 
     @classmethod
     def of(cls, state: type[BaseModel]) -> StateSchema:
-        """The schema of a state class, made once per class.
+        """Return the schema of a state class. It is made once per class.
+
+        Args:
+            state: the class.
+
+        Returns:
+            The schema.
 
         Raises:
-            SecretInState: a field's type is, or holds, a secret.
+            SecretInState: a field's type is, or contains, a secret.
             GraphError: a reducer does not fit its field.
         """
         found = state.__dict__.get(_KEPT)
@@ -102,14 +118,26 @@ class StateSchema:
 
     @staticmethod
     def remember(state: type[BaseModel], schema: StateSchema) -> None:
-        """Make `of(state)` give this schema."""
+        """Make `of(state)` return this schema.
+
+        Args:
+            state: the class.
+            schema: its schema.
+        """
         setattr(state, _KEPT, schema)
 
     @classmethod
     def from_data(cls, data: JsonObject, *, resolve: bool | Trust = False) -> StateSchema:
-        """A schema from what `data()` gave. Imports code only if `resolve` is true, or a `Trust` that admits it.
+        """Make a schema from the result of `data()`.
 
-        A state that was written as data gets its class back; of any other, values stay JSON.
+        A state that was written as data gets its class back. The values of any other state stay JSON.
+
+        Args:
+            data: the result of `data()`.
+            resolve: whether to import the class; a `Trust` decides for each reference.
+
+        Returns:
+            The schema.
         """
         from orchestrator.graph.statedata import schema_from_data
 
@@ -130,11 +158,17 @@ class StateSchema:
     # -- values ------------------------------------------------------------------------------------------------
 
     def initial(self, given: Mapping[str, object]) -> JsonObject:
-        """The whole start state as JSON: the input, checked, and the defaults of all other fields.
+        """Return the whole start state as JSON: the validated input, and the defaults of all other fields.
+
+        Args:
+            given: the input, by field.
+
+        Returns:
+            The values of all fields.
 
         Raises:
-            InvalidInput: names every fault.
-            SecretInState: a value holds a secret.
+            InvalidInput: the input does not fit; names every problem.
+            SecretInState: a value contains a secret.
         """
         faults = [self._unknown(name) for name in given if name not in self._names]
         values: dict[str, object] = {}
@@ -167,10 +201,16 @@ class StateSchema:
         return found
 
     def decode(self, values: JsonObject) -> dict[str, object]:
-        """Values as the kernel keeps them, from JSON: of all fields, or of some.
+        """Read values of all or some fields from JSON.
+
+        Args:
+            values: the JSON of the fields.
+
+        Returns:
+            The values in the form in which the kernel keeps them.
 
         Raises:
-            InvalidInput: a value does not fit its field any more.
+            InvalidInput: a value no longer fits its field.
         """
         found: dict[str, object] = {}
         for name, field in self._fields.items():
@@ -182,19 +222,29 @@ class StateSchema:
         return found
 
     def dump(self, values: Mapping[str, object]) -> JsonObject:
-        """The values as plain JSON, equal for equal values; the caller may keep and change it."""
+        """Return values as plain JSON.
+
+        Args:
+            values: values of all or some fields, as the kernel keeps them.
+
+        Returns:
+            JSON that is equal for equal values. The caller may keep and change it.
+        """
         return {name: field.codec.dump(values[name]) for name, field in self._fields.items() if name in values}
 
     def encode_update(self, update: Mapping[str, object] | None) -> tuple[JsonObject, dict[str, str]]:
-        """Check an update field by field and write it as JSON.
+        """Validate an update field by field and write it as JSON.
+
+        Args:
+            update: the new values by field; None: no update.
 
         Returns:
-            The JSON of the update, and how a field is taken where that is not what its reducer does:
+            The JSON of the update, and for each field that its reducer does not fold in the usual way how it is taken:
             `replace` or `extend`.
 
         Raises:
             InvalidUpdate: names every unknown field and every value that does not fit.
-            SecretInState: a value holds a secret.
+            SecretInState: a value contains a secret.
         """
         found: dict[str, object] = {}
         ops: dict[str, str] = {}
@@ -236,7 +286,16 @@ class StateSchema:
         return f"there is no field {name!r} (the fields are {', '.join(self.fields)})"
 
     def apply(self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]) -> dict[str, object]:
-        """New values: the old ones with a journaled update reduced into them. Changes nothing in place."""
+        """Reduce a journaled update into values. Changes nothing in place.
+
+        Args:
+            values: the old values.
+            update: the JSON of the update, as of `encode_update`.
+            ops: how fields are taken, as of `encode_update`.
+
+        Returns:
+            The new values.
+        """
         new = dict(values)
         for name, value in update.items():
             field = self._fields.get(name)
@@ -256,10 +315,17 @@ class StateSchema:
         return new
 
     def reduced(self, values: Mapping[str, object], fields: Iterable[str]) -> JsonObject | None:
-        """JSON of those of the fields that only code can fold; None when there are none.
+        """Return as JSON the fields that only code can fold.
+
+        Args:
+            values: the values.
+            fields: the names of the fields to look at.
+
+        Returns:
+            The JSON of those of the fields; None if there are none.
 
         Raises:
-            InvalidUpdate: a reducer gave something that JSON cannot say.
+            InvalidUpdate: a reducer returned a value that has no JSON form.
         """
         found: dict[str, object] = {}
         for name in fields:
@@ -273,13 +339,17 @@ class StateSchema:
         return found or None
 
     def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:
-        """The state as a node sees it: an instance that shares nothing mutable with the values.
+        """Return the state as a node sees it: an instance that shares nothing mutable with the values.
 
-        Fields of mutable types are copied when they are first read, so that a view costs what is read of it.
-        Types that say they are frozen are shared. Without a class it is a plain attribute view.
+        Fields of mutable types are copied when they are first read, so a view costs only what is read. Values of types
+        that declare themselves frozen are shared. Without a class it is an object with the same attributes.
 
         Args:
-            reads: only these fields; touching another one is an `AttributeError` that says so.
+            values: the values.
+            reads: the only fields to show; reading another one raises an `AttributeError` that says so. None: all.
+
+        Returns:
+            The view.
         """
         shown = dict(values) if reads is None else {k: v for k, v in values.items() if k in reads}
         fields = set(shown)
@@ -321,8 +391,11 @@ class StateSchema:
     def check(self, values: Mapping[str, object]) -> None:
         """Run the class's validators of the whole state.
 
+        Args:
+            values: the values.
+
         Raises:
-            InvalidUpdate: they refuse it.
+            InvalidUpdate: a validator rejects the state.
         """
         if not self._whole or self.cls is None:
             return
@@ -346,11 +419,28 @@ class StateSchema:
         return self._data
 
     def field(self, name: str) -> Field:
-        """How a field is checked, written and reduced. Raises `KeyError`."""
+        """Return how a field is validated, written and reduced.
+
+        Args:
+            name: the field's name.
+
+        Returns:
+            The field.
+
+        Raises:
+            KeyError: the state has no such field.
+        """
         return self._fields[name]
 
     def is_list(self, name: str) -> bool:
-        """Whether a field holds a list, so that a map can go over it."""
+        """Return whether a field holds a list, so that a map can iterate over it.
+
+        Args:
+            name: the field's name.
+
+        Returns:
+            True for a list.
+        """
         return self._fields[name].is_list
 
 

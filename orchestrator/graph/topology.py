@@ -126,15 +126,38 @@ class Topology:
     # -- routes and forks -------------------------------------------------------------------------------------
 
     def routes(self, node: str, outcome: str) -> tuple[Route, ...]:
-        """The edges that an outcome takes, in the order of the text; empty when there are none."""
+        """Return the edges that an outcome takes.
+
+        Args:
+            node: the node's name.
+            outcome: the outcome.
+
+        Returns:
+            The edges, in the order of the text; empty if there are none.
+        """
         return self._routes.get((node, outcome), ())
 
     def has_route(self, node: str, outcome: str) -> bool:
-        """Whether any edge takes this outcome of this node."""
+        """Return whether an edge takes this outcome of this node.
+
+        Args:
+            node: the node's name.
+            outcome: the outcome.
+
+        Returns:
+            True if there is such an edge.
+        """
         return (node, outcome) in self._routes
 
     def is_fork(self, vertex: str) -> bool:
-        """Whether an outcome of the vertex takes several edges, or one that maps."""
+        """Return whether an outcome of the vertex takes several edges, or one with a map.
+
+        Args:
+            vertex: a node's name, or START.
+
+        Returns:
+            True for a fork.
+        """
         return vertex in self.fans
 
     def _lay_out(self) -> None:
@@ -201,7 +224,15 @@ class Topology:
     # -- walking ----------------------------------------------------------------------------------------------
 
     def reachable(self, sources: Iterable[str], avoid: Iterable[str] = ()) -> set[str]:
-        """Vertices on ways from the sources (themselves included) that pass none of `avoid`."""
+        """Return the vertices that can be reached from the sources without passing any of `avoid`.
+
+        Args:
+            sources: the vertices to begin at.
+            avoid: the vertices that a path must not contain.
+
+        Returns:
+            The vertices, including the sources.
+        """
         barred = set(avoid)
         seen = {source for source in sources if source not in barred}
         queue = deque(seen)
@@ -240,7 +271,14 @@ class Topology:
         return {vertex: dominator for vertex, dominator in found.items() if dominator not in (None, vertex)}
 
     def dominating(self, vertex: str) -> Iterator[str]:
-        """The strict dominators of a vertex, nearest first."""
+        """Iterate over the strict dominators of a vertex, nearest first.
+
+        Args:
+            vertex: a vertex.
+
+        Yields:
+            The name of a vertex that every path to this one passes.
+        """
         while (dominator := self.dominators.get(vertex)) is not None:
             yield dominator
             vertex = dominator
@@ -309,7 +347,14 @@ class Topology:
         return found
 
     def joins_of(self, fork: str) -> tuple[str, ...]:
-        """The joins that belong to a fork."""
+        """Return the joins that belong to a fork.
+
+        Args:
+            fork: the fork's vertex.
+
+        Returns:
+            The names of the joins; empty if there are none.
+        """
         return self._by_fork.get(fork, ())
 
     @cached_property
@@ -338,7 +383,15 @@ class Topology:
         return found
 
     def entries(self, join: str, below: frozenset[str]) -> frozenset[str]:
-        """Vertices that a token about to enter them can go on from to `join`, still inside its fork (R4)."""
+        """Return the vertices from which a token that is about to enter can reach `join` inside its fork (R4).
+
+        Args:
+            join: the join.
+            below: the forks that are open around the join's fork.
+
+        Returns:
+            The vertices.
+        """
         known = self._entries.get((join, below))
         if known is not None:
             return known
@@ -362,16 +415,31 @@ class Topology:
         return result
 
     def scope(self, fork: str, below: frozenset[str]) -> ForkScope:
-        """The tables for a fork that was opened inside the forks `below`."""
+        """Return the tables for a fork that was opened inside other forks.
+
+        Args:
+            fork: the fork's vertex.
+            below: the forks that were open before.
+
+        Returns:
+            The tables, made once for each combination.
+        """
         found = self._scopes.get((fork, below))
         if found is None:
             found = self._scopes[fork, below] = ForkScope(self, fork, below)
         return found
 
     def empty_target(self, fork: str, mapped: str, outer: frozenset[str], *, declared: bool = True) -> str | None:
-        """The join that a map without items sends its one token to, None for END (R11).
+        """Return the join that a map without items sends its one token to (R11).
 
-        Of several that are equally near it is the one declared first; if `declared` is false, the first by name.
+        Args:
+            fork: the fork's vertex.
+            mapped: the target of the map's edge.
+            outer: the forks that were open before.
+            declared: of several equally near joins take the one declared first; if false, the first by name.
+
+        Returns:
+            The join; None for END.
         """
         key = (fork, mapped, outer, declared)
         if key not in self._empty:

@@ -69,7 +69,19 @@ class ModelRequest:
         options: Mapping[str, object] | None = None,
         pieces: bool = False,
     ) -> ModelRequest:
-        """A request from the arguments of `Model.complete`."""
+        """Make a request from the arguments of `Model.complete`.
+
+        Args:
+            messages: the conversation; a text is one message of the user.
+            tools: the tools that the model may call.
+            output: the type or JSON Schema of the answer.
+            task: the kind of decision.
+            options: parameters for the provider.
+            pieces: whether the caller reads the reply in pieces.
+
+        Returns:
+            The request.
+        """
         schema, kind = _output(output)
         return cls(
             messages=(user(messages),) if isinstance(messages, str) else _messages(messages),
@@ -97,9 +109,14 @@ class ModelRequest:
         return found
 
     def parse(self, reply: Reply) -> Reply:
-        """Return the reply with `parsed` read from its text, if an output was requested and no tool call was made.
+        """Read `parsed` from a reply's text, if an output was requested and no tool was called.
 
-        For a JSON Schema, `parsed` is the JSON value, or None if the text is not JSON. For a class it is an instance.
+        Args:
+            reply: the model's reply.
+
+        Returns:
+            The reply, with `parsed`. For a JSON Schema it is the JSON value, or None if the text is not JSON; for a
+            class it is an instance.
 
         Raises:
             AgentError: the text is not a value of the class.
@@ -160,6 +177,9 @@ class Model(Protocol):
             task: the kind of decision, such as `choose_tool`.
             options: parameters for the provider, such as `temperature`.
 
+        Returns:
+            The reply. Its `parsed` is the answer as a value of `output`.
+
         Raises:
             ModelError: the call failed; `ModelUnavailable` if the same call may succeed later.
             AgentError: the reply is not a value of the `output` class.
@@ -175,7 +195,11 @@ class Model(Protocol):
         task: str | None = None,
         **options: Any,
     ) -> AsyncIterator[ModelEvent]:
-        """Send a request and read the reply in pieces. The last event has the whole reply and may be the only one."""
+        """Send a request and read the reply in pieces. The arguments and errors are those of `complete`.
+
+        Returns:
+            An iterator of events. The last event has the whole reply and may be the only one.
+        """
         ...
 
 
@@ -186,7 +210,17 @@ class RequestModel(ABC):
 
     @abstractmethod
     async def respond(self, request: ModelRequest) -> Reply:
-        """Answer one request. `parsed` of the reply may stay empty."""
+        """Answer one request.
+
+        Args:
+            request: the request.
+
+        Returns:
+            The reply. Its `parsed` may be empty, because `complete` reads it from the text.
+
+        Raises:
+            ModelError: the call failed; `ModelUnavailable` if the same call may succeed later.
+        """
 
     async def complete(
         self,

@@ -59,16 +59,34 @@ class Image(BaseModel):
 
     @classmethod
     def of(cls, data: bytes, media_type: str = "image/png", *, detail: Detail | None = None) -> Self:
-        """A picture from its bytes. It is stored in the journal as it is sent: once in a conversation."""
+        """Make a picture from its bytes.
+
+        The journal stores it as it is sent, once for each conversation.
+
+        Args:
+            data: the bytes.
+            media_type: the type of the picture.
+            detail: how closely the model looks at it; None: the provider's default.
+
+        Returns:
+            The picture, as a `data:` URL.
+        """
         return cls(url=f"data:{media_type};base64,{base64.b64encode(data).decode()}", detail=detail)
 
     @classmethod
     def of_file(cls, path: str | Path, *, detail: Detail | None = None) -> Self:
-        """A picture from a file, its kind told by the file's name.
+        """Make a picture from a file. The file's name decides its type.
+
+        Args:
+            path: the file's path.
+            detail: how closely the model looks at it; None: the provider's default.
+
+        Returns:
+            The picture, as a `data:` URL.
 
         Raises:
-            ValueError: the name is none of a picture.
-            OSError: it cannot be read.
+            ValueError: the file's name is not that of a picture.
+            OSError: the file cannot be read.
         """
         kind, _ = mimetypes.guess_type(str(path))
         if kind is None or not kind.startswith("image/"):
@@ -144,24 +162,58 @@ class Reply(BaseModel):
 
 
 def system(content: str) -> Message:
-    """What the model is told about its part."""
+    """Make a system message: instructions for the model.
+
+    Args:
+        content: the text.
+
+    Returns:
+        The message.
+    """
     return Message(role="system", content=content)
 
 
 def user(content: str, *, images: Iterable[Image] = (), data: Mapping[str, JsonValue] | None = None) -> Message:
-    """What the user says, and shows. `data`: the facts that the text was written from."""
+    """Make a message of the user.
+
+    Args:
+        content: the text.
+        images: pictures that belong to it.
+        data: the facts that the text was made from, for models that read them.
+
+    Returns:
+        The message.
+    """
     return Message(role="user", content=content, images=tuple(images), data=None if data is None else dict(data))
 
 
 def assistant(content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Message:
-    """What the model said."""
+    """Make a message of the model.
+
+    Args:
+        content: the text.
+        tool_calls: the tool calls that it makes.
+
+    Returns:
+        The message.
+    """
     return Message(role="assistant", content=content, tool_calls=tuple(tool_calls))
 
 
 def tool_result(
     call: ToolCall, content: str, *, images: Iterable[Image] = (), data: Mapping[str, JsonValue] | None = None
 ) -> Message:
-    """What came of a tool call, with the pictures that it gave."""
+    """Make the message with the result of a tool call.
+
+    Args:
+        call: the call.
+        content: the result as text.
+        images: pictures in the result.
+        data: the facts that the text was made from, for models that read them.
+
+    Returns:
+        The message.
+    """
     return Message(
         role="tool",
         content=content,
@@ -173,11 +225,17 @@ def tool_result(
 
 
 def with_results(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """A conversation in which each tool call has exactly one result, right behind the message that makes it.
+    """Return a conversation in which each tool call has exactly one result, right after the message that makes it.
 
-    Providers refuse any other. The messages of a run that was cancelled, failed or was exhausted end where it was
-    stopped, maybe between a call and its result: such a call gets one that says so. Results that stand further
-    behind, such as after a word of the user's, move up; of several results of one call the first one counts.
+    Providers reject any other conversation. The messages of a run that was cancelled, failed or was exhausted end where
+    it stopped, possibly between a call and its result. Such a call gets a result that says so. Later results, such as
+    those after a message of the user, move up. Of several results of one call, the first one counts.
+
+    Args:
+        messages: the conversation.
+
+    Returns:
+        The messages in the new order.
     """
     found: list[Message] = []
     calls: tuple[ToolCall, ...] = ()

@@ -111,7 +111,7 @@ class OpenAIModel(RequestModel):
     # -- asking --------------------------------------------------------------------------------------------------
 
     async def respond(self, request: ModelRequest) -> Reply:
-        """Ask the server. See `Model.complete`."""
+        """See `RequestModel.respond`. Asks the server."""
         call = await self._call(request)
         found = await self._connection.post(call)
         # Raised out here, so that no error carries the client's own as context: those hold the key.

@@ -31,7 +31,15 @@ class Price(BaseModel):
     """Of input tokens that the provider had in its cache; None: as others."""
 
     def of(self, usage: Usage, cached: int = 0) -> float:
-        """The cost of a call. `cached`: how many of the input tokens came from the provider's cache."""
+        """Return the cost of a call.
+
+        Args:
+            usage: the tokens of the call.
+            cached: how many of the input tokens came from the provider's cache.
+
+        Returns:
+            The cost, in the currency of the price.
+        """
         cached = max(0, min(cached, usage.input_tokens))
         reduced = self.input if self.cached_input is None else self.cached_input
         paid = (usage.input_tokens - cached) * self.input + cached * reduced + usage.output_tokens * self.output

@@ -20,8 +20,14 @@ _FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr o
 
 
 def model_from_ref(ref: str) -> Model:
-    """The model that a reference names. `module:attr` and `file.py:attr` import, and may name a model or a function
-    that makes one.
+    """Return the model that a reference names.
+
+    Args:
+        ref: `offline`, `openai:NAME`, or `module:attr` or `file.py:attr`, which are imported and may name a model or a
+            function that makes one.
+
+    Returns:
+        The model.
 
     Raises:
         GraphUnknown: there is no such model.

@@ -121,7 +121,14 @@ class Confirm(Node, kind="confirm"):
                 fault = f" ({error})"
 
     def asks_about(self, risk: Risk) -> bool:
-        """Whether calls of tools of this risk are asked about."""
+        """Return whether the node asks about calls of tools of a risk.
+
+        Args:
+            risk: the risk.
+
+        Returns:
+            True if it asks.
+        """
         if self.above is not None:
             return not risk_at_most(risk, self.above)
         return self.from_risk is None or risk_at_most(self.from_risk, risk)

@@ -35,6 +35,11 @@ class Subgraph(Node, kind="subgraph"):
     """Our field -> the inner field whose last value updates it."""
 
     def __init__(self, graph: GraphDefinition | None = None, /, **fields: Any) -> None:
+        """
+        Args:
+            graph: the inner graph; it can also be a keyword.
+            fields: the fields of the node, such as `inputs` and `outputs`.
+        """
         super().__init__(**fields if graph is None else {"graph": graph, **fields})
 
     @property
@@ -50,13 +55,32 @@ class Subgraph(Node, kind="subgraph"):
         return {"inputs": Port(), "outputs": Port()}
 
     def inner_input(self, state: object, item: object) -> dict[str, object]:
-        """The inner graph's input, from our state and the item of the map that the node runs in."""
+        """Return the input of the inner graph.
+
+        Args:
+            state: the state of the outer graph.
+            item: the item of the map that the node runs in.
+
+        Returns:
+            The values by field of the inner graph.
+        """
         return {inner: item if ours == ITEM else getattr(state, ours) for inner, ours in self.inputs.items()}
 
     def outer_update(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Our update, from the inner graph's last values."""
+        """Return the update of the outer graph.
+
+        Args:
+            values: the last values of the inner graph.
+
+        Returns:
+            The update, by field of the outer graph.
+        """
         return {ours: values[inner] for ours, inner in self.outputs.items()}
 
     async def run(self, state: object, ctx: object) -> object:
-        """Raises `GraphUnknown`: an executor runs the graph inside in this node's place, and never calls this."""
+        """See `Node.run`. Never called by an executor, which runs the inner graph instead.
+
+        Raises:
+            GraphUnknown: always.
+        """
         raise GraphUnknown(f"subgraph {self.graph.name!r} cannot be called as a function: run it by an Executor")

@@ -22,6 +22,12 @@ def open_store(url: str) -> Store:
 
     A SQLite file and its directory are created at the first write.
 
+    Args:
+        url: `memory://`, or `sqlite:///` and the path of a file, such as `sqlite:///runs.db`.
+
+    Returns:
+        The store. Close it after use.
+
     Raises:
         StoreError: the URL has an unknown form, or the file is not a store.
         StoreTooNew: a newer version of this library wrote the file.

@@ -93,10 +93,16 @@ class Store(Protocol):
         graph: JsonObject | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """Add a run with its first records, all or nothing. `info.head` must equal the number of records.
+        """Add a run with its first records, all or nothing.
 
         In the same transaction the data of its `graph` is stored under `info.content`, as by `put_graph`, and the run
         is held by `lease`. A `graph` object that is passed again must be unchanged, because a store may cache its text.
+
+        Args:
+            info: the run's row; `info.head` must equal the number of records.
+            records: the records, numbered from 1.
+            graph: the data of the run's graph; None if it is stored already.
+            lease: the lease that the run starts with.
 
         Raises:
             RunExists: a run with this id exists; nothing was written, neither the graph nor the lease.
@@ -117,18 +123,27 @@ class Store(Protocol):
         lease: str | None = None,
         release: bool = False,
     ) -> int:
-        """Add records after `after` and return the new head; the records are durable when this returns.
+        """Add records to a run. They are durable when this returns.
 
         With the token of a `lease`, the append succeeds only if the run's lease has that token in the same transaction,
         expired or not. An executor whose lease was taken over writes nothing from that moment on, whether or not its
-        successor has written yet.
+        successor has written yet. The same transaction updates the run's row.
 
-        The same transaction updates the run's row. A `status` or `waiting` of None leaves the value. `due` belongs to
-        `status`: with a status it is stored as given (None clears it), without a status None leaves it. The run's
-        messages in `consumed` are deleted.
+        Args:
+            run_id: the run's id.
+            records: the records, numbered from `after + 1`.
+            after: the head that the run must have, which is the number of its last record.
+            status: the run's new status; None leaves it. If it is final, all messages of the run are deleted as well,
+                because no executor will handle them.
+            due: when the run must be continued, in seconds since the epoch. It belongs to `status`: with a status it is
+                stored as given (None clears it), without a status None leaves it.
+            waiting: the new number of open questions; None leaves it.
+            consumed: ids of messages to delete. Only those of this run are deleted.
+            lease: the token of the lease to check; None: no check.
+            release: release the lease in the same transaction.
 
-        `release` releases the lease in the same transaction. If `status` is final, all messages of the run are deleted
-        as well, because no executor will handle them.
+        Returns:
+            The new head.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -140,24 +155,39 @@ class Store(Protocol):
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
     ) -> list[Record]:
-        """The records with `after < seq <= upto`, at most `limit` of them, in order.
+        """Return the records with `after < seq <= upto`, in order.
+
+        Args:
+            run_id: the run's id.
+            after: the number of the record before the first one to return.
+            upto: the number of the last record to return; None: to the end.
+            limit: the most records to return; None: no limit.
+
+        Returns:
+            The records.
 
         Raises:
-            RunUnknown: there is no such run.
-            StoreCorrupt: a record is damaged or missing; the readable ones before it are its `records`.
+            RunUnknown: the store has no such run.
+            StoreCorrupt: a record is damaged or missing; the readable records before it are its `records`.
             StoreTooNew: a newer version of this library wrote one of them.
         """
         ...
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        """The same as `read`, for callers without an event loop. Blocks."""
+        """See `read`. For callers without an event loop; blocks."""
         ...
 
     async def info(self, run_id: str) -> RunInfo:
-        """The row of a run.
+        """Return the row of a run.
+
+        Args:
+            run_id: the run's id.
+
+        Returns:
+            The row as it was last written.
 
         Raises:
-            RunUnknown: there is no such run.
+            RunUnknown: the store has no such run.
         """
         ...
 
@@ -170,10 +200,19 @@ class Store(Protocol):
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
-        """A page of the runs that fit every filter, the newest `created` first.
+        """Return a page of the runs that match every filter, newest `created` first.
 
-        `after` is the cursor of the page before. A run that is added meanwhile never makes another one appear
-        twice or not at all.
+        Runs that are added between two pages neither repeat nor hide another run.
+
+        Args:
+            status: a status or several.
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+            after: the cursor of the previous page; None: the first page.
+            limit: the most runs on a page.
+
+        Returns:
+            The page; its cursor is None if no page follows.
 
         Raises:
             StoreError: `after` is not a cursor of this store.
@@ -181,67 +220,138 @@ class Store(Protocol):
         ...
 
     async def put_graph(self, digest: str, data: JsonObject) -> None:
-        """Keep a graph's data under its digest. Doing so again changes nothing."""
+        """Store a graph's data under its digest. Storing it again changes nothing.
+
+        Args:
+            digest: the digest of the graph's content.
+            data: the result of `Graph.data()`.
+        """
         ...
 
     async def graph(self, digest: str) -> JsonObject:
-        """The data of a graph.
+        """Return the data of a graph.
+
+        Args:
+            digest: the digest of the graph's content.
+
+        Returns:
+            The data, as given to `put_graph`.
 
         Raises:
-            GraphUnknown: there is none under this digest.
+            GraphUnknown: the store has no graph with this digest.
         """
         ...
 
     def graph_now(self, digest: str) -> JsonObject:
-        """The same as `graph`, for callers without an event loop. Blocks."""
+        """See `graph`. For callers without an event loop; blocks."""
         ...
 
     async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
-        """Store a fold of the first `seq` records, as a cache.
+        """Store a snapshot: the folded first `seq` records of a run, as a cache.
+
+        Args:
+            run_id: the run's id.
+            seq: the number of the last folded record.
+            data: the snapshot.
 
         Raises:
-            RunUnknown: there is no such run.
+            RunUnknown: the store has no such run.
         """
         ...
 
     async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
-        """The latest snapshot with `seq <= upto`, if there is one that can be trusted."""
+        """Return the latest snapshot with `seq <= upto`.
+
+        Args:
+            run_id: the run's id.
+            upto: the last record that the snapshot may contain; None: any.
+
+        Returns:
+            Its `seq` and its data; None if there is no snapshot that can be trusted.
+        """
         ...
 
     async def lease(self, run_id: str) -> Lease | None:
-        """Return the lease on a run, even if it has expired; None if there is none or it was dropped."""
+        """Return the lease on a run, even if it has expired.
+
+        Args:
+            run_id: the run's id.
+
+        Returns:
+            The lease; None if there is none or it was dropped.
+        """
         ...
 
     async def take_lease(self, lease: Lease, *, replaces: str | None = None, now: float) -> bool:
         """Take a run's lease if none is held, the held one's token is `replaces`, or it expired before `now`.
 
+        Args:
+            lease: the lease to take.
+            replaces: the token of the lease that it may replace although that one has not expired.
+            now: the current time in seconds since the epoch.
+
+        Returns:
+            Whether the lease was taken.
+
         Raises:
-            RunUnknown: there is no such run.
+            RunUnknown: the store has no such run.
         """
         ...
 
     async def renew_lease(self, run_id: str, token: str, expires: float) -> bool:
-        """Renew a lease. Return False if another executor has it now."""
+        """Renew a lease.
+
+        Args:
+            run_id: the run's id.
+            token: the token of the lease.
+            expires: when it expires now, in seconds since the epoch.
+
+        Returns:
+            False if another executor has the lease now.
+        """
         ...
 
     async def drop_lease(self, run_id: str, token: str) -> None:
-        """Release a lease. Nothing happens if another executor has it now."""
+        """Release a lease. Nothing happens if another executor has it now.
+
+        Args:
+            run_id: the run's id.
+            token: the token of the lease.
+        """
         ...
 
     async def post(self, run_id: str, body: JsonObject) -> int:
-        """Leave a message for the executor that drives the run, and return its id.
+        """Leave a message for the executor that drives the run.
+
+        Args:
+            run_id: the run's id.
+            body: the message as plain JSON.
+
+        Returns:
+            The message's id.
 
         Raises:
-            RunUnknown: there is no such run.
+            RunUnknown: the store has no such run.
         """
         ...
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
-        """The messages for these runs, oldest first. Cheap when nothing has changed since the last call."""
+        """Return the messages for some runs, oldest first. Cheap when nothing has changed since the last call.
+
+        Args:
+            run_ids: the ids of the runs.
+
+        Returns:
+            The messages, with their ids.
+        """
         ...
 
     async def discard(self, ids: Sequence[int]) -> None:
-        """Delete messages. Unknown ids are ignored."""
+        """Delete messages. Unknown ids are ignored.
+
+        Args:
+            ids: the ids of the messages.
+        """
         ...
 
     async def delete(self, run_id: str) -> None:
@@ -250,17 +360,24 @@ class Store(Protocol):
         There are no further checks: `Executor.delete` refuses a run that is being driven, and also deletes the runs
         that its graph tools started.
 
+        Args:
+            run_id: the run's id.
+
         Raises:
-            RunUnknown: there is no such run.
+            RunUnknown: the store has no such run.
         """
         ...
 
     async def copy(self, run_id: str, to: Store) -> None:
         """Copy a run, the graphs that it names and its unread messages into another store.
 
+        Args:
+            run_id: the run's id.
+            to: the other store.
+
         Raises:
-            RunUnknown: there is no such run.
-            RunExists: the other store has a run of this id.
+            RunUnknown: the store has no such run.
+            RunExists: the other store has a run with this id.
         """
         ...
 

@@ -34,6 +34,15 @@ class ScriptedModel(RequestModel):
     """
 
     def __init__(self, replies: Script | Mapping[str, Script], *, name: str = "scripted") -> None:
+        """replies: the replies in order, or a function of the request; or a mapping of these by node name.
+        name: the model's name.
+
+        Args:
+
+
+        Raises:
+            TypeError: a script is a text instead of a list of texts.
+        """
         self.name = name
         self.requests: list[ModelRequest] = []
         """Every request, in order."""
@@ -73,7 +82,11 @@ class ScriptedModel(RequestModel):
             raise AssertionError(f"{self.name}: " + "; ".join(faults))
 
     async def respond(self, request: ModelRequest) -> Reply:
-        """Return the next reply of the script."""
+        """See `RequestModel.respond`. Returns the next reply of the script.
+
+        Raises:
+            AssertionError: the script has no reply for this call.
+        """
         self.requests.append(request)
         node = None if None in self._scripts else calling_node.get()
         if self._asking.get(node) and not callable(self._scripts.get(node)):

@@ -21,6 +21,12 @@ ToolsLike: TypeAlias = ToolLike | Iterable[ToolLike]
 def toolbox_of(things: ToolsLike) -> Toolbox:
     """Return a toolbox of the given tools. References are followed, because the caller wrote them.
 
+    Args:
+        things: a tool, function, toolbox or reference, or a list of them.
+
+    Returns:
+        The toolbox; a toolbox is returned as it is.
+
     Raises:
         ValueError: two tools have the same name.
         TypeError: one of the objects cannot be a tool.

@@ -45,7 +45,16 @@ class Blob(BaseModel):
 
     @classmethod
     def of(cls, data: bytes, media_type: str = "application/octet-stream", *, name: str = "") -> Self:
-        """Binary data from its bytes."""
+        """Make binary content from bytes.
+
+        Args:
+            data: the bytes.
+            media_type: their media type.
+            name: a name to show, such as that of a file.
+
+        Returns:
+            The content.
+        """
         return cls(data=base64.b64encode(data).decode(), media_type=media_type, name=name)
 
     @property

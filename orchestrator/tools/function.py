@@ -138,7 +138,10 @@ def tool(
 ) -> Tool | _Decorator:
     """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
 
+    With a tool instead of a function it returns a changed copy: `tool(add, name="plus")`.
+
     Args:
+        function: the function, method or tool; None when the decorator has options.
         name: the name for models. Default: the function's name.
         description: what the tool does, for models. Default: the docstring.
         risk: what a call can do. Default: `dangerous`.
@@ -151,7 +154,8 @@ def tool(
             happen.
         pool: the pool that gives each call the instance of its run, or of its `id`, as `env`.
 
-    With a tool instead of a function it returns a changed copy: `tool(add, name="plus")`.
+    Returns:
+        The tool, or a decorator that makes it.
 
     Raises:
         TypeError: the function takes `*args`, or an option does not fit.

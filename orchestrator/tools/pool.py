@@ -132,6 +132,9 @@ class Pool(Generic[T]):
         Args:
             id: the id of the instance; None: an instance that is released at the end of the block.
 
+        Yields:
+            The instance.
+
         Raises:
             PoolTimeout: no instance was released in time.
         """
@@ -140,10 +143,17 @@ class Pool(Generic[T]):
 
     @asynccontextmanager
     async def lease(self, key: Hashable = None, *, aside: Aside = nullcontext) -> AsyncIterator[InstanceLease[T]]:
-        """As `use`, for who says what became of the call.
+        """Hold the instance of an id for one call, as `use`, for callers that report how the call ended.
 
         Args:
-            aside: what is done around waiting: others can have meanwhile what the caller holds beside this.
+            key: the id of the instance; None: an instance that is released at the end of the block.
+            aside: a context manager around waiting, in which the caller lends to others what else it holds.
+
+        Yields:
+            The lease. Set `broken` to close its instance afterwards.
+
+        Raises:
+            PoolTimeout: no instance was released in time.
         """
         own = object() if key is None else key
         async with self._turn(own, aside) as lease:
@@ -160,7 +170,14 @@ class Pool(Generic[T]):
                     await self._put_back(lease)
 
     async def release(self, id: Hashable) -> bool:  # noqa: A002  the name of the contract
-        """Release the instance of an id after its earlier calls. Return False if the id has none."""
+        """Release the instance of an id after its earlier calls.
+
+        Args:
+            id: the id.
+
+        Returns:
+            False if the id has no instance.
+        """
         if id not in self._held:
             return False
         async with self._turn(id) as lease:

@@ -24,7 +24,7 @@ def builtin_groups() -> tuple[str, ...]:
 
 
 def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
-    """The tools that a reference names; imports the module that they are in.
+    """Return the tools that a reference names. Imports the module that they are in.
 
     Args:
         ref: a shipped group (`arithmetic`, `files:DIRECTORY`, `web_fetch:HOST,HOST`), a module (every tool in it),
@@ -32,11 +32,14 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
             `file.py` alone is every tool in it.
             `mcp:COMMAND ARGS`, `mcp:http://...`, `mcp:.mcp.json` and `mcp:.mcp.json#SERVER` are servers, whose
             tools are known while the toolbox is open.
-        directory: where a server's command and file, and the directory of files, are looked for; by default the
-            current directory.
+        directory: the directory of relative paths: a server's command and file, and the directory of files. Default:
+            the current directory.
+
+    Returns:
+        The tools.
 
     Raises:
-        GraphUnknown: there is no such thing, or it is no tool.
+        GraphUnknown: the reference does not lead to a tool.
     """
     place, _, name = ref.partition(":")
     if ref.startswith("mcp:"):

@@ -44,6 +44,9 @@ class Registry:
             group: the group's name.
             options: as for `Tool.with_`, such as `risk`, `effect` and `timeout`.
 
+        Returns:
+            A decorator that registers what it is given and returns it as a tool.
+
         Raises:
             TypeError: the group is not a text, as when the decorator is used without a group; or as for `tool`.
             ValueError: the group already has a tool with that name.
@@ -85,6 +88,12 @@ class Registry:
     def in_group(self, group: str) -> Toolbox:
         """Return the tools of a group.
 
+        Args:
+            group: the group's name.
+
+        Returns:
+            The tools, in the order in which they were registered.
+
         Raises:
             GraphUnknown: the registry has no such group.
         """
@@ -98,6 +107,9 @@ class Registry:
         Args:
             name: the tool's name.
             group: its group; needed if several groups have a tool with that name.
+
+        Returns:
+            The tool.
 
         Raises:
             GraphUnknown: no tool, or several tools, have the name.
@@ -113,10 +125,17 @@ class Registry:
         raise GraphUnknown(f"no tool {name!r} {place}; there are: {there}")
 
     def pick(self, *things: str | Callable[..., object] | Tool, group: str | None = None) -> Toolbox:
-        """A toolbox of tools by name, and of functions that are registered nowhere: those are in this toolbox only.
+        """Return a toolbox of registered tools, and of functions that are in this toolbox only.
+
+        Args:
+            things: names of registered tools, functions, or tools.
+            group: the group of the names; needed if several groups have a tool with a name.
+
+        Returns:
+            The toolbox.
 
         Raises:
-            GraphUnknown: no tool, or several, are registered under a name.
-            ValueError: two tools have one name.
+            GraphUnknown: no tool, or several tools, have a name.
+            ValueError: two tools of the toolbox have the same name.
         """
         return Toolbox(*(self.get(one, group) if isinstance(one, str) else one for one in things))

@@ -29,7 +29,15 @@ EFFECTS: tuple[Effect, ...] = get_args(Effect)
 
 
 def risk_at_most(risk: Risk, limit: Risk) -> bool:
-    """Whether a risk is no greater than a limit: `none < read < write < dangerous`."""
+    """Return whether a risk is no greater than a limit: `none < read < write < dangerous`.
+
+    Args:
+        risk: the risk.
+        limit: the limit.
+
+    Returns:
+        True if the risk is within the limit.
+    """
     return RISKS.index(risk) <= RISKS.index(limit)
 
 
@@ -84,7 +92,15 @@ class ToolResult(BaseModel):
         return self.error is not None
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
-        """A copy with some fields changed, whose error and exit code agree, too."""
+        """Return a copy with some fields changed, in which error and exit code still agree.
+
+        Args:
+            update: the changed fields, by name.
+            deep: whether to copy the values of the fields as well.
+
+        Returns:
+            The new result.
+        """
         copied = super().model_copy(update=update, deep=deep)
         return copied._agreeing() if update else copied
 

@@ -198,6 +198,9 @@ class Tool:
             strict: use the form of providers' strict mode: every property is required, and optional ones may be null. A
                 schema that strict mode cannot express stays unchanged and is not marked as strict. A model with
                 `Profile(strict_tools=True)` does this by itself, and treats such nulls as omitted.
+
+        Returns:
+            The tool as a `function` in the format of the OpenAI API.
         """
         from orchestrator.models.strict import strict_schema  # late: the room of models takes longer than this one
 
@@ -218,6 +221,12 @@ class Tool:
 
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some attributes changed, such as `name` or `risk`.
+
+        Args:
+            changes: the changed attributes, by name.
+
+        Returns:
+            The new tool.
 
         Raises:
             TypeError: the tool has no such attribute.
@@ -251,10 +260,16 @@ class Tool:
     # -- arguments -------------------------------------------------------------------------------------------------
 
     def validate(self, args: Mapping[str, object]) -> dict[str, Any]:
-        """Return the arguments as the tool will receive them, as plain JSON.
+        """Return the arguments as the tool will receive them.
 
         Texts are converted to the types of the schema (`"60"` to the number 60), except where it accepts a text.
         Nothing is evaluated. Validating validated arguments changes nothing.
+
+        Args:
+            args: the arguments by name.
+
+        Returns:
+            The arguments as plain JSON.
 
         Raises:
             AgentError: names every argument that is missing, unknown or of the wrong type.
@@ -318,6 +333,9 @@ class Tool:
             key: the call's idempotency key.
             ctx: context of the step that makes the call.
 
+        Returns:
+            The result of the call.
+
         Raises:
             TimeoutError: the call took longer than the tool's `timeout`.
         """
@@ -333,14 +351,30 @@ class Tool:
         return result.model_copy(update={"metadata": {**told, **result.metadata}}) if told else result
 
     async def invoke(self, args: Mapping[str, object], *, key: str | None = None, ctx: object = None) -> ToolResult:
-        """As `perform`, but whatever goes wrong in the tool is a `ToolFailure`."""
+        """Call the tool as `perform` does, and return every error as a result.
+
+        Args:
+            args: the result of `validate`.
+            key: the call's idempotency key.
+            ctx: context of the step that makes the call.
+
+        Returns:
+            The result; a `ToolFailure` if the tool raised an error.
+        """
         try:
             return await self.perform(args, key=key, ctx=ctx)
         except Exception as error:
             return self.failure(error)
 
     def failure(self, error: Exception) -> ToolFailure:
-        """The result that stands for an error that the tool raised."""
+        """Return the result that represents an error of the tool.
+
+        Args:
+            error: the error that the tool raised.
+
+        Returns:
+            A failed result with the error's message.
+        """
         if isinstance(error, ToolError):
             return ToolFailure(error=error.message)
         kind = {"exception": type(error).__name__}
@@ -350,9 +384,14 @@ class Tool:
         return ToolFailure(error=words, metadata=dict(kind))
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the tool like a function: arguments are validated, its value is returned and its errors are raised.
+        """Call the tool like a function: arguments are validated, and errors are raised.
 
-        One with a pool takes `id=`, whose instance it is to use.
+        Args:
+            args: the arguments by position.
+            kwargs: the arguments by name. A tool with a pool also takes `id`, the id of the instance to use.
+
+        Returns:
+            The value of the tool.
 
         Raises:
             AgentError: the arguments do not fit.
@@ -365,7 +404,14 @@ class Tool:
         return await self._call(self.validate(given), key, ctx, whose)
 
     async def release(self, *, id: Hashable) -> bool:  # noqa: A002  the name of the contract
-        """Give up the instance that an id holds in the tool's pool. False: it holds none."""
+        """Release the instance that an id has in the tool's pool.
+
+        Args:
+            id: the id.
+
+        Returns:
+            False if the id has no instance.
+        """
         return self.pool is not None and await self.pool.release(id)
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

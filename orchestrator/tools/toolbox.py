@@ -31,9 +31,12 @@ class Toolbox:
 
     def __init__(self, *things: Tool | Callable[..., Any] | Toolbox) -> None:
         """
+        Args:
+            things: tools, functions and toolboxes.
+
         Raises:
-            ValueError: two tools have one name.
-            TypeError: one of them can be no tool.
+            ValueError: two tools have the same name.
+            TypeError: one of the objects cannot be a tool.
         """
         self._parts: list[Tool | Toolbox] = [one if isinstance(one, Toolbox) else as_tool(one) for one in things]
         self._made: dict[str, Tool] | None = None
@@ -91,11 +94,25 @@ class Toolbox:
         return f"{type(self).__name__}({', '.join(self.current())})"
 
     def get(self, name: str) -> Tool | None:
-        """The tool of a name, None if there is none."""
+        """Return the tool with a name.
+
+        Args:
+            name: the tool's name.
+
+        Returns:
+            The tool; None if the toolbox has no such tool.
+        """
         return self.current().get(name)
 
     def to_params(self, *, strict: bool = False) -> list[dict[str, Any]]:
-        """All tools as a model is offered them; see `Tool.to_param`."""
+        """Return all tools in the form that models receive; see `Tool.to_param`.
+
+        Args:
+            strict: use the form of providers' strict mode.
+
+        Returns:
+            The tools, in order.
+        """
         return [one.to_param(strict=strict) for one in self]
 
     # -- opening ---------------------------------------------------------------------------------------------------
@@ -121,23 +138,41 @@ class Toolbox:
     # -- views -----------------------------------------------------------------------------------------------------
 
     def include(self, *names: str) -> Toolbox:
-        """Only the tools of these names, in their order here. A name can be a pattern: `read_*`.
+        """Return only the tools with these names, in the order of this toolbox.
+
+        Args:
+            names: names, or patterns such as `read_*`.
+
+        Returns:
+            A view of this toolbox.
 
         Raises:
-            GraphUnknown: a name fits none of the tools; of a toolbox that is not ready, once it is.
+            GraphUnknown: a name matches no tool. If the toolbox is not ready yet, this is raised when it is.
         """
         return self._view(lambda one: one if _fits(one.name, names) else None, names)
 
     def exclude(self, *names: str) -> Toolbox:
-        """All but the tools of these names, which can be patterns.
+        """Return all tools but those with these names.
+
+        Args:
+            names: names, or patterns such as `read_*`.
+
+        Returns:
+            A view of this toolbox.
 
         Raises:
-            GraphUnknown: as of `include`.
+            GraphUnknown: as for `include`.
         """
         return self._view(lambda one: None if _fits(one.name, names) else one, names)
 
     def subset(self, names: Iterable[str]) -> Toolbox:
         """Return the tools with exactly these names, in the order of this toolbox.
+
+        Args:
+            names: the exact names.
+
+        Returns:
+            A view of this toolbox.
 
         Raises:
             GraphUnknown: there is no tool with one of the names.
@@ -146,14 +181,27 @@ class Toolbox:
         return self._view(lambda one: one if one.name in wanted else None, wanted)
 
     def in_group(self, group: str) -> Toolbox:
-        """Only the tools of a group."""
+        """Return only the tools of a group.
+
+        Args:
+            group: the group's name.
+
+        Returns:
+            A view of this toolbox; empty if no tool is in the group.
+        """
         return self._view(lambda one: one if one.group == group else None)
 
     def prefix(self, text: str) -> Toolbox:
-        """The tools under longer names: `prefix("git_")` makes `git_log` of `log`.
+        """Return the tools under longer names: `prefix("git_")` turns `log` into `git_log`.
+
+        Args:
+            text: the prefix.
+
+        Returns:
+            A view of this toolbox.
 
         Raises:
-            TypeError: a name would be none that a model could call.
+            TypeError: a name would be one that models cannot call.
         """
         return self._view(lambda one: one.with_(name=text + one.name))
 
@@ -163,6 +211,9 @@ class Toolbox:
         Args:
             names: names or patterns of the tools to change; none: all tools.
             changes: as for `Tool.with_`: `risk`, `effect`, `timeout`, `retry`, `description`, `name` and so on.
+
+        Returns:
+            A view of this toolbox.
 
         Raises:
             GraphUnknown: as for `include`.
@@ -189,15 +240,31 @@ class Toolbox:
     # -- changing and calling --------------------------------------------------------------------------------------
 
     def add_tool(self, tool: Tool | Callable[..., object]) -> Self:
-        """Add a tool and return the toolbox. One whose name is taken is skipped, with a warning.
+        """Add a tool. If its name is taken, it is skipped with a warning.
+
+        Args:
+            tool: a tool, or a function to make one of.
+
+        Returns:
+            This toolbox.
 
         Raises:
-            TypeError: it can be no tool.
+            TypeError: the object cannot be a tool.
         """
         return self._add(as_tool(tool))
 
     def add_tools(self, *tools: Tool | Callable[..., object]) -> Self:
-        """Add tools, each as `add_tool` does."""
+        """Add tools as `add_tool` does.
+
+        Args:
+            tools: tools, or functions to make them of.
+
+        Returns:
+            This toolbox.
+
+        Raises:
+            TypeError: one of the objects cannot be a tool.
+        """
         for one in tools:
             self._add(as_tool(one))
         return self
@@ -215,6 +282,13 @@ class Toolbox:
 
         A value other than a `ToolResult` becomes the output as text, or as JSON if it is not a text. `Tool.invoke`
         keeps the value.
+
+        Args:
+            name: the tool's name.
+            tool_input: its arguments by name.
+
+        Returns:
+            The tool's result, or a `ToolFailure`.
         """
         found = self.get(name)
         if found is None:

@@ -95,14 +95,17 @@ class Run(Generic[StateT]):
         return None if self.machine.ended is None else self.machine.ended.output
 
     def output_as(self, type: type[T]) -> T:  # noqa: A002  the word for it
-        """The output as a value of a type: `run.output_as(list[str])`.
+        """Return the output as a value of a type: `run.output_as(list[str])`.
 
         Args:
             type: a class that pydantic can validate, also with parameters.
 
+        Returns:
+            The validated output.
+
         Raises:
             InvalidValue: the output does not fit the type.
-            RunFailed: there is none, because the run is neither completed nor exhausted.
+            RunFailed: the run has no output, because it is neither completed nor exhausted.
         """
         if self.status != "exhausted":
             self.raise_for_status()
@@ -211,7 +214,14 @@ class Run(Generic[StateT]):
         return self._store.read_now(self.run_id, upto=self.seq)
 
     def at(self, seq: int) -> Run[StateT]:
-        """The run as it was after record `seq`. Reads the store and blocks."""
+        """Return the run as it was after record `seq`. Reads the store and blocks.
+
+        Args:
+            seq: the number of a record of the run.
+
+        Returns:
+            A view of the earlier state.
+        """
         records = self._store.read_now(self.run_id, upto=seq)
         return Run(read(self.machine.plan, records), self.definition, self._store)
 
@@ -219,6 +229,12 @@ class Run(Generic[StateT]):
         """Explain why the run is where it is, or why the step that record `seq` ended ran and led where it led.
 
         Reads the store and blocks.
+
+        Args:
+            seq: the number of a record, for the step that it ended or that ran at that time; None: the run itself.
+
+        Returns:
+            The explanation; its text form is what `orchestrator why` prints.
 
         Raises:
             ValueError: the run has no record `seq`.
@@ -228,22 +244,35 @@ class Run(Generic[StateT]):
         return why(self, seq)
 
     def to_svg(self, at: int | None = None) -> str:
-        """A drawing of the graph with the run laid over it, as SVG.
+        """Draw the graph with the run laid over it, as SVG.
 
         Args:
-            at: number of the last record that it shows; None: the whole run.
+            at: the number of the last record to show; None: the whole run.
+
+        Returns:
+            An SVG document.
         """
         return _drawings().to_svg(self.definition, self if at is None else self.at(at))
 
     def to_mermaid(self, at: int | None = None) -> str:
-        """The same drawing as Mermaid text."""
+        """Draw the graph with the run laid over it, as Mermaid text.
+
+        Args:
+            at: the number of the last record to show; None: the whole run.
+
+        Returns:
+            The text of a Mermaid diagram.
+        """
         return _drawings().to_mermaid(self.definition, self if at is None else self.at(at))
 
     def to_html(self, other: Run | None = None) -> str:
-        """A self-contained page of the run: replay, steps, states, prompts, calls.
+        """Make a self-contained page of the run with its replay, steps, states, prompts and calls.
 
         Args:
             other: a second run to show beside it.
+
+        Returns:
+            An HTML document.
         """
         return _drawings().to_html(self.definition, self, other)
 

@@ -35,7 +35,14 @@ class Ask(Protocol):
         ...
 
     def __call__(self, request: ModelRequest, /) -> AsyncIterator[ModelEvent]:
-        """Ask it. The last event carries the reply. May be called more than once, or not at all."""
+        """Ask the next layer or the model. May be called more than once, or not at all.
+
+        Args:
+            request: the request.
+
+        Returns:
+            An iterator of events. The last event has the reply.
+        """
         ...
 
 
@@ -44,15 +51,22 @@ class Middleware(ABC):
 
     @abstractmethod
     def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:
-        """Write it as an async generator:
+        """Answer a request, usually by asking the next layer. Write it as an async generator:
 
             async def handle(self, request, ask):
                 async with self.slot:
                     async for event in ask(request):
                         yield event
 
-        Open requests are closed, innermost first, when the reader stops early or this generator ends. `parsed` of a
-        reply is empty here: the text is parsed after it has left all layers.
+        Open requests are closed, innermost first, when the reader stops early or this generator ends.
+
+        Args:
+            request: the request.
+            ask: sends a request to the next layer, or to the model.
+
+        Returns:
+            An iterator of events. The last event has the reply, whose `parsed` is empty: the text is parsed after it
+            has left all layers.
         """
 
 
@@ -60,6 +74,14 @@ class MiddlewareModel(Wrapping):
     """A model with layers around it, see `with_middleware`."""
 
     def __init__(self, model: Model, middleware: Iterable[Middleware] = ()) -> None:
+        """
+        Args:
+            model: the model to ask.
+            middleware: the layers around it, the outermost first.
+
+        Raises:
+            TypeError: a layer is not a `Middleware`.
+        """
         self._model = model
         self._middleware = tuple(middleware)
         for layer in self._middleware:
@@ -154,7 +176,18 @@ def _handling(layer: Middleware, ask: Ask) -> Callable[[ModelRequest], AsyncIter
 
 
 def with_middleware(model: Model, *middleware: Middleware) -> MiddlewareModel:
-    """The model with these layers around it; the first one is the outermost."""
+    """Put layers around a model.
+
+    Args:
+        model: the model.
+        middleware: the layers, the outermost first.
+
+    Returns:
+        The model with its layers.
+
+    Raises:
+        TypeError: a layer is not a `Middleware`.
+    """
     return MiddlewareModel(model, middleware)
 
 

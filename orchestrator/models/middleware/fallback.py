@@ -25,8 +25,11 @@ class Fallback(Middleware):
     def __init__(self, *others: Model, on: tuple[type[Exception], ...] = (ModelError,)) -> None:
         """
         Args:
-            others: asked in this order.
-            on: the errors after which the next one is asked; any other passes.
+            others: the models to ask, in this order, after the first one failed.
+            on: the errors after which the next model is asked; any other error is raised.
+
+        Raises:
+            TypeError: there is no other model.
         """
         if not others:
             raise TypeError("Fallback() needs at least one other model")

@@ -13,15 +13,38 @@ class Hook(Middleware):
     """A layer with nothing to do while the reply comes: override one method or several."""
 
     async def before(self, request: ModelRequest) -> ModelRequest | Reply | None:
-        """Return another request, or a reply so that no model is asked; None changes nothing."""
+        """Change a request before it is sent, or answer it.
+
+        Args:
+            request: the request.
+
+        Returns:
+            Another request, or a reply, in which case no model is asked; None changes nothing.
+        """
         return None
 
     async def after(self, request: ModelRequest, reply: Reply) -> Reply | None:
-        """Give another reply; None changes nothing. `request`: as it was asked. Pieces were handed out already."""
+        """Change a reply. Pieces of it have been delivered already.
+
+        Args:
+            request: the request as it was sent.
+            reply: the model's reply.
+
+        Returns:
+            Another reply; None changes nothing.
+        """
         return None
 
     async def failed(self, request: ModelRequest, error: Exception) -> Reply | None:
-        """Give a reply instead of the error; None lets it pass."""
+        """Handle an error of the model.
+
+        Args:
+            request: the request as it was sent.
+            error: the error.
+
+        Returns:
+            A reply to use instead of the error; None raises the error.
+        """
         return None
 
     async def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:

@@ -59,11 +59,15 @@ class RateLimit(Middleware):
     ) -> None:
         """
         Args:
-            requests: that may begin in any `per` seconds.
+            requests: the most requests that may begin in any `per` seconds; None: no limit.
             per: the length of the window in seconds.
-            tokens: input and output together, in any `per` seconds. The last request may spend more than is left.
-            concurrency: requests that may run at a time.
-            clock: seconds, the same in all threads that share this.
+            tokens: the most tokens, input and output together, in any `per` seconds; None: no limit. The last request
+                may spend more than is left.
+            concurrency: the most requests that may run at the same time; None: no limit.
+            clock: returns seconds; the same clock in all threads that share the limit.
+
+        Raises:
+            ValueError: a limit is 0 or less.
         """
         for name, value in (("requests", requests), ("per", per), ("tokens", tokens), ("concurrency", concurrency)):
             if value is not None and value <= 0:

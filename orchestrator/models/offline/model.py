@@ -42,7 +42,7 @@ class OfflineModel(RequestModel):
         return "OfflineModel()"
 
     async def respond(self, request: ModelRequest) -> Reply:
-        """Answer one request."""
+        """See `RequestModel.respond`."""
         try:
             text, calls = self._answer(request)
         except NoArithmetic as error:

@@ -84,7 +84,7 @@ class TextProtocol(Wrapping, RequestModel):
         return (self.model,)
 
     async def respond(self, request: ModelRequest) -> Reply:
-        """Ask the inner model. See `Model.complete`."""
+        """See `RequestModel.respond`. Asks the inner model."""
         asked = self._asked(request)
         reply = await self.model.complete(asked.messages, output=asked.output, task=request.task, **asked.options)
         return self._read(reply, asked)

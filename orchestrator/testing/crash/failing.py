@@ -22,30 +22,33 @@ def assert_disk_safe(
     backend: str = "asyncio",
     timeout: float = 60.0,
 ) -> CrashReport:
-    """Run a graph in real processes on a SQLite file whose disk fails, go on in new ones, and compare.
+    """Run a graph in real processes on a SQLite file whose disk fails, continue in new processes, and compare.
 
-    A run's disk fails once, at a drawn write to its journal, if there are as many as in the undisturbed run:
+    The disk of a run fails once, at a random write to its journal, if there are as many as in the undisturbed run:
 
-    - `full`: from then on SQLite finds no room for any write.
-    - `error`: from then on every write to a file is an I/O error, of whichever file.
-    - `torn`: the power fails as the write reaches the disk. The process is killed, and a drawn part of what this
-      write added is lost or garbled; nothing before it.
+    - `full`: from then on SQLite finds no space for any write.
+    - `error`: from then on every write to any file is an I/O error.
+    - `torn`: the power fails as the write reaches the disk. The process is killed, and a random part of what this
+      write added is lost or garbled, but nothing before it.
 
-    At the first two the process must end with a `StoreUnavailable` that names the file; then there is room again.
-    After the last the journal must stand where it stood before the write, or after it. A new process goes on to the
-    end. What is compared, and what must hold, is as for `assert_crash_safe`.
+    After the first two the process must end with a `StoreUnavailable` that names the file; then the disk works again.
+    After the last the journal must end before the write or after it. A new process continues the run to its end. The
+    comparison is that of `assert_crash_safe`.
 
     Args:
         program: as for `assert_kill_safe`.
-        runs: how many runs, of each fault.
-        faults: which.
-        seed: for the writes, and for what is torn.
+        runs: the number of runs for each fault.
+        faults: the faults to try.
+        seed: the seed of the random choices.
         backend: `asyncio` or `trio`.
         timeout: seconds after which a process counts as hanging.
 
+    Returns:
+        What was tried.
+
     Raises:
-        CrashUnsafe: says in which run, and what was wrong.
-        RuntimeError: a process failed or hung whose disk did not fail; its words.
+        CrashUnsafe: a run differs; names the run and the difference.
+        RuntimeError: a process whose disk did not fail failed or hung; with its output.
     """
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:

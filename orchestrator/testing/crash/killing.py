@@ -13,24 +13,27 @@ from orchestrator.testing.crash.processes import Whole
 def assert_kill_safe(
     program: str, *, runs: int = 5, kills: int = 5, seed: int = 0, backend: str = "asyncio", timeout: float = 60.0
 ) -> CrashReport:
-    """Run a graph in real processes on a SQLite file, kill them with SIGKILL, go on in new ones, and compare.
+    """Run a graph in real processes on a SQLite file, kill them with SIGKILL, continue in new ones, and compare.
 
-    Half of the kills come at a drawn moment of the run (a write, a call that begins or has ended), the others after
-    a drawn time. What is compared, and what must hold, is as for `assert_crash_safe`. What a tool touches has to
-    outlive the process: a file, a server.
+    Half of the kills come at a random event of the run (a write, a call that begins or has ended), the others after
+    a random time. The comparison is that of `assert_crash_safe`. What a tool changes must outlive the process, such
+    as a file or a server.
 
     Args:
-        program: `module:function`; the function is called in each process and gives a mapping with `graph`,
+        program: `module:function`; the function is called in each process and returns a mapping with `graph`,
             `input`, `answer` (see `assert_crash_safe`) and arguments of `Executor`.
-        runs: how many runs.
+        runs: the number of runs.
         kills: how often a run is killed at most.
-        seed: for the moments.
+        seed: the seed of the random choices.
         backend: `asyncio` or `trio`.
         timeout: seconds after which a process counts as hanging.
 
+    Returns:
+        What was tried.
+
     Raises:
-        CrashUnsafe: says in which run, and what differed.
-        RuntimeError: a process failed or hung; its words.
+        CrashUnsafe: a run differs; names the run and the difference.
+        RuntimeError: a process failed or hung; with its output.
     """
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:

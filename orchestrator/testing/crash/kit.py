@@ -66,28 +66,31 @@ async def assert_crash_safe(
 ) -> CrashReport:
     """Stop a run at every write to its journal, resume it each time, and compare.
 
-    Every write is tried twice: it is lost, or it is kept and not acknowledged. Models are asked once per call: a
-    reply is the same in every trial. Tools and functions are really called, so let `setup` make what they touch.
+    Every write is tried twice: once it is lost, once it is stored but not acknowledged. Models are asked once per call:
+    a reply is the same in every trial. Tools and functions are really called, so let `setup` make what they change.
 
-    What is compared: status, error, output, state, steps, usage, what every step did. What must hold: a result that
-    was journaled is never asked for again, nor given to another request; nothing is called that was not journaled
-    before, or journaled as done that was not; what is irreversible happens once; nothing that was durable is lost.
+    The comparison covers status, error, output, state, steps, usage and what every step did. These must hold: a
+    journaled result is never requested again, nor given to another request; nothing is called that was not journaled
+    before, or journaled as done that was not; irreversible calls happen once; nothing durable is lost.
 
     Args:
-        graph: its outcome must not depend on timing or chance, except by models.
+        graph: the graph; its outcome must not depend on timing or chance, except through models.
         input: as in `Executor.start`.
-        setup: called once per trial; gives arguments of `Executor`, such as tools around a new database.
-        store: where the runs are kept: in memory, in a new SQLite file each, or in what a function makes.
-        answer: answers the questions of the run. What it gives None for the kit answers itself: approvals are
-            approved, and of effects whose outcome is unknown it knows what happened.
-        stops: how often each trial is stopped: the first time at the write that it is about, then anywhere.
-        most: try so many writes at most, evenly spread; None: all.
-        seed: for where further stops are.
+        setup: called once per trial; returns arguments of `Executor`, such as tools around a new database.
+        store: where the runs are stored: in memory, in a new SQLite file each, or in the store that a function makes.
+        answer: answers the questions of the run. If it returns None, the kit answers: it approves approvals, and knows
+            what happened to effects whose outcome is unknown.
+        stops: how often each trial is stopped: first at the write that it tries, then anywhere.
+        most: the most writes to try, evenly spread; None: all.
+        seed: the seed of the random choices.
         executor: arguments of `Executor`: model, models, tools, deps, concurrency, on_change.
 
+    Returns:
+        What was tried.
+
     Raises:
-        CrashUnsafe: says at which write, and what differed.
-        ValueError: the undisturbed run waits for something that nobody answers.
+        CrashUnsafe: a trial differs; names the write and the difference.
+        ValueError: the undisturbed run waits for something that never comes.
     """
     trials = _Trials(graph, input, setup or dict, store, answer, executor)
     report = CrashReport()

@@ -66,7 +66,9 @@ async def check_store(
 ) -> None:
     """Run every check, each on a store that is opened for it and closed after it.
 
-    `stored_bytes` says how many bytes a store takes; given that, storage is checked to grow linearly.
+    Args:
+        open_store: opens a new, empty store.
+        stored_bytes: returns how many bytes a store takes. With it, storage is checked to grow linearly.
 
     Raises:
         AssertionError: a promise is broken; the message begins with the name of the check.
