@@ -27,12 +27,12 @@ def canonical(value: object) -> str:
 
 
 def storable(text: str) -> str:
-    """A text without the halves of surrogate pairs, which UTF-8 cannot say; a model may well write one."""
+    """A text without the unpaired surrogates, which UTF-8 cannot say; a model may well write one."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def paired(text: str) -> str:
-    """A text in which halves of surrogate pairs that stand side by side are one character; others stay halves."""
+    """A text in which unpaired surrogates that stand side by side are one character; others stay halves."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 

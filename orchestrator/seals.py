@@ -51,7 +51,7 @@ class Seal:
 
     def __post_init__(self) -> None:
         if self.key is not None and len(self.key) < _BYTES:
-            raise ValueError(f"a key of {len(self.key)} bytes seals nothing: give {_BYTES} random bytes or more")
+            raise ValueError(f"a key of {len(self.key)} bytes is too short: give {_BYTES} random bytes or more")
 
     def chain(self, run_id: str) -> Chain:
         """The seals of a run, before its first record."""

@@ -9,7 +9,7 @@ is refused before anything is written. A record nests its values; the bounds her
     MAX_BYTES       UTF-8 bytes of a value's JSON
     MAX_DIGITS      digits of an integer, as many as Python reads
 
-NaN, infinities and halves of surrogate pairs are no JSON and are refused anywhere.
+NaN, infinities and unpaired surrogates are not JSON and are always refused.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
     length = len(data)
     if length > size:
         raise Unfit(
-            f"its JSON has {length:,} bytes, and {size:,} are the most; store it elsewhere and keep its address"
+            f"its JSON has {length:,} bytes, and the limit is {size:,}; store it elsewhere and keep its address"
         )
     if (
         # each of these says at little cost that all is well; what is left is rare and looked at closely
@@ -153,7 +153,7 @@ def _long_number(data: bytes) -> bool:
 
 def too_deep(depth: int) -> str:
     """What is wrong with a value that is nested too deeply."""
-    return f"it is nested too deeply, or contains itself: {depth} levels are the most; store it flatter, or as text"
+    return f"it is nested too deeply, or contains itself: the limit is {depth} levels; store it flatter, or as text"
 
 
 def fault_in(value: object, depth: int = MAX_DEPTH) -> str:

@@ -183,7 +183,7 @@ def _answer(
     go_on = GoOn(store)
     if question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
         raise UsageError(
-            f"run {run_id!r} asks another question than the one you saw last. Read this one, and name it:\n"
+            f"run {run_id!r} asks a different question from the one you last saw. Read this one and name it:\n"
             f"{question_text(asked)}\n  {go_on.answer(run_id, asked)}"
         )
 

@@ -84,7 +84,7 @@ def tell_status(run: Run, go_on: GoOn) -> None:
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
         after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.duration(run.seconds)}"
-        warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what it had by then")
+        warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what it had so far")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
     elif run.status == "running":

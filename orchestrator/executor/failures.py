@@ -168,7 +168,7 @@ def _text_of(error: BaseException, depth: int = 0) -> str:
             inner_text = _text_of(inner, depth + 1).replace("\n", "\n  | ")
             lines.append(f"  +- error {number} of {len(error.exceptions)}\n  | {inner_text}")
         if len(error.exceptions) > _GROUP:
-            lines.append(f"  +- and {len(error.exceptions) - _GROUP} errors more")
+            lines.append(f"  +- and {len(error.exceptions) - _GROUP} more errors")
     return "\n".join(lines)
 
 

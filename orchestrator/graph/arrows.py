@@ -73,7 +73,7 @@ def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
 def _of_parts(parts: list[object], line: int) -> Edge:
     if not 2 <= len(parts) <= 4 or not all(isinstance(part, str) for part in parts[:2]):
         raise ArrowSyntaxError(
-            f"{tuple(parts)!r} is no edge", line=line, column=1, mend="write (source, target, outcome, each)"
+            f"{tuple(parts)!r} is not an edge", line=line, column=1, mend="write (source, target, outcome, each)"
         )
     source, target, outcome, each = [None if part is None else str(part) for part in (*parts, None, None)][:4]
     return Edge(source or "", target or "", outcome, each)
@@ -104,7 +104,7 @@ def _tokens(line: str, number: int) -> Iterator[_Token]:
 
 def _refuse_token(line: str, number: int, column: int, text: str) -> NoReturn:
     if text.startswith(_WRONG_ARROWS):
-        fault, mend = f"{text!r} is no arrow", "write '->'"
+        fault, mend = f"{text!r} is not an arrow", "write '->'"
     elif text.startswith(";"):
         fault, mend = "';' does not end a statement", "write one statement per line"
     else:
@@ -153,7 +153,7 @@ class _Statement:
         token = self._next()
         if token.kind != "name":
             got = "the line ends" if token.kind == "end" else f"there is {token.text!r}"
-            self._refuse(f"{got} where {wanted} should be", "write 'source -> target : outcome'")
+            self._refuse(f"{got}, expected {wanted}", "write 'source -> target : outcome'")
         self.at += 1
         return token
 
@@ -166,13 +166,13 @@ class _Statement:
         if first.text != "each":
             outcome = first.text
             if outcome in (ANY, START, END, STOP):
-                self._refuse(f"{outcome!r} is no outcome", "name an outcome that the node declares", first)
+                self._refuse(f"{outcome!r} is not an outcome", "name an outcome that the node declares", first)
             if self._next().text != "each":
                 return outcome, None
             self.at += 1
         field = self._name("a state field after 'each'")
         if FIELD.fullmatch(field.text) is None:
-            self._refuse(f"{field.text!r} is no field", "name a list in the state after 'each'", field)
+            self._refuse(f"{field.text!r} is not a field", "name a list in the state after 'each'", field)
         return outcome, field.text
 
     def _check_source(self, token: _Token, outcome: str | None, each: str | None) -> None:
@@ -191,7 +191,7 @@ class _Statement:
         if token.text == START:
             self._refuse("no edge can lead back to START", "name the first node instead", token)
         if token.text == ANY:
-            self._refuse("'*' is no target", "name a node", token)
+            self._refuse("'*' is not a target", "name a node", token)
 
     def _refuse(self, fault: str, mend: str, token: _Token | None = None) -> NoReturn:
         token = token or self._next()

@@ -232,7 +232,7 @@ def _sayable(value: Any) -> Any:
 
 def _mend(value: object) -> str:
     if isinstance(value, bytes):
-        return ": let the state's model_config say ser_json_bytes='base64' and val_json_bytes='base64'"
+        return ": set ser_json_bytes='base64' and val_json_bytes='base64' in the state's model_config"
     return ""
 
 

@@ -169,7 +169,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         if self.input is None:
             raise InvalidInput(
                 f"graph {self.name!r} names no input field: give a mapping of state fields "
-                f"({', '.join(self.schema.fields)}), or say Graph(input=...)"
+                f"({', '.join(self.schema.fields)}), or set Graph(input=...)"
             )
         raise InvalidInput(
             f"input of graph {self.name!r} is {', '.join(self.input)}: give {len(self.input)} values, or a mapping"

@@ -21,7 +21,7 @@ def edges_with_node_before(
     if going_on is None:
         sure = [outcome for outcome in outcomes if outcome in ("approved", DONE)] or list(outcomes)
         if len(sure) != 1:
-            raise GraphError(f"which outcome of {name} leads on to {node}? say outcome=, one of {', '.join(outcomes)}")
+            raise GraphError(f"which outcome of {name} leads to {node}? set outcome= to one of {', '.join(outcomes)}")
         going_on = sure[0]
     if going_on not in outcomes:
         raise GraphError(f"{name} has no outcome {going_on!r}: it has {', '.join(outcomes)}")

@@ -82,7 +82,7 @@ def node_name(name: object) -> str:
         GraphError: it is no text.
     """
     if not isinstance(name, str):
-        raise GraphError(f"node name {name!r} is no text (YAML reads yes, no, on and off as truth): quote it")
+        raise GraphError(f"node name {name!r} is not a text (YAML reads yes, no, on and off as booleans): quote it")
     return name
 
 

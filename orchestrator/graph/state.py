@@ -335,7 +335,7 @@ class StateSchema:
                     # Read back as well: nobody has looked at what the reducer made.
                     found[name] = field.codec.write(values[name])
                 except Unfit as error:
-                    raise InvalidUpdate(f"field {name!r}: what its reducer {field.reducer} gave: {error}") from None
+                    raise InvalidUpdate(f"field {name!r}: the result of its reducer {field.reducer}: {error}") from None
         return found or None
 
     def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:

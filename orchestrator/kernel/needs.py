@@ -43,7 +43,7 @@ def needs_error(items: Sequence[object]) -> str | None:
                 return f"items {ids[name]} and {i} have the same id {name!r}"
             ids[name] = i
         except TypeError:
-            return f"item {i} has an id that cannot name it: {name!r}"
+            return f"item {i} has an invalid id: {name!r}"
     for item in items:
         for need in _needs(item):
             try:
@@ -69,4 +69,4 @@ def needs_error(items: Sequence[object]) -> str | None:
     if done == len(items):
         return None
     circle = [_get(items[i], "id") for i, count in enumerate(missing) if count]
-    return f"items {', '.join(repr(name) for name in circle)} need each other in a circle"
+    return f"items {', '.join(repr(name) for name in circle)} depend on each other in a circle"

@@ -95,7 +95,7 @@ def validate_outcome(
             items = values.get(name)
             if not isinstance(items, (list, tuple)):
                 kind = type(items).__name__
-                return _invalid(activation, f"{node} maps over {name!r}, which is no list: {kind}")
+                return _invalid(activation, f"{node} maps over {name!r}, which is not a list: {kind}")
             error = needs_error(items) if has_needs(items) else None
             if error is not None:
                 return _invalid(activation, f"{node} maps over {name!r}: {error}")

@@ -133,8 +133,8 @@ class ModelRequest:
             parsed = TypeAdapter(self.output_type).validate_json(text)
         except ValidationError as error:
             name = getattr(self.output_type, "__name__", str(self.output_type))
-            cut = f" (it was cut: finish {reply.finish!r})" if reply.finish not in ("stop", "") else ""
-            raise AgentError(f"the model's reply is no {name}{cut}: {explain(error)}") from None
+            cut = f" (it was cut off: finish {reply.finish!r})" if reply.finish not in ("stop", "") else ""
+            raise AgentError(f"the model's reply is not a valid {name}{cut}: {explain(error)}") from None
         return reply.model_copy(update={"parsed": parsed})
 
 

@@ -98,7 +98,7 @@ class Connection:
                 async with aclosing(self._chunks(response, assembly)) as chunks:
                     async for chunk in chunks:
                         if not isinstance(chunk, dict):
-                            raise ValueError("a piece of it is no JSON object")
+                            raise ValueError("a part of it is not a JSON object")
                         if chunk.get("error"):
                             raise error_in(chunk["error"], self.name, call.clean)
                         piece = assembly.add(chunk)
@@ -111,7 +111,7 @@ class Connection:
         elif failure is not None:
             yield failure
         else:
-            why = "the stream ended before the reply was whole (it gave no finish_reason)"
+            why = "the stream ended before the reply was complete (it has no finish_reason)"
             yield ModelUnavailable(f"model {self.name!r}: {why}")
 
     async def _chunks(self, response: Response, assembly: Assembly) -> AsyncGenerator[object]:
@@ -185,15 +185,15 @@ class Connection:
                 if isinstance(cause, httpx2.UnsupportedProtocol):
                     return ModelMisconfigured(f"{this}: {cause}; write base_url as http://host:port/v1")
                 if isinstance(cause, httpx2.LocalProtocolError):  # its words hold what is wrong, such as a header
-                    return ModelMisconfigured(f"{this}: a header cannot be sent: look for odd characters in it")
+                    return ModelMisconfigured(f"{this}: a header cannot be sent: check it for invalid characters")
                 if isinstance(cause, httpx2.DecodingError):
-                    return ModelUnavailable(f"{this}: the server's answer cannot be unpacked")
+                    return ModelUnavailable(f"{this}: the server's answer cannot be decompressed")
                 words = call.clean(str(cause or error) or type(cause).__name__)
                 return ModelUnavailable(f"{this}: the server cannot be reached ({words}); is it running?")
             case httpx2.DecodingError():
-                return ModelUnavailable(f"{this}: the server's answer cannot be unpacked")
+                return ModelUnavailable(f"{this}: the server's answer cannot be decompressed")
             case httpx2.TransportError():  # in the middle of a stream
-                return ModelUnavailable(f"{this}: the connection broke off ({call.clean(str(error))})")
+                return ModelUnavailable(f"{this}: the connection was lost ({call.clean(str(error))})")
             case httpx2.InvalidURL():
                 return ModelMisconfigured(f"{this}: {call.clean(str(error))}; write base_url as http://host:port/v1")
             case openai.OpenAIError() | httpx2.HTTPError():
@@ -202,7 +202,7 @@ class Connection:
                 return ModelError(f"{this}: {call.clean(str(error))}")
             case ValueError() | RecursionError():
                 why = call.clean(str(error))
-                return ModelUnavailable(f"{this}: the server's stream holds what cannot be read ({why})")
+                return ModelUnavailable(f"{this}: the server's stream cannot be read ({why})")
         raise error
 
     def _client(self) -> AsyncOpenAI:

@@ -12,19 +12,19 @@ _AGAIN = (408, 409, 425, 429)
 _QUOTED = 300
 """Characters of a server's words that an error message quotes."""
 _MENDS = {
-    400: "the server does not take this request",
+    400: "the server rejects this request",
     401: "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'",
-    403: "the key may not use this model",
+    403: "the key has no access to this model",
     404: "the model does not exist, or base_url is not the server's API root (it often ends in /v1)",
     413: "the request is too long: shorten the conversation",
-    422: "the server does not take this request",
+    422: "the server rejects this request",
 }
 _SURROUNDINGS = (401, 402, 403, 404)
 """What somebody has to mend outside of the request."""
 _CODES = {
-    "context_length_exceeded": "the conversation is longer than the model can take: shorten it",
-    "content_filter": "the provider's filter will not have this request answered",
-    "content_policy_violation": "the provider's filter will not have this request answered",
+    "context_length_exceeded": "the conversation is longer than the model accepts: shorten it",
+    "content_filter": "the provider's content filter rejected this request",
+    "content_policy_violation": "the provider's content filter rejected this request",
 }
 _WORDS = {
     "response_format": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
@@ -76,7 +76,7 @@ def refusal(
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"
         return ModelUnavailable(
-            f"model {model!r}: the server refuses for now (HTTP {status}){until}: {said}", retry_after=wait
+            f"model {model!r}: the server is refusing requests (HTTP {status}){until}: {said}", retry_after=wait
         )
     mend = _CODES.get(code or "") or _MENDS.get(status, "see the server's message")
     if status in (400, 422) and code not in _CODES:

@@ -90,7 +90,9 @@ class Image(BaseModel):
         """
         kind, _ = mimetypes.guess_type(str(path))
         if kind is None or not kind.startswith("image/"):
-            raise ValueError(f"{path}: the name is none of a picture, such as .png or .jpg; give Image.of(data, kind)")
+            raise ValueError(
+                f"{path}: the name is not that of a picture, such as .png or .jpg; use Image.of(data, kind)"
+            )
         return cls.of(Path(path).read_bytes(), kind, detail=detail)
 
 

@@ -47,7 +47,7 @@ def _altered(reply: Reply) -> Reply:
     try:
         check(text)
     except Unfit as error:
-        raise ModelError(f"model {storable(reply.model)!r}: its reply cannot be kept: {error}") from None
+        raise ModelError(f"model {storable(reply.model)!r}: its reply cannot be stored: {error}") from None
     calls = tuple(_call(call, altered) for call in reply.tool_calls)
     extras = _fields(reply.extras, "extras", altered)
     details = _fields(reply.details, "details", altered)
@@ -79,7 +79,7 @@ def _call(call: ToolCall, altered: list[JsonValue]) -> ToolCall:
             arguments = _value(arguments, f"{where}, arguments", altered)
         except Unfit as error:
             arguments = None
-            raw = raw or f"[arguments that cannot be kept: {error}]"
+            raw = raw or f"[arguments that cannot be stored: {error}]"
             altered.append(f"{where}, arguments: left out, {error}")
     return ToolCall(
         id=_text(call.id, f"{where}, id", altered),
@@ -108,7 +108,7 @@ def _value(value: dict[str, JsonValue], where: str, altered: list[JsonValue]) ->
         raise Unfit(fault_in(value, FOREIGN_DEPTH) or "it has no JSON form") from None
     check(found, depth=FOREIGN_DEPTH)
     if found != value:
-        altered.append(f"{where}: what JSON cannot say was replaced")
+        altered.append(f"{where}: a value that JSON cannot represent was replaced")
     return cast("dict[str, JsonValue]", found)
 
 
@@ -118,5 +118,5 @@ def _usage(usage: Usage | None, altered: list[JsonValue]) -> Usage | None:
     counts = (usage.steps, usage.calls, usage.input_tokens, usage.output_tokens)
     if math.isfinite(usage.cost) and math.isfinite(usage.seconds) and all(abs(n) < 10**MAX_DIGITS for n in counts):
         return usage
-    altered.append("usage: left out, a number in it has no end")
+    altered.append("usage: left out, because a number in it is not finite")
     return None

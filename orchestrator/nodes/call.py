@@ -61,8 +61,8 @@ class Call(Node, kind="call"):
             return {self.result: found}
         if found is not None and not isinstance(found, Mapping):
             raise InvalidUpdate(
-                f"{self.ref} returned {type(found).__name__}, which is no update of the state: "
-                "name the field that gets it, result=, or return a mapping"
+                f"{self.ref} returned {type(found).__name__}, which is not an update of the state: "
+                "name the field for it, result=, or return a mapping"
             )
         return found
 

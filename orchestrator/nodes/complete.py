@@ -61,7 +61,7 @@ class Complete(Node, kind="complete"):
     def _check_options(cls, options: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
         taken = sorted({"messages", "tools", "output", "task"}.intersection(options))
         if taken:
-            raise ValueError(f"{taken[0]!r} is no parameter for the provider: leave it out of options=")
+            raise ValueError(f"{taken[0]!r} is not a parameter for the provider: leave it out of options=")
         return options
 
     @property
@@ -88,7 +88,7 @@ class Complete(Node, kind="complete"):
 
 def _fault_of(reply: Reply) -> str | None:
     if reply.refused:
-        return f"the model would not answer ({reply.finish}): {quoted(reply.text)}"
+        return f"the model refused to answer ({reply.finish}): {quoted(reply.text)}"
     if reply.cut:
-        return f"the reply {quoted(reply.text)} was cut; give the model more max_tokens"
+        return f"the reply {quoted(reply.text)} was cut off; give the model more max_tokens"
     return None if reply.text.strip() else "the reply is empty"

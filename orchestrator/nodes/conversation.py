@@ -28,7 +28,7 @@ def joined(state: object, field: str, messages: Sequence[Message]) -> list[Messa
 
 ENDED = "ended"
 """In the data of a result's message: the call ended the work."""
-BEGAN_ANEW = "[what earlier calls of this tool had set up is gone: this one began anew]"
+BEGAN_ANEW = "[this call started from a clean state: what earlier calls of this tool had set up is gone]"
 """What a model is told when a tool that keeps a state lost it between two calls."""
 
 

@@ -41,9 +41,9 @@ def whole(reply: Reply, task: str) -> str:
         AgentError: the model would not answer, or had no room to say all of it.
     """
     if reply.refused:
-        raise AgentError(f"{task}: the model would not answer ({reply.finish}): {quoted(reply.text)}")
+        raise AgentError(f"{task}: the model refused to answer ({reply.finish}): {quoted(reply.text)}")
     if reply.cut:
-        raise AgentError(f"{task}: the reply {quoted(reply.text)} was cut; give the model more max_tokens")
+        raise AgentError(f"{task}: the reply {quoted(reply.text)} was cut off; give the model more max_tokens")
     return reply.text.strip()
 
 

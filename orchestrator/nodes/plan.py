@@ -112,7 +112,7 @@ class Plan(Node, kind="plan"):
             except PlanFault as error:
                 fault = str(error)
             if not left:
-                raise AgentError(f"plan: this is no plan that can be used: {fault}; the reply was {quoted(reply)}")
+                raise AgentError(f"plan: this plan cannot be used: {fault}; the reply was {quoted(reply)}")
             left -= 1
             wrong = user(fill(self.correction, fault=fault), data={**facts, "fault": fault})
             messages += [assistant(reply), wrong]

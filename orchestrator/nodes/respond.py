@@ -177,9 +177,9 @@ class Respond(Node, kind="respond"):
             AgentError: no other reply of this model would mend it.
         """
         if reply.refused:
-            self._fail(f"the model would not answer ({reply.finish}): {quoted(reply.text)}")
+            self._fail(f"the model refused to answer ({reply.finish}): {quoted(reply.text)}")
         if reply.cut:
-            self._fail(f"the reply {quoted(reply.text)} was cut; give the model more max_tokens")
+            self._fail(f"the reply {quoted(reply.text)} was cut off; give the model more max_tokens")
         aside, text = parted(reply.text)
         if aside:
             reply = reply.model_copy(update={"text": text})

@@ -91,7 +91,7 @@ class Work(Node, kind="work"):
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["call", "done"]]:
         if not isinstance(ctx.item, PlannedCall | Mapping):
-            raise StepError(f"{ctx.node}: it works on planned calls: lead to it by an edge `each` from a Plan")
+            raise StepError(f"{ctx.node}: it runs planned calls: reach it by an `each` edge from a Plan")
         call = PlannedCall.model_validate(ctx.item)
         if called := getattr(state, self.tool):
             return self._made(state, call.model_copy(update={"tool": called}))

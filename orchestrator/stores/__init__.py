@@ -57,7 +57,7 @@ def file_of(url: str) -> str | None:
         if not path.startswith("/") or path == "/":
             raise StoreError(f"store URL {url!r} names no file; write {_FORMS}")
         if path == "/:memory:":
-            raise StoreError(f"store URL {url!r} is not kept anywhere; write `memory://` for a store in memory")
+            raise StoreError(f"store URL {url!r} does not name a place; write `memory://` for a store in memory")
         return path[1:]
     scheme, separator, _ = url.partition("://")
     if not separator:

@@ -92,7 +92,7 @@ class ScriptedModel(RequestModel):
         if self._asking.get(node) and not callable(self._scripts.get(node)):
             place = f" of node {node!r}" if node is not None else ""
             mend = "give a function of the request" if node is not None else "give a mapping by node"
-            raise self._fault(f"call {len(self.requests)}{place} came while another was going on; {mend}")
+            raise self._fault(f"call {len(self.requests)}{place} came while another was in progress; {mend}")
         self._asking[node] = self._asking.get(node, 0) + 1
         try:
             # Where a real model would let others run: one turn in which they begin, one in which they may ask.
@@ -113,7 +113,7 @@ class ScriptedModel(RequestModel):
             turn = script.pop(0)
         else:
             of = f" of node {node!r}" if node is not None else ""
-            raise self._fault(f"unexpected call {len(self.requests)}{of}: {_last(request)}; all replies were given")
+            raise self._fault(f"unexpected call {len(self.requests)}{of}: {_last(request)}; all replies are used")
         said = turn(request) if callable(turn) else turn
         if inspect.isawaitable(said):
             said = await said
@@ -134,7 +134,7 @@ def _script(script: Script) -> Answer | list[Said | Answer]:
     if callable(script):
         return script
     if isinstance(script, str):
-        raise TypeError(f"ScriptedModel wants a list of replies, not the text {script!r}: write [{script!r}]")
+        raise TypeError(f"ScriptedModel takes a list of replies, not the text {script!r}: write [{script!r}]")
     return list(script)
 
 

@@ -84,7 +84,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except ValueError:
-        raise TypeError(f"{function!r} does not tell what it takes: wrap it in a function with hints") from None
+        raise TypeError(f"{function!r} has no readable signature: wrap it in a function with type hints") from None
 
 
 class _Decorator(Protocol):

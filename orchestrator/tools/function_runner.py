@@ -50,7 +50,7 @@ async def collected(
     most: int,
     step: _Around | None = None,
 ) -> Any:
-    """What a generator, sync or async, gives in the end: its texts joined, or the last thing that is no text.
+    """What a generator, sync or async, gives in the end: its texts joined, or the last thing that is not a text.
 
     Args:
         tell: is told each text as it comes.

@@ -75,7 +75,7 @@ class Instance(Generic[T]):
         """Close it in this thread, if that takes no event loop; what goes wrong there is logged."""
         try:
             if not self.closes_anywhere:
-                raise RuntimeError("the event loop that it belongs to is over")
+                raise RuntimeError("its event loop has ended")
             if self._leave is not None:
                 self._leave()
         except Exception as error:

@@ -34,7 +34,9 @@ def tools_of_a_node(things: object) -> dict[str, tuple[object, Tool] | None]:
             continue
         box = thing if isinstance(thing, Toolbox) else Toolbox(thing)
         if box.connections:
-            raise TypeError("tools of a server cannot be a node's own: give them to the executor, and the node names")
+            raise TypeError(
+                "tools of a server cannot be a node's own: give them to the executor, and their names to the node"
+            )
         for tool in box:
             if tool.name in found:
                 raise ValueError(f"two tools are named {tool.name!r}: rename one with tool(it, name=...)")

@@ -27,5 +27,5 @@ def linear(pattern: str) -> Callable[[str], bool] | None:
             return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
         except SchemaError:
             pass
-    log.warning("the pattern %.80r of a schema is not checked: it is no pattern that takes linear time", pattern)
+    log.warning("the pattern %.80r of a schema is not checked: matching it may take more than linear time", pattern)
     return None

@@ -92,7 +92,7 @@ class Pool(Generic[T]):
         if size < 1:
             raise ValueError(f"size={size}: a pool has at least one instance")
         if acquire_timeout is not None and acquire_timeout <= 0:
-            raise ValueError(f"acquire_timeout={acquire_timeout}: say a positive number of seconds, or None")
+            raise ValueError(f"acquire_timeout={acquire_timeout}: give a positive number of seconds, or None")
         self.size = size
         self.acquire_timeout = acquire_timeout
         self._factory, self._reset, self._check = factory, reset, check
@@ -253,7 +253,7 @@ class Pool(Generic[T]):
             self._loop = here
             return
         if (self._held or self._taken) and goes_on(self._loop):
-            raise RuntimeError(f"{self!r} is in use in another event loop: give each loop a pool of its own")
+            raise RuntimeError(f"{self!r} is in use in another event loop: give each loop its own pool")
         # That loop is over, and what belonged to it can only be closed if that takes no loop.
         for instance in (*self._free, *(lease.instance for lease in self._held.values() if lease.instance)):
             instance.close_here()

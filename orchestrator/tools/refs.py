@@ -63,7 +63,7 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
             if place not in builtin_groups():
                 raise
             raise GraphUnknown(
-                f"tools {ref!r}: the group {place!r} takes nothing behind ':', and {error}; "
+                f"tools {ref!r}: the group {place!r} takes nothing after ':', and {error}; "
                 f"write {place!r} for the group"
             ) from None
     else:
@@ -98,7 +98,9 @@ def _tools(thing: object, ref: str) -> Toolbox:
     many = isinstance(thing, Iterable) and not isinstance(thing, Tool | str | BaseModel)
     found: list[Any] = list(cast("Iterable[Any]", thing)) if many else [thing]
     if not found:
-        raise GraphUnknown(f"tools {ref!r}: {type(thing).__name__} is no tool, toolbox or list of tools: it is empty")
+        raise GraphUnknown(
+            f"tools {ref!r}: {type(thing).__name__} is not a tool, toolbox or list of tools: it is empty"
+        )
     try:
         return Toolbox(*found)
     except (TypeError, ValueError) as error:

@@ -119,7 +119,7 @@ class Registry:
             return found[0]
         if found:
             groups = ", ".join(str(one.group) for one in found)
-            raise GraphUnknown(f"several tools are named {name!r}, in the groups {groups}: say group= of the one")
+            raise GraphUnknown(f"several tools are named {name!r}, in the groups {groups}: choose one with group=")
         there = ", ".join(one.name for one in self if group in (None, one.group)) or "none"
         place = "is registered" if group is None else f"is registered in group {group!r}"
         raise GraphUnknown(f"no tool {name!r} {place}; there are: {there}")

@@ -204,13 +204,13 @@ def storable(result: ToolResult) -> ToolResult:
         metadata = {"left_out": f"metadata: {error}"}
     changed = clean | changes | {"metadata": metadata}
     if any(clean[name] != data[name] for name in clean) or ("left_out" not in metadata and metadata != result.metadata):
-        metadata["replaced"] = "halves of surrogate pairs"
+        metadata["replaced"] = "unpaired surrogates"
     parts = [part.model_copy(update=cleaned(part.model_dump())) for part in result.content]
     return result.model_copy(update={**changed, "content": parts})
 
 
 def _not_kept(why: str) -> str:
-    return f"the call was made, but its result cannot be kept: {why}"
+    return f"the call was made, but its result cannot be stored: {why}"
 
 
 def _parts(value: object) -> ToolResult | None:
@@ -262,7 +262,7 @@ def _json(value: object) -> JsonValue:
         if type(value) is str and value.isascii():
             return value
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        found: JsonValue = json.loads(text)  # halves of surrogate pairs are seen to where it is stored
+        found: JsonValue = json.loads(text)  # unpaired surrogates are seen to where it is stored
     except (TypeError, ValueError, RecursionError):
         pass
     else:

@@ -101,7 +101,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
         else:
             given.append(parameter)
     if pooled and not env:
-        raise TypeError(f"tool {name!r} has a pool, and takes nothing of it: give it a parameter env")
+        raise TypeError(f"tool {name!r} has a pool but takes no instance: give it a parameter env")
     if pooled and any(parameter.name == "id" for parameter in given):
         raise TypeError(f"tool {name!r} has a pool: id= says whose instance a call uses, so rename its parameter id")
     only = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
@@ -190,7 +190,7 @@ def _parameters(
             ref_template="#/$defs/{model}",
         )
     except PydanticUserError as error:
-        raise TypeError(f"tool {name!r}: {_said(error)}; hint types that JSON can say") from None
+        raise TypeError(f"tool {name!r}: {_said(error)}; use types that JSON can represent") from None
     properties: dict[str, object] = {}
     for parameter in wants.given:
         schema = dict(schemas[(parameter.name, "validation")])
@@ -237,7 +237,7 @@ def _typed(annotation: object, default: object, place: str) -> TypeAdapter[objec
     try:
         return _adapter(annotation, default)
     except PydanticUserError as error:
-        raise TypeError(f"{place}: {_said(error)}; hint a type that JSON can say") from None
+        raise TypeError(f"{place}: {_said(error)}; use a type that JSON can represent") from None
 
 
 def _adapter(annotation: Any, default: object) -> TypeAdapter[Any]:

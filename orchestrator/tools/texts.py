@@ -20,5 +20,5 @@ def texts(name: str, given: Iterable[str]) -> tuple[str, ...]:
     found = tuple(given)
     for one in found:
         if not isinstance(one, str):  # pyright: ignore[reportUnnecessaryIsInstance]  what callers without a checker give
-            raise TypeError(f"{name}= holds {one!r}, which is no text")
+            raise TypeError(f"{name}= holds {one!r}, which is not a text")
     return found

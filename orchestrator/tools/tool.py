@@ -49,11 +49,11 @@ def checked(name: str, risk: object, effect: object, timeout: object) -> None:
     if not _NAME.fullmatch(name):
         raise TypeError(f"tool {name!r} has no name that a model can call: use letters, digits, _ . and -")
     if risk not in RISKS:
-        raise TypeError(f"tool {name!r}: risk {risk!r} is none of {', '.join(RISKS)}")
+        raise TypeError(f"tool {name!r}: risk {risk!r} is not one of {', '.join(RISKS)}")
     if effect not in EFFECTS:
-        raise TypeError(f"tool {name!r}: effect {effect!r} is none of {', '.join(EFFECTS)}")
+        raise TypeError(f"tool {name!r}: effect {effect!r} is not one of {', '.join(EFFECTS)}")
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise TypeError(f"tool {name!r}: timeout {timeout!r} is no positive number of seconds")
+        raise TypeError(f"tool {name!r}: timeout {timeout!r} is not a positive number of seconds")
 
 
 def _inside(error: Exception) -> list[Exception]:
@@ -304,7 +304,7 @@ class Tool:
             found += self._argument_faults(name, read[name], inner)
         if found:
             if len(found) > _MOST_FAULTS:
-                found[_MOST_FAULTS:] = [f"and {len(found) - _MOST_FAULTS} faults more"]
+                found[_MOST_FAULTS:] = [f"and {len(found) - _MOST_FAULTS} more faults"]
             takes = f"it takes {', '.join(properties)}" if properties else "it takes none"
             raise AgentError(f"tool {self.name!r}: wrong arguments: {'; '.join(found)}; {takes}")
         return read

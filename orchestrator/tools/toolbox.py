@@ -271,7 +271,7 @@ class Toolbox:
 
     def _add(self, tool: Tool) -> Self:
         if tool.name in self.current():
-            warnings.warn(f"tool {tool.name!r} is skipped: the toolbox has one of that name", stacklevel=3)
+            warnings.warn(f"tool {tool.name!r} is skipped: the toolbox already has a tool with that name", stacklevel=3)
             return self
         self._parts.append(tool)
         self._made = None

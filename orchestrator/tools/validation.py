@@ -135,7 +135,7 @@ def faults(value: object, schema: object, root: Mapping[str, object], place: str
 def _faults(value: Any, schema: Any, budget: _Budget, place: str, depth: int) -> Iterator[str]:
     budget.spend()
     if schema is False:
-        yield f"{place} must not be there"
+        yield f"{place} is not allowed"
         return
     if schema is True or not schema or depth > _DEEPEST:
         return
@@ -175,12 +175,12 @@ def _unions(value: Any, schema: Any, budget: _Budget, place: str, depth: int) ->
             yield (
                 min(tried, key=len)[0]
                 if len(tried) == 1
-                else f"{place} fits none of its types: {'; '.join(t[0] for t in tried)}"
+                else f"{place} matches none of its types: {'; '.join(t[0] for t in tried)}"
             )
         elif keyword == "oneOf" and fits > 1:
-            yield f"{place} must fit one of its types only, and fits {fits}"
+            yield f"{place} must match exactly one of its types, but matches {fits}"
     if "not" in schema and not any(_faults(value, schema["not"], budget, place, depth + 1)):
-        yield f"{place} must not fit {_json(schema['not'])}"
+        yield f"{place} must not match {_json(schema['not'])}"
     if "if" in schema:
         branch = "else" if any(_faults(value, schema["if"], budget, place, depth + 1)) else "then"
         yield from _faults(value, schema.get(branch, True), budget, place, depth + 1)
@@ -218,7 +218,7 @@ def _list(value: list[Any], schema: Any, budget: _Budget, place: str, depth: int
     if "contains" in schema:
         inside = sum(not any(_faults(item, schema["contains"], budget, place, depth + 1)) for item in value)
         if not schema.get("minContains", 1) <= inside <= schema.get("maxContains", math.inf):
-            yield f"{place} has {inside} items that fit {_json(schema['contains'])}: too few or too many"
+            yield f"{place} has {inside} items that match {_json(schema['contains'])}: too few or too many"
     first = schema.get("prefixItems", [])
     for number, item in enumerate(value):
         inner = first[number] if number < len(first) else schema.get("items", True)

@@ -89,7 +89,7 @@ class Explainer:
         if came.by == "limit":
             return (
                 f"the limit of {came.limit} was spent (record {came.seq}): {_way(came.edge)}; "
-                "all that was live was merged here"
+                "all live branches were merged here"
             )
         return self._joined(came) if came.by == "join" else self._sent(came)
 
@@ -112,17 +112,17 @@ class Explainer:
             said += f", {kind}"
         if came.needs:
             needed = _some([str(number + 1) for number in came.needs])
-            said += f"; begun when what it needs was done: item {needed} (record {came.seq})"
+            said += f"; started when the items that it needs were done: item {needed} (record {came.seq})"
         return said
 
     def _joined(self, came: Origin) -> str:
         names = [self._token(key) for key in came.after]
         if came.losers:
             late = _some([f"{node} ({path})" if path else node for path, node in came.losers])
-            return f"the first {len(names)} to come were joined: {_some(names)} (record {came.seq}); too late: {late}"
+            return f"the first {len(names)} to arrive were joined: {_some(names)} (record {came.seq}); too late: {late}"
         count = len(names)
         if count == 1:
-            return f"only {names[0]} could come to the join (record {came.seq})"
+            return f"only {names[0]} could reach the join (record {came.seq})"
         return f"{count} branches were joined: {_some(names)}; {names[-1]} came last (record {came.seq})"
 
     def _token(self, key: str) -> str:
@@ -152,7 +152,7 @@ class Explainer:
     def _dropped(self, gone: Drop) -> str:
         what = plain(gone.what)
         return {
-            "race": f"dropped (record {gone.seq}): {what} had all that it waits for",
+            "race": f"dropped (record {gone.seq}): {what} had all the branches that it waits for",
             "stop": f"dropped (record {gone.seq}): {what} led to STOP",
             "failed": f"dropped (record {gone.seq}): {what} failed",
             "limit": f"dropped (record {gone.seq}): the limit of {what} was spent",
@@ -194,10 +194,10 @@ class Explainer:
                 ]
             )
             running = sum(row.status == "running" for row in self.rows.rows if row.live)
-            return f"it waits for an answer: {asked}" + (f"; {running} more at work" if status == "running" else "")
+            return f"it waits for an answer: {asked}" + (f"; {running} more running" if status == "running" else "")
         live = [step_name(row) for row in self.rows.rows if row.live]
         if status == "interrupted":
-            return f"nobody drives it: its process ended, or it was stopped, at {_some(live) or 'its beginning'}"
+            return f"no process drives it: its process ended, or it was stopped, at {_some(live) or 'its beginning'}"
         return f"at work: {_some(live)}" if live else f"it is {status}"
 
     def _ends(self) -> Iterator[str]:
@@ -205,7 +205,7 @@ class Explainer:
         assert end is not None
         if end.why == "end":
             ways = f"{end.ways} ways, merged" if end.ways > 1 else "one way"
-            yield f"all of it came to END ({ways})" + (": a limit had been spent" if end.status == "exhausted" else "")
+            yield f"it reached END ({ways})" + (": a limit had been spent" if end.status == "exhausted" else "")
         elif end.why == "stop":
             gone = self.causes.drops
             lost = [step_name(row) for row in self.rows.rows if (one := gone.get(row.activation)) and one.why == "stop"]

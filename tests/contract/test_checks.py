@@ -152,7 +152,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
         "START -> a -> END\na -> END : timeout",
         {"a": n},
         (
-            "edge a -> END : timeout is never taken, because a has no time-out: "
+            "edge a -> END : timeout is never taken, because a has no timeout: "
             "give it timeout=SECONDS, or remove the edge"
         ),
     ),
@@ -160,7 +160,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
         "START -> a -> END\n* -> END : timeout",
         {"a": n},
         (
-            "edge * -> END : timeout is never taken, because no node has a time-out: give one timeout=SECONDS, "
+            "edge * -> END : timeout is never taken, because no node has a timeout: give one timeout=SECONDS, "
             "or remove the edge"
         ),
     ),

@@ -90,10 +90,10 @@ def test_every_form_of_the_arrow_text(text: str, found: list[str]) -> None:
 WRONG = {
     "a": "there is no arrow",
     "a:ok": "there is no arrow",
-    "a -> ": "the line ends where a name after '->' should be",
-    "-> a": "there is '->' where a name should be",
-    "a -> b :": "the line ends where an outcome or 'each FIELD' should be",
-    "a -> b : each": "the line ends where a state field after 'each' should be",
+    "a -> ": "the line ends, expected a name after '->'",
+    "-> a": "there is '->', expected a name",
+    "a -> b :": "the line ends, expected an outcome or 'each FIELD'",
+    "a -> b : each": "the line ends, expected a state field after 'each'",
     "a -> b : ok again": "'again' is unexpected",
     "a -> b : ok each": "a state field after 'each'",
     "a, -> b": "a name after ','",
@@ -105,7 +105,7 @@ WRONG = {
     "END -> a": "END is an end: no edge starts there",
     "STOP -> a": "STOP is an end: no edge starts there",
     "a -> START": "no edge can lead back to START",
-    "a -> *": "'*' is no target",
+    "a -> *": "'*' is not a target",
     "* -> a": "'*' as a source takes only a reserved outcome",
     "* -> a : ok": "'*' as a source takes only a reserved outcome",
     "START -> a : ok": "START has no outcomes",
@@ -133,7 +133,7 @@ def test_objects_tuples_and_text_can_be_mixed_and_come_out_as_text() -> None:
         "a -> b : ok", "a -> c : each items", "a -> d : ok each items",
     ]  # fmt: skip
     for wrong in [("a",), ("a", "b", "c", "d", "e"), (1, 2)]:
-        with pytest.raises(ArrowSyntaxError, match="is no edge"):
+        with pytest.raises(ArrowSyntaxError, match="is not an edge"):
             Edges([wrong])
 
 

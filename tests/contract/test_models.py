@@ -99,7 +99,7 @@ async def test_complete_takes_a_text_or_messages_tools_and_an_output(name: str, 
     assert (await model.complete(messages, [add], Answer)).parsed == Answer(value=7)
     assert (await model.complete(messages, Toolbox(add), output=Answer.model_json_schema())).parsed == {"value": 7}
     assert (await model.complete(messages, [add.to_param()], temperature=0)).text == '{"value": 7}'
-    with pytest.raises(AgentError, match="is no list"):
+    with pytest.raises(AgentError, match="is not a valid list"):
         await model.complete(messages, output=list[int])
     events = [event async for event in model.stream(messages)]
     assert all(isinstance(event, ModelEvent) for event in events)
@@ -265,7 +265,7 @@ async def test_a_list_fails_on_unexpected_concurrent_and_unconsumed_calls() -> N
         tasks.start_soon(call)
         tasks.start_soon(call)
     assert len(failed) == 1
-    assert "came while another was going on" in str(failed[0])
+    assert "came while another was in progress" in str(failed[0])
 
 
 async def test_what_a_script_can_say() -> None:

@@ -152,7 +152,7 @@ async def test_graphs_inside_each_other_are_50_deep_at_most(tmp_path: Path) -> N
     async with Executor(url, graphs=[made]) as ex:
         run = await ex.answer(run.run_id, question.id, "deep")
         assert (run.status, run.values["reply"], run.steps) == ("completed", "deep", 50)
-    with pytest.raises(InvalidGraph, match="50 deep, and 50 is the most"):
+    with pytest.raises(InvalidGraph, match="50 deep, and the limit is 50"):
         nested(51)
 
 

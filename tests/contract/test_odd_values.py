@@ -63,7 +63,7 @@ async def loaded(url: str, run: Run) -> Run:
     return run
 
 
-# -- halves of surrogate pairs --------------------------------------------------------------------------------------
+# -- unpaired surrogates --------------------------------------------------------------------------------------
 
 
 REPLIES: dict[str, Reply] = {

@@ -227,7 +227,7 @@ class DeepDefault(BaseModel):
 GRAPHS: dict[str, tuple[dict[str, Any], str]] = {
     "a default text": ({"state": HalfDefault}, "an unpaired surrogate"),
     "a default number": ({"state": NoNumber}, "not a number that JSON can represent"),
-    "a default too deep": ({"state": DeepDefault}, "160 levels are the most"),
+    "a default too deep": ({"state": DeepDefault}, "the limit is 160 levels"),
     "a description": ({"description": "\ud800"}, r"at \['description'\]: the text contains an unpaired surrogate"),
     "a prompt": (
         {"nodes": {"work": Ask(prompt="\ud800", answer="any")}},
@@ -261,11 +261,11 @@ async def test_a_text_that_no_store_holds_is_named_wherever_it_is_looked_for(doo
 
 DEEP = FOREIGN_DEPTH + 1
 GIVEN: dict[str, tuple[Any, str | None]] = {
-    "a level too deep": (lambda: lists(DEEP), "100 levels are the most"),
-    "as deep as a record could be written once": (lambda: lists(254), "100 levels are the most"),
-    "deeper than pydantic goes": (lambda: lists(300), "100 levels are the most"),
-    "deeper than Python goes": (lambda: lists(3_000), "100 levels are the most"),
-    "in a result": (lambda: ToolResult(output=lists(DEEP)), "100 levels are the most"),
+    "a level too deep": (lambda: lists(DEEP), "the limit is 100 levels"),
+    "as deep as a record could be written once": (lambda: lists(254), "the limit is 100 levels"),
+    "deeper than pydantic goes": (lambda: lists(300), "the limit is 100 levels"),
+    "deeper than Python goes": (lambda: lists(3_000), "the limit is 100 levels"),
+    "in a result": (lambda: ToolResult(output=lists(DEEP)), "the limit is 100 levels"),
     "in a result's metadata": (lambda: ToolResult(output="x", metadata={"a": lists(200)}), None),
     "a long number": (lambda: [10**MAX_DIGITS], None),
     "a long number in a result": (lambda: ToolResult(output=[10**MAX_DIGITS]), None),
@@ -306,7 +306,7 @@ async def test_a_result_that_cannot_be_kept_is_a_failed_result_and_the_run_goes_
     if what == "half a pair":
         assert (run.output["output"], run.output["metadata"]) == (
             ["a\ufffd"],
-            {"replaced": "halves of surrogate pairs"},
+            {"replaced": "unpaired surrogates"},
         )
 
 
@@ -361,7 +361,7 @@ async def test_an_odd_reply_is_kept_without_what_is_odd_and_says_so(what: str, u
     if "arguments" in what:
         (call,) = run.output["tool_calls"]
         assert "arguments" not in call
-        assert call["raw"].startswith("[arguments that cannot be kept: ")
+        assert call["raw"].startswith("[arguments that cannot be stored: ")
 
 
 @pytest.mark.parametrize("seconds", [math.inf, math.nan])

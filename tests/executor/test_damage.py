@@ -350,7 +350,7 @@ async def test_the_command_line_names_the_damage_and_shows_what_precedes_it(whol
     )  # fmt: skip
     for done in (show, resume, events):
         assert done.code == 1
-        assert "error: run 'r': record 6 is damaged (its checksum does not fit)" in done.err
+        assert "error: run 'r': record 6 is damaged (its checksum does not match)" in done.err
         assert "`orchestrator show r --at 5`" in done.err
         assert "restore the store from a copy" in done.err
     assert [show.out, resume.out] == ["", ""]

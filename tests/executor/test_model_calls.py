@@ -398,7 +398,7 @@ async def test_a_node_that_reads_a_stream_gets_another_try_only_before_the_first
         async with model_at(wire.url) as model, Executor(model=model) as executor:
             run = await executor.start(graph({"talk": reader}), {}, run_id="r")
             assert run.output == ["H|i|"]
-            with pytest.raises(ModelUnavailable, match="ended before the reply was whole"):
+            with pytest.raises(ModelUnavailable, match="ended before the reply was complete"):
                 await executor.start(graph({"talk": reader}), {}, run_id="s")
             assert (await executor.resume("s")).output == ["H|i|"]
     assert len(wire.seen) == 4

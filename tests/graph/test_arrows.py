@@ -62,35 +62,35 @@ def test_objects_tuples_and_texts_mix() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a => b", "line 1, column 3: '=>' is no arrow; write '->'"),
-        ("a → b", "line 1, column 3: '→' is no arrow; write '->'"),
-        ("a - > b", "line 1, column 3: '-' is no arrow; write '->'"),
+        ("a => b", "line 1, column 3: '=>' is not an arrow; write '->'"),
+        ("a → b", "line 1, column 3: '→' is not an arrow; write '->'"),
+        ("a - > b", "line 1, column 3: '-' is not an arrow; write '->'"),
         ("a b", "line 1, column 3: there is no arrow; write 'source -> target'"),
         ("a", "line 1, column 2: there is no arrow; write 'source -> target'"),
         (
             "a -> ",
-            "line 1, column 6: the line ends where a name after '->' should be; write 'source -> target : outcome'",
+            "line 1, column 6: the line ends, expected a name after '->'; write 'source -> target : outcome'",
         ),
-        ("-> b", "line 1, column 1: there is '->' where a name should be; write 'source -> target : outcome'"),
+        ("-> b", "line 1, column 1: there is '->', expected a name; write 'source -> target : outcome'"),
         (
             "a -> b, : ok",
-            "line 1, column 9: there is ':' where a name after ',' should be; write 'source -> target : outcome'",
+            "line 1, column 9: there is ':', expected a name after ','; write 'source -> target : outcome'",
         ),
         (
             "a -> b :",
             (
-                "line 1, column 9: the line ends where an outcome or 'each FIELD' should be; "
+                "line 1, column 9: the line ends, expected an outcome or 'each FIELD'; "
                 "write 'source -> target : outcome'"
             ),
         ),
         (
             "a -> b : each",
             (
-                "line 1, column 14: the line ends where a state field after 'each' should be; "
+                "line 1, column 14: the line ends, expected a state field after 'each'; "
                 "write 'source -> target : outcome'"
             ),
         ),
-        ("a -> b : ok each x-y", "line 1, column 18: 'x-y' is no field; name a list in the state after 'each'"),
+        ("a -> b : ok each x-y", "line 1, column 18: 'x-y' is not a field; name a list in the state after 'each'"),
         ("a -> b : ok no", "line 1, column 13: 'no' is unexpected; write one statement per line"),
         ("a -> b : ok -> c", "line 1, column 13: '->' is unexpected; write one statement per line"),
         ("a -> b; b -> c", "line 1, column 7: ';' does not end a statement; write one statement per line"),
@@ -105,8 +105,8 @@ def test_objects_tuples_and_texts_mix() -> None:
         ("END -> a", "line 1, column 1: END is an end: no edge starts there; remove what follows it"),
         ("a -> STOP -> b", "line 1, column 6: STOP is an end: no edge starts there; remove what follows it"),
         ("a -> START", "line 1, column 6: no edge can lead back to START; name the first node instead"),
-        ("a -> *", "line 1, column 6: '*' is no target; name a node"),
-        ("a -> b : END", "line 1, column 10: 'END' is no outcome; name an outcome that the node declares"),
+        ("a -> *", "line 1, column 6: '*' is not a target; name a node"),
+        ("a -> b : END", "line 1, column 10: 'END' is not an outcome; name an outcome that the node declares"),
         (
             "* -> a",
             (
@@ -130,7 +130,9 @@ def test_a_fault_shows_its_line() -> None:
 
 
 def test_a_tuple_that_is_no_edge_says_so() -> None:
-    with pytest.raises(ArrowSyntaxError, match=r"line 2.*\('a',\) is no edge; write \(source, target, outcome, each\)"):
+    with pytest.raises(
+        ArrowSyntaxError, match=r"line 2.*\('a',\) is not an edge; write \(source, target, outcome, each\)"
+    ):
         parse_edges([("a", "b"), ("a",)])  # type: ignore[list-item]
 
 

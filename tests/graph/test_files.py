@@ -184,7 +184,7 @@ def test_a_local_state_and_a_local_kind_are_not_saved(tmp_path: Path) -> None:
         (YAML.replace("input:", "inptu:"), GraphError, "a graph written as data has no 'inptu': it has name, version,"),
         (YAML.replace("edges:", "description:"), GraphError, "a graph written as data needs 'edges'"),
         (YAML.replace("  grade:", "  write:"), GraphError, "'write' occurs twice: keep one"),
-        (YAML.replace("  grade:", "  yes:"), GraphError, "node name True is no text"),
+        (YAML.replace("  grade:", "  yes:"), GraphError, "node name True is not a text"),
         (YAML.replace("sample:grade", "sample:grad"), GraphUnknown, "node 'grade': 'tests.graph.sample:grad': module"),
         (YAML.replace("sample:Essay", "sample:grade"), UntrustedCode, "and a graph file names a pydantic model"),
         ("- a\n- b", GraphError, "a graph is a mapping with name,"),

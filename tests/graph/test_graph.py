@@ -206,7 +206,7 @@ def test_insert_before_asks_which_outcome_goes_on() -> None:
     class Pick(Node, outcomes=("left", "right")):
         pass
 
-    with pytest.raises(GraphError, match="which outcome of pick leads on to write"):
+    with pytest.raises(GraphError, match="which outcome of pick leads to write"):
         make().insert_before("write", "pick", Pick())
     graph = make().insert_before("write", "pick", Pick(), outcome="left", otherwise="publish")
     assert [str(edge) for edge in graph.edges][-2:] == ["pick -> write : left", "pick -> publish : right"]

@@ -62,7 +62,7 @@ async def test_answers_have_the_form_that_was_asked_for(form: Any, replies: list
     [
         ("number", ["hm", "nobody knows"], "read: the reply 'nobody knows' has no number"),
         ("choice", ["hm", "none"], "read: the reply 'none' has no letter from A to E"),
-        ("text", [Reply(text="I", finish="refusal")], "reason: the model would not answer (refusal): 'I'"),
+        ("text", [Reply(text="I", finish="refusal")], "reason: the model refused to answer (refusal): 'I'"),
     ],
 )
 async def test_a_single_answer_that_is_none_fails_the_run(form: Any, replies: list[Any], why: str) -> None:

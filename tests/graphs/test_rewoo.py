@@ -165,7 +165,7 @@ async def test_a_plan_in_a_circle_is_shown_to_the_planner_once() -> None:
     circle = "#E1 = add[#E2, 1]\n#E2 = add[#E1, 1]"
     found, requests = await run([circle, "#E1 = add[1, 2]", "3"], add)
     assert (found.output, said(found)) == ("3", {"E1": 3})
-    assert "#E1, #E2 need each other in a circle" in requests[1].messages[-1].content
+    assert "#E1, #E2 depend on each other in a circle" in requests[1].messages[-1].content
     found, _ = await run([circle, circle], add)
     assert found.error is not None
     assert (found.status, found.error.type, found.error.node) == ("failed", "AgentError", "plan")
@@ -310,7 +310,7 @@ async def test_a_model_as_a_tool_that_does_not_answer_is_a_failed_call() -> None
     script = {"plan": ["#E1 = ask_model[Who?]\n#E2 = lost[Who?]"], "solve": ["nobody knows"]}
     refusing = {**script, "execute": lambda request: Reply(text="no", finish="refusal")}
     found, _ = await run(refusing, ask_model, AskModel(model="gone").with_(name="lost"))
-    assert said(found) == {"E1": "the model would not answer (refusal)", "E2": "there is no model 'gone'"}
+    assert said(found) == {"E1": "the model refused to answer (refusal)", "E2": "there is no model 'gone'"}
     assert (found.usage.calls, found.output) == (5, "nobody knows")  # three of models, two of tools
 
 

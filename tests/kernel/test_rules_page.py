@@ -65,7 +65,7 @@ def examples() -> list[Example]:
             if colon and key in (*DOES, *COMES):
                 example.says.setdefault(key, []).append(rest.strip())
             else:
-                assert "->" in line, f"{example.name}: {line!r} is no edge, and {key!r} is no key"
+                assert "->" in line, f"{example.name}: {line!r} is not an edge, and {key!r} is no key"
                 example.text += f"{line}\n"
         found.append(example)
     return found

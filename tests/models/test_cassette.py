@@ -106,7 +106,7 @@ async def test_pieces_are_kept_and_a_reader_who_left_is_remembered(path: Path) -
         left = model.stream("left")
         assert (await anext(left)).text == "a"
         await left.aclose()  # type: ignore[attr-defined]
-    with pytest.raises(AssertionError, match="left early"):
+    with pytest.raises(AssertionError, match="stopped early"):
         await with_middleware(Speaker([]), Cassette(path)).complete("left")
 
 

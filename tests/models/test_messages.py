@@ -142,7 +142,7 @@ def test_a_reply_is_read_as_the_output(output: Any, text: str, value: object) ->
 
 
 def test_a_reply_that_does_not_fit_is_an_agent_error_that_names_the_field() -> None:
-    with pytest.raises(AgentError, match=r"the model's reply is no Point: .*x"):
+    with pytest.raises(AgentError, match=r"the model's reply is not a valid Point: .*x"):
         ModelRequest.of("Hi", output=Point).parse(Reply(text='{"x": "many"}'))
 
 

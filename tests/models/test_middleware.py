@@ -123,7 +123,7 @@ async def test_the_class_of_an_output_is_read_outermost(pieces: bool) -> None:
         await with_middleware(ScriptedModel(['{"a": 1, "b": 2}']), Look()).complete("?", output=Pair)
     ).parsed == reply.parsed
     assert seen == [None, None]
-    with pytest.raises(AgentError, match="no Pair"):
+    with pytest.raises(AgentError, match="not a valid Pair"):
         await with_middleware(Speaker(["no"])).complete("?", output=Pair)
 
 
@@ -229,7 +229,7 @@ async def test_a_cache_that_cannot_be_written_costs_calls_and_fails_nothing(
     (tmp_path / "file").write_text("")
     model = with_middleware(ScriptedModel(["a", "b"]), Cache(tmp_path / "file"))
     assert [(await model.complete("?")).text for _ in range(2)] == ["a", "b"]
-    assert "cannot be kept" in caplog.text
+    assert "cannot be stored" in caplog.text
 
 
 async def test_old_replies_go_and_so_do_those_used_longest_ago(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_division_by_zero_has_no_value(question: str) -> None:
 
 
 def test_an_even_root_of_a_negative_number_has_no_value() -> None:
-    assert ask("(-8) ** 0.5").text == "(-8) ** 0.5 is no real number."
+    assert ask("(-8) ** 0.5").text == "(-8) ** 0.5 is not a real number."
 
 
 @pytest.mark.parametrize(

@@ -174,11 +174,11 @@ def test_what_cannot_be_worked_out_is_planned_and_found_out() -> None:
 def test_evidence_that_does_not_help_is_no_answer() -> None:
     step = {"id": "E1", "tool": "add", "args": {"a": 1, "b": 2}, "output": 3, "error": None}
     assert ask("solve", {"question": "1 + 2", "steps": [step]}) == "3"
-    assert (
-        ask("solve", {"question": "(1 + 2) * 3", "steps": [step]}) == "The plan does not come to an end: 3 * 3 is left."
-    )
+    assert ask("solve", {"question": "(1 + 2) * 3", "steps": [step]}) == "The plan does not finish: 3 * 3 is left."
     lost = {**step, "output": "many"}
-    assert ask("solve", {"question": "1 + 2", "steps": [lost]}) == "I cannot go on with 1 + 2: many is not one number."
+    assert (
+        ask("solve", {"question": "1 + 2", "steps": [lost]}) == "I cannot continue with 1 + 2: many is not one number."
+    )
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------

@@ -125,12 +125,12 @@ async def test_options_reach_the_server(server: LLMockServer) -> None:
 @pytest.mark.parametrize(
     ("status", "mend"),
     [
-        (400, "does not take this request"),
+        (400, "rejects this request"),
         (401, "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'"),
-        (403, "the key may not use this model"),
+        (403, "the key has no access to this model"),
         (404, "the model does not exist, or base_url is not the server's API root"),
         (413, "shorten the conversation"),
-        (422, "does not take this request"),
+        (422, "rejects this request"),
     ],
 )
 async def test_a_refusal_for_good_says_what_to_mend(server: LLMockServer, status: int, mend: str) -> None:
@@ -147,7 +147,7 @@ async def test_a_refusal_for_now_is_worth_another_attempt_and_makes_none_by_itse
     server: LLMockServer, status: int
 ) -> None:
     async with asked(server, Fail(status)) as model:
-        with pytest.raises(ModelUnavailable, match=f"refuses for now \\(HTTP {status}\\)") as caught:
+        with pytest.raises(ModelUnavailable, match=f"is refusing requests \\(HTTP {status}\\)") as caught:
             await model.complete("Hi")
     assert caught.value.retryable
     assert [record.status for record in server.state.journal.records()] == [status]

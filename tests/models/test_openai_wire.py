@@ -95,7 +95,7 @@ async def test_a_schema_asks_for_an_answer_in_its_form() -> None:
     with served(said('```json\n{"total": 3}\n```'), said("three")) as wire:
         async with OpenAIModel("m", wire.url, KEY) as model:
             assert (await model.complete("1 + 2?", output=Sum)).parsed == Sum(total=3)
-            with pytest.raises(AgentError, match="the model's reply is no Sum"):
+            with pytest.raises(AgentError, match="the model's reply is not a valid Sum"):
                 await model.complete("1 + 2?", output=Sum)
     written = wire.seen[0].body["response_format"]["json_schema"]
     assert (written["name"], written["strict"]) == ("answer", True)
@@ -210,7 +210,7 @@ async def test_a_cut_answer_is_no_value_and_says_that_it_was_cut() -> None:
     answer["choices"][0]["finish_reason"] = "length"
     with served(answer) as wire:
         async with OpenAIModel("m", wire.url, KEY) as model:
-            with pytest.raises(AgentError, match=r"no Sum \(it was cut: finish 'length'\)"):
+            with pytest.raises(AgentError, match=r"not a valid Sum \(it was cut off: finish 'length'\)"):
                 await model.complete("1 + 2?", output=Sum)
 
 

@@ -207,14 +207,14 @@ LONG = {"content": "Once upon a time there was a server that could not end."}
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (400, ModelError, "HTTP 400: the server does not take this request: "),
+        (400, ModelError, "HTTP 400: the server rejects this request: "),
         (
             401,
             ModelMisconfigured,
             "HTTP 401: the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME': ",
         ),
-        (429, ModelUnavailable, "the server refuses for now (HTTP 429), and asks to wait 7 s: "),
-        (500, ModelUnavailable, "the server refuses for now (HTTP 500): "),
+        (429, ModelUnavailable, "the server is refusing requests (HTTP 429), and asks to wait 7 s: "),
+        (500, ModelUnavailable, "the server is refusing requests (HTTP 500): "),
     ],
 )
 async def test_refusals(aimock: AIMock, way: str, status: int, kind: type[ModelError], words: str) -> None:
@@ -232,8 +232,8 @@ async def test_refusals(aimock: AIMock, way: str, status: int, kind: type[ModelE
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"truncateAfterChunks": 3, "latency": 50}, "the connection broke off"),
-        ({"disconnectAfterMs": 400, "latency": 50}, "the connection broke off"),
+        ({"truncateAfterChunks": 3, "latency": 50}, "the connection was lost"),
+        ({"disconnectAfterMs": 400, "latency": 50}, "the connection was lost"),
         ({"chaos": {"malformedRate": 1}}, "the server's answer is not JSON: {malformed json"),
         ({"chaos": {"disconnectRate": 1}}, "the server cannot be reached"),
     ],
@@ -256,9 +256,9 @@ async def test_a_stream_that_breaks_is_an_error_and_never_a_short_answer(
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("truncate", "the stream ended before the reply was whole (it gave no finish_reason)"),
-        ("malformed", "the server's stream holds what cannot be read"),
-        ("disconnect", "the connection broke off"),
+        ("truncate", "the stream ended before the reply was complete (it has no finish_reason)"),
+        ("malformed", "the server's stream cannot be read"),
+        ("disconnect", "the connection was lost"),
         ("stall", "no answer within 1 s; give it more time with timeout="),
     ],
 )

@@ -256,7 +256,7 @@ async def test_pictures_stand_behind_the_text(tmp_path: Path) -> None:
     for wrong in ("file:///etc/passwd", "data:text/html,x", "/tmp/x.png"):
         with pytest.raises(ValidationError, match="is not the address of a picture"):
             Image(url=wrong)
-    with pytest.raises(ValueError, match="none of a picture"):
+    with pytest.raises(ValueError, match="not that of a picture"):
         Image.of_file(tmp_path / "x.txt")
     with pytest.raises(ValidationError, match="only those of users and tools can"):
         Message(role="system", images=(Image.of(b"x"),))
@@ -357,8 +357,8 @@ async def test_a_key_that_a_function_gives() -> None:
         ("This response_format type is unavailable now", None, "use Profile(output='json_object') or 'prompt'"),
         ("Unrecognized request argument: stream_options", None, "use Profile(stream_usage=False)"),
         ("tool_choice 'required' is not supported", None, "use Profile(tool_choice_required=False)"),
-        ("too many tokens", "context_length_exceeded", "longer than the model can take: shorten it"),
-        ("filtered", "content_filter", "filter will not have this request answered"),
+        ("too many tokens", "context_length_exceeded", "longer than the model accepts: shorten it"),
+        ("filtered", "content_filter", "filter rejected this request"),
     ],
 )
 async def test_a_refusal_names_the_setting_that_mends_it(words: str, code: str | None, mend: str) -> None:

@@ -44,7 +44,7 @@ async def test_a_call_too_many_fails_now_and_at_the_end() -> None:
     model = ScriptedModel(["one"])
     await model.complete("Hi")
     for _ in range(2):
-        with pytest.raises(AssertionError, match=r"unexpected call \d: 'And now'; all replies were given"):
+        with pytest.raises(AssertionError, match=r"unexpected call \d: 'And now'; all replies are used"):
             await model.complete("And now")
     with pytest.raises(AssertionError, match="unexpected call 2"):
         model.assert_done()
@@ -64,9 +64,9 @@ async def test_calls_at_the_same_time_fail() -> None:
         group.start_soon(ask)
         group.start_soon(ask)
     assert [str(fault) for fault in faults] == [
-        "scripted: call 2 came while another was going on; give a mapping by node"
+        "scripted: call 2 came while another was in progress; give a mapping by node"
     ]
-    with pytest.raises(AssertionError, match=r"came while another was going on; .*; not used: 1 reply"):
+    with pytest.raises(AssertionError, match=r"came while another was in progress; .*; not used: 1 reply"):
         model.assert_done()
 
 
@@ -112,7 +112,7 @@ async def test_a_mapping_has_replies_for_each_node_so_branches_may_ask_together(
 
 
 async def test_branches_that_share_a_list_fail_the_test_although_the_run_goes_its_way() -> None:
-    with pytest.raises(AssertionError, match="while another was going on"), ScriptedModel(["1", "2", "3"]) as model:
+    with pytest.raises(AssertionError, match="while another was in progress"), ScriptedModel(["1", "2", "3"]) as model:
         assert (await run(model)).status == "failed"
 
 

@@ -278,7 +278,7 @@ async def test_an_answer_of_a_class_is_asked_for_in_words_beside_tools() -> None
     wrapped = TextProtocol(model)
     assert made((await wrapped.complete("x", TOOLS, Sum)).tool_calls) == [("now", {})]
     assert (await wrapped.complete("x", TOOLS, Sum)).parsed == Sum(sum=3)
-    with pytest.raises(AgentError, match="no Sum"):
+    with pytest.raises(AgentError, match="not a valid Sum"):
         await wrapped.complete("x", TOOLS, Sum)
     assert (await wrapped.complete("x", output=Sum)).parsed == Sum(sum=3)
     assert [request.output is None for request in model.requests] == [True, True, True, False]

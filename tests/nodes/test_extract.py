@@ -76,15 +76,15 @@ def test_a_prompt_that_nothing_fills_is_refused_when_the_graph_is_built() -> Non
         of_one(Complete(prompt="{questoin}"), Facts)
     with pytest.raises(ValidationError, match="a placeholder is a plain name"):
         Complete(prompt="{question.x}")
-    with pytest.raises(ValidationError, match="'tools' is no parameter for the provider"):
+    with pytest.raises(ValidationError, match="'tools' is not a parameter for the provider"):
         Complete(options={"tools": []})
 
 
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (Reply(text="Half", finish="length"), "it: the reply 'Half' was cut; give the model more max_tokens"),
-        (Reply(text="I", finish="refusal"), "it: the model would not answer (refusal): 'I'"),
+        (Reply(text="Half", finish="length"), "it: the reply 'Half' was cut off; give the model more max_tokens"),
+        (Reply(text="I", finish="refusal"), "it: the model refused to answer (refusal): 'I'"),
         (Reply(text=" \n"), "it: the reply is empty"),
     ],
 )

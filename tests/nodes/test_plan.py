@@ -82,9 +82,9 @@ async def test_a_blueprint_needs_tools() -> None:
 @pytest.mark.parametrize(
     ("bad", "fault"),
     [
-        ("#E1 = search[#E2]\n#E2 = search[#E1]", "#E1, #E2 need each other in a circle"),
+        ("#E1 = search[#E2]\n#E2 = search[#E1]", "#E1, #E2 depend on each other in a circle"),
         ("#E1 = search[#E7]", "#E1 uses #E7, which is not in the plan"),
-        ("#E1 = search[a]\n#E1 = search[b]", "#E1 is there twice: give each call a number of its own"),
+        ("#E1 = search[a]\n#E1 = search[b]", "#E1 occurs twice: give each call its own number"),
         ("Let me think.", "it has no call"),
     ],
 )
@@ -99,7 +99,7 @@ async def test_a_plan_that_cannot_be_used_is_shown_to_the_planner_once(bad: str,
     again, _ = await plan(CALLS, [bad, bad], search)
     kind, message = error_of(again)
     assert kind == "AgentError"
-    assert message.startswith(f"plan: this is no plan that can be used: {fault}")
+    assert message.startswith(f"plan: this plan cannot be used: {fault}")
     assert (message.endswith(f"; the reply was {bad!r}"), "\n" in message) == (True, False)
 
 
@@ -111,7 +111,7 @@ async def test_how_often_is_a_field() -> None:
     assert len(requests[3].messages) == 8  # it sees all that it tried
 
 
-@pytest.mark.parametrize(("finish", "why"), [("length", "was cut"), ("refusal", "would not answer")])
+@pytest.mark.parametrize(("finish", "why"), [("length", "was cut"), ("refusal", "refused to answer")])
 async def test_a_reply_that_is_not_whole_is_no_plan(finish: str, why: str) -> None:
     found, _ = await plan(Plan(), [Reply(text="1. Look.", finish=finish)])
     kind, message = error_of(found)

@@ -141,7 +141,7 @@ def test_what_stands_inside_of_a_step_stays_there(name: str) -> None:
      "Step 1:Step 1:"],
 )  # fmt: skip
 def test_a_text_without_steps_is_told_how_to_write_them(text: str) -> None:
-    with pytest.raises(PlanFault, match="it has no steps: write each step on a line of its own, as `1"):
+    with pytest.raises(PlanFault, match="it has no steps: write each step on its own line, as `1"):
         read_steps(text)
 
 

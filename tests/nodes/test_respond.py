@@ -170,8 +170,8 @@ async def test_a_model_is_told_whether_to_call_several_at_once_only_where_asked_
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (Reply(text="No.", finish="refusal"), "would not answer (refusal): 'No.'"),
-        (Reply(text="It is", finish="length"), "'It is' was cut; give the model more max_tokens"),
+        (Reply(text="No.", finish="refusal"), "refused to answer (refusal): 'No.'"),
+        (Reply(text="It is", finish="length"), "'It is' was cut off; give the model more max_tokens"),
     ],
 )
 async def test_a_refused_or_cut_reply_is_an_error(reply: Reply, why: str) -> None:

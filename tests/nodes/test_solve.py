@@ -65,7 +65,7 @@ async def test_words_and_fields_can_be_others() -> None:
     [
         (" \n", "solve: the reply is empty"),
         (Reply(text="Henn", finish="length"), "solve: the reply 'Henn' was cut"),
-        (Reply(text="no", finish="refusal"), "solve: the model would not answer"),
+        (Reply(text="no", finish="refusal"), "solve: the model refused to answer"),
     ],
 )
 async def test_what_is_no_answer_is_an_agent_error(reply: Any, why: str) -> None:

@@ -54,9 +54,9 @@ async def test_an_answer_and_a_question_take_their_ways() -> None:
 @pytest.mark.parametrize(
     ("finish", "why"),
     [
-        ("length", "think: the reply 'Final Answer: forty' was cut; give the model more max_tokens"),
-        ("content_filter", "think: the model would not answer (content_filter): 'Final Answer: forty'"),
-        ("refusal", "think: the model would not answer (refusal): 'Final Answer: forty'"),
+        ("length", "think: the reply 'Final Answer: forty' was cut off; give the model more max_tokens"),
+        ("content_filter", "think: the model refused to answer (content_filter): 'Final Answer: forty'"),
+        ("refusal", "think: the model refused to answer (refusal): 'Final Answer: forty'"),
     ],
 )
 async def test_a_reply_that_is_not_whole_is_no_decision(finish: str, why: str) -> None:

@@ -85,7 +85,7 @@ async def test_an_outcome_and_the_edges_that_were_not_taken(tmp_path: Path) -> N
     assert grade.not_taken == ("grade -> END (for any outcome without an edge of its own)",)
     assert again.came == f"grade gave retry (record {grade.seq}): grade -> again : retry"
     assert grade.line == f"{grade.went}; not taken: {grade.not_taken[0]}"
-    assert why(run).why == "all of it came to END (one way)"
+    assert why(run).why == "it reached END (one way)"
     assert why(run, again.seq).steps == run.why(again.seq).steps == (again,)
 
 
@@ -108,11 +108,13 @@ async def test_items_wait_for_what_they_need_and_empty_maps_lead_on(tmp_path: Pa
     assert found["plan"].went.startswith("done -> work (2 items)")
     assert "item 2 of 2 in parts" in found["plan.1/work"].came
     first, then = found["plan.1/work"], found["plan.0/work"]
-    assert then.came.endswith(f"item 1 of 2 in parts; begun when what it needs was done: item 2 (record {first.seq})")
+    assert then.came.endswith(
+        f"item 1 of 2 in parts; started when the items that it needs were done: item 2 (record {first.seq})"
+    )
     (tmp_path / "empty").mkdir()
     found = told(await ran(made, tmp_path / "empty"))
     assert found["plan"].went.startswith("done -> work (0 items)")
-    assert found["j"].came == f"only plan could come to the join (record {found['plan'].seq})"
+    assert found["j"].came == f"only plan could reach the join (record {found['plan'].seq})"
 
 
 async def test_a_race_names_what_came_too_late(tmp_path: Path) -> None:
@@ -122,10 +124,10 @@ async def test_a_race_names_what_came_too_late(tmp_path: Path) -> None:
     )  # fmt: skip
     run = await ran(made, tmp_path)
     found = told(run)
-    assert found["j"].came.startswith("the first 2 to come were joined: ")
+    assert found["j"].came.startswith("the first 2 to arrive were joined: ")
     assert "; too late: " in found["j"].came
     dropped = [one for one in found.values() if one.status == "dropped"]
-    assert all(one.went.endswith("j had all that it waits for") for one in dropped)
+    assert all(one.went.endswith("j had all the branches that it waits for") for one in dropped)
 
 
 async def test_spent_limits_stop_and_failures(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ async def test_a_changed_byte_is_found_and_what_precedes_it_is_readable(tmp_path
     error = await damaged(path)
     assert (error.run_id, error.seq) == ("r", 7)
     assert str(error) == (
-        "run 'r': record 7 is damaged (its checksum does not fit); records before it are readable "
+        "run 'r': record 7 is damaged (its checksum does not match); records before it are readable "
         "(`orchestrator show r --at 6`, `load('r', at=6)`); to continue, restore the store from a copy"
     )
     assert [record.seq for record in vars(error)["records"]] == [1, 2, 3, 4, 5, 6]

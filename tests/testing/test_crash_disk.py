@@ -114,5 +114,5 @@ def test_it_is_seen_if_more_is_torn(life: Life, monkeypatch: pytest.MonkeyPatch,
     if more:
         monkeypatch.setattr(failing, "tear", lambda file, chance: log_of(file).write_bytes(b""))
     failing._tear(life, random.Random(0))
-    fault = "the journal stands neither where it stood before the torn write nor after it"
+    fault = "the journal ends neither before the torn write nor after it"
     assert life.faults == ([fault] if more else [])

@@ -97,7 +97,7 @@ def test_examples(name: str, a: object, b: object, output: object) -> None:
         ("divide", 1, 0, "1 cannot be divided by zero"),
         ("divide", 0.5, 0.0, "0.5 cannot be divided by zero"),
         ("power", 0, -1, "zero has no negative power"),
-        ("power", -8, 0.5, "is no real number"),
+        ("power", -8, 0.5, "is not a real number"),
         ("power", 9, 9**9, "too many digits"),
         ("power", 10**500, 10**500, "too many digits"),
         ("power", 2, 10**9, "too many digits"),

@@ -302,7 +302,7 @@ def test_a_type_that_json_cannot_say() -> None:
     def use(value: Own) -> None:
         """Use."""
 
-    with pytest.raises(TypeError, match=r"tool 'use', parameter 'value': .*hint a type that JSON can say"):
+    with pytest.raises(TypeError, match=r"tool 'use', parameter 'value': .*use a type that JSON can represent"):
         _ = tool(use).parameters
 
 
@@ -329,9 +329,9 @@ def test_a_parameter_that_is_a_secret(hint: Any) -> None:
     [
         ({"name": "two words"}, "no name that a model can call"),
         ({"name": "x" * 200}, "no name that a model can call"),
-        ({"risk": "huge"}, "risk 'huge' is none of none, read, write, dangerous"),
-        ({"effect": "none"}, "effect 'none' is none of pure, read, idempotent, irreversible"),
-        ({"timeout": 0}, "timeout 0 is no positive number of seconds"),
+        ({"risk": "huge"}, "risk 'huge' is not one of none, read, write, dangerous"),
+        ({"effect": "none"}, "effect 'none' is not one of pure, read, idempotent, irreversible"),
+        ({"timeout": 0}, "timeout 0 is not a positive number of seconds"),
         ({"timeout": "1"}, "timeout '1' is no positive number"),
     ],
 )

@@ -57,7 +57,7 @@ def test_files(tmp_path: Path) -> None:
         ("nobody", "neither a shipped group .*arithmetic.* nor a module"),
         (f"{__name__}:third", "third"),
         (f"{__name__}:pytest", "is not a tool: decorate it with @tool, or subclass Tool"),
-        (f"{__name__}:nothing", "is no tool, toolbox or list of tools"),
+        (f"{__name__}:nothing", "is not a tool, toolbox or list of tools"),
         ("json", "there is no tool in json; decorate functions with @tool"),
         ("nobody.py", "there is no file 'nobody.py'"),
     ],

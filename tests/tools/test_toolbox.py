@@ -72,7 +72,7 @@ def test_two_tools_of_one_name_and_what_is_no_tool() -> None:
 def test_a_tool_is_added_once() -> None:
     box = Toolbox(add)
     assert box.add_tool(hello) is box
-    with pytest.warns(UserWarning, match="tool 'add' is skipped: the toolbox has one of that name"):
+    with pytest.warns(UserWarning, match="tool 'add' is skipped: the toolbox already has a tool with that name"):
         assert box.add_tool(tool(hello, name="add")) is box
     assert box.get("add") is add
     assert list(box.add_tools(fail, terminate)) == [add, hello, fail, terminate]

@@ -264,7 +264,7 @@ async def call_function(
         try:
             return codec.encode(value)
         except Unfit as error:
-            raise InvalidUpdate(f"effect {name!r} gave what it cannot give: {error}") from None
+            raise InvalidUpdate(f"effect {name!r} returned a value that does not fit `returns`: {error}") from None
 
     async def look(key: str) -> object:
         assert reconcile is not None
@@ -288,7 +288,7 @@ async def call_function(
     try:
         return cast(T, codec.load(found))
     except Unfit as error:
-        raise InvalidUpdate(f"effect {name!r} has a result that it cannot have: {error}") from None
+        raise InvalidUpdate(f"effect {name!r} has a result that does not fit `returns`: {error}") from None
 
 
 def _wants_key(function: Callable[..., object]) -> bool:

@@ -23,10 +23,10 @@ def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
         if edge.outcome != TIMEOUT:
             continue
         if edge.source == ANY and not any(_can_time_out(node) for node in graph.nodes.values()):
-            none = "no node has a time-out: give one timeout=SECONDS, or remove the edge"
+            none = "no node has a timeout: give one timeout=SECONDS, or remove the edge"
             yield Problem("C1.edge", f"edge {edge} is never taken, because {none}", (), (str(edge),))
         elif edge.source in graph.nodes and not _can_time_out(graph.nodes[edge.source]):
-            none = f"{edge.source} has no time-out: give it timeout=SECONDS, or remove the edge"
+            none = f"{edge.source} has no timeout: give it timeout=SECONDS, or remove the edge"
             yield Problem("C1.edge", f"edge {edge} is never taken, because {none}", (), (str(edge),))
     for name, node in graph.nodes.items():
         for error in node.retry.on if node.retry is not None else ():

@@ -26,8 +26,8 @@ def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
         if inner.depth >= MOST_DEEP:
             yield Problem(
                 "C1.nested",
-                f"the graph inside {name} has graphs inside each other {inner.depth} deep, "
-                f"and {MOST_DEEP} is the most: join some of them",
+                f"the graph inside {name} has graphs nested {inner.depth} deep, "
+                f"and the limit is {MOST_DEEP}: combine some of them",
                 (name,),
             )
             continue

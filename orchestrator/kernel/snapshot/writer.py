@@ -24,7 +24,7 @@ def dump(run: RunState) -> Data:
         ValueError: the run has not begun.
     """
     if run.root is None or run.started is None:
-        raise ValueError("a run without records has nothing to take a snapshot of")
+        raise ValueError("a run without records cannot have a snapshot")
     frames = list(run.frames())
     return {
         "format": FORMAT,

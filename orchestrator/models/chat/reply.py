@@ -156,7 +156,7 @@ def _calls(written: object) -> list[ToolCall]:
 
 
 def read_arguments(written: object) -> tuple[dict[str, Any] | None, str]:
-    """A call's arguments, and how they were written. None if they are no JSON object; nothing written is `{}`."""
+    """A call's arguments, and how they were written. None if they are not a JSON object; nothing written is `{}`."""
     if written is None or written == "":
         return {}, ""
     if isinstance(written, dict) and not deeper_than(written, _DEEPEST):
@@ -165,7 +165,7 @@ def read_arguments(written: object) -> tuple[dict[str, Any] | None, str]:
         raw = written if isinstance(written, str) else json.dumps(written)
         found = json.loads(raw, parse_constant=_no_number, parse_float=_number)
     except (ValueError, RecursionError):
-        return None, written if isinstance(written, str) else "what is nested too deeply"
+        return None, written if isinstance(written, str) else "(nested too deeply)"
     return (found, raw) if isinstance(found, dict) and not deeper_than(found, _DEEPEST) else (None, raw)
 
 
@@ -174,7 +174,7 @@ def _number(digits: str) -> float:
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _count(written: object) -> int | None:

@@ -165,7 +165,7 @@ class Cache(Middleware):
         try:
             await self._store.put(name, {"at": self._clock(), "reply": reply.data()})
         except (OSError, TypeError, ValueError) as error:
-            _log.warning("a reply cannot be kept in the cache: %s", _line(error))
+            _log.warning("a reply cannot be stored in the cache: %s", _line(error))
 
 
 def _cached(reply: Reply) -> Reply:

@@ -114,7 +114,7 @@ class Cassette(Middleware):
         if known.error is not None:
             raise error_from(known.error)
         if known.reply is None:
-            raise self._fault("the recording ends here, as the reader of this reply left early", asked)
+            raise self._fault("the recording ends here, because the reader of this reply stopped early", asked)
         yield ModelEvent(reply=Reply.model_validate(known.reply))
 
     def _recorded(self, asked: dict[str, Any]) -> Outcome | None:
@@ -128,8 +128,8 @@ class Cassette(Middleware):
         if self._mode == "add":
             return None
         if entry is not None:
-            words = f"it was asked {len(entry.outcomes)} times when this was recorded, and now once more"
-            raise self._fault(f"{words}; say repeat=True if the last reply holds for all", asked)
+            words = f"it was asked {len(entry.outcomes)} times in the recording, and now again"
+            raise self._fault(f"{words}; set repeat=True to repeat the last reply", asked)
         raise self._fault(self._tape.nearest(asked), asked)
 
     async def _record(self, asked: dict[str, Any], request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:

@@ -84,7 +84,7 @@ class DirectoryStore:
             os.utime(path)
         found: object = json.loads(text)
         if not isinstance(found, dict):
-            raise ValueError(f"{path} holds no JSON object")
+            raise ValueError(f"{path} does not contain a JSON object")
         return found
 
     def _write(self, name: str, text: str) -> None:

@@ -64,7 +64,7 @@ class Tape:
                 # The digest is not stored, so that a request may be mended by hand.
                 self.entries.setdefault(digest(asked), Entry(asked)).outcomes.extend(outcomes)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            advice = "correct it, or record it anew with ORCHESTRATOR_CASSETTE=record"
+            advice = "correct it, or record it again with ORCHESTRATOR_CASSETTE=record"
             raise ValueError(f"{self.path} is not a cassette ({type(error).__name__}: {error}); {advice}") from None
 
     def save(self) -> None:

@@ -61,7 +61,7 @@ def value_of(term: Term) -> Fraction:
     """What a term comes to.
 
     Raises:
-        Unanswerable: it divides by zero, is too large, or is no real number.
+        Unanswerable: it divides by zero, is too large, or is not a real number.
     """
     if isinstance(term, Number):
         return term.value
@@ -88,7 +88,7 @@ def _power(left: Fraction, right: Fraction) -> Fraction:
             raise Unanswerable(f"{exact(left)} ** {exact(right)} has more than {_DIGITS} digits")
         return left**right.numerator
     if left < 0:
-        raise Unanswerable(f"({exact(left)}) ** {exact(right)} is no real number")
+        raise Unanswerable(f"({exact(left)}) ** {exact(right)} is not a real number")
     try:
         return Fraction(str(float(left) ** float(right)))
     except (OverflowError, ValueError):

@@ -174,7 +174,7 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
         found = number_in(output)
         if found is None:
             return (
-                f"I cannot go on with {written(term)}: {name} said {line(output)}, which is not one number.",
+                f"I cannot continue with {written(term)}: {name} said {line(output)}, which is not one number.",
                 (),
             )
         term = after_call(term, call, found)

@@ -76,7 +76,7 @@ def solve(facts: Mapping[str, Any]) -> str:
     except Stuck as why:
         return f"{why}."
     if first_operation(term) is not None:
-        return f"The plan does not come to an end: {written(term)} is left."
+        return f"The plan does not finish: {written(term)} is left."
     return shown(value_of(term))
 
 

@@ -45,7 +45,7 @@ def found_in(term: Term, step: Mapping[str, object]) -> Fraction:
         raise Stuck(f"I cannot work out {written(term)}: a tool failed: {line(error)}")
     found = number_in(step.get("output"))
     if found is None:
-        raise Stuck(f"I cannot go on with {written(term)}: {line(step.get('output'))} is not one number")
+        raise Stuck(f"I cannot continue with {written(term)}: {line(step.get('output'))} is not one number")
     return found
 
 

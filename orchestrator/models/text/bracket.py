@@ -117,7 +117,7 @@ def _in_brackets(text: str, start: int, offer: Offer) -> tuple[dict[str, Any], i
         raise Unread(f"the input of {offer.name!r} does not end with ]")
     line = _end_of_line.match(text, close.end())
     if line is None:
-        raise Unread(f"more behind the call on its line: {short(text[close.end() :])}")
+        raise Unread(f"more text after the call on its line: {short(text[close.end() :])}")
     return arguments, line.end()
 
 
@@ -130,7 +130,7 @@ def _in_lines(text: str, start: int, offer: Offer, ended: bool) -> tuple[dict[st
         arguments, at = json_at(text, at)
         line = _end_of_line.match(text, at)
         if line is None:
-            raise Unread(f"more behind the input on its line: {short(text[at:])}")
+            raise Unread(f"more text after the input on its line: {short(text[at:])}")
         return arguments, line.end()
     if stop is None and not ended:
         raise Unread("the reply was cut within the input")

@@ -42,7 +42,7 @@ class PluginForm(Form):
                 raise Unread(f"a block does not end with {END}" + ("" if ended else ", as the reply was cut"))
             at = at if closing is None else closing.end()
             if not isinstance(value, dict):
-                raise Unread("a block that is no JSON object")
+                raise Unread("a block that is not a JSON object")
             calls.extend(calls_in(value, offers, marked=True))
         if not calls:
             raise Unread(f"{START} without {PLUGIN}")

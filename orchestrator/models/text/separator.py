@@ -32,7 +32,7 @@ class SeparatorForm(Form):
         space = _space.match(text, begin + len(SEPARATOR))
         value, end = json_at(text, space.end() if space else len(text))
         if not _stop.fullmatch(text[end:].strip()):
-            raise Unread(f"more behind the list of calls: {short(text[end:])}")
+            raise Unread(f"more text after the list of calls: {short(text[end:])}")
         return Parsed(text[:begin].rstrip(), calls_in(value, offers, marked=True))
 
     def render(self, content: str, calls: Sequence[ToolCall]) -> str:

@@ -30,7 +30,7 @@ def json_at(text: str, start: int = 0) -> tuple[Any, int]:
     try:
         value, end = _decoder.raw_decode(text, start)
     except JSONDecodeError as error:
-        raise Unread(f"no JSON: {error.msg} at character {error.pos}") from None
+        raise Unread(f"not JSON: {error.msg} at character {error.pos}") from None
     except ValueError as error:
         raise Unread(f"no JSON: {error}") from None
     except RecursionError:
@@ -49,7 +49,7 @@ def json_of(text: str) -> Any:
     bare = text.strip(_SPACE)
     value, end = json_at(bare)
     if end < len(bare):
-        raise Unread(f"no JSON: more behind the value, {short(bare[end:])}")
+        raise Unread(f"not JSON: more text after the value, {short(bare[end:])}")
     return value
 
 
@@ -68,7 +68,7 @@ def calls_in(value: Any, offers: Sequence[Offer], *, marked: bool) -> tuple[Tool
         value = value["tool_calls"]
     calls = value if isinstance(value, list) else [value]
     if not calls:
-        raise Unread("a list of no calls")
+        raise Unread("an empty list of calls")
     return tuple(_call(call, offers, marked) for call in calls)
 
 
@@ -104,7 +104,7 @@ def said(call: ToolCall) -> dict[str, Any]:
 
 def _call(item: Any, offers: Sequence[Offer], marked: bool) -> ToolCall:
     if not isinstance(item, dict):
-        raise Unread(f"a call is no JSON object: {short(str(item))}")
+        raise Unread(f"a call is not a JSON object: {short(str(item))}")
     function = item
     if isinstance(item.get("function"), dict):
         function = item["function"]
@@ -119,7 +119,7 @@ def _call(item: Any, offers: Sequence[Offer], marked: bool) -> ToolCall:
     try:
         return ToolCall(id=identity if isinstance(identity, str) else "", name=offer.name, arguments=given, raw=raw)
     except (ValueError, RecursionError):
-        raise Unread(f"the arguments of {offer.name!r} are no plain JSON") from None
+        raise Unread(f"the arguments of {offer.name!r} are not plain JSON") from None
 
 
 def _arguments(given: Any, offer: Offer) -> tuple[dict[str, Any], str]:
@@ -132,7 +132,7 @@ def _arguments(given: Any, offer: Offer) -> tuple[dict[str, Any], str]:
         except Unread as why:
             raise Unread(f"the arguments of {offer.name!r}: {why}") from None
     if not isinstance(given, dict):
-        raise Unread(f"the arguments of {offer.name!r} are no JSON object")
+        raise Unread(f"the arguments of {offer.name!r} are not a JSON object")
     return given, raw
 
 
@@ -153,7 +153,7 @@ _TOO_DEEP = f"JSON of more than {DEEPEST} levels"
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _finite(digits: str) -> float:

@@ -165,7 +165,7 @@ def _read_call(text: str, start: int) -> tuple[str, str, int]:
     if closed is None:
         raise PlanFault(f"has a bracket that is not closed: {_FORM}")
     if _another.match(text, closed + 1, stop):
-        raise PlanFault("holds several calls: give each a number of its own")
+        raise PlanFault("contains several calls: give each its own number")
     return match["tool"].strip("*` \t"), text[opened + 1 : closed].strip(), closed + 1
 
 
@@ -208,7 +208,7 @@ def _wrong(calls: list[PlannedCall], broken: Collection[str]) -> Iterator[str]:
     known: dict[str, PlannedCall] = {}
     for call in calls:
         if call.id in known:
-            yield f"#{call.id} is there twice: give each call a number of its own"
+            yield f"#{call.id} occurs twice: give each call its own number"
         known[call.id] = call
     for call in known.values():
         for need in call.needs:
@@ -219,4 +219,4 @@ def _wrong(calls: list[PlannedCall], broken: Collection[str]) -> Iterator[str]:
     except CycleError as error:
         circle = set(error.args[1])
         names = ", ".join(f"#{name}" for name in known if name in circle)
-        yield f"{names} {'uses itself' if len(circle) == 1 else 'need each other in a circle'}"
+        yield f"{names} {'uses itself' if len(circle) == 1 else 'depend on each other in a circle'}"

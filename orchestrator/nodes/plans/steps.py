@@ -19,7 +19,7 @@ from orchestrator.nodes.plans import PlanFault
 
 END_OF_PLAN = "<END_OF_PLAN>"
 """What a planner writes behind its plan; whatever follows is no part of it."""
-_NO_STEPS = f"it has no steps: write each step on a line of its own, as `1. ...`, and {END_OF_PLAN} behind the last"
+_NO_STEPS = f"it has no steps: write each step on its own line, as `1. ...`, and {END_OF_PLAN} after the last"
 _WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _BOLD = r"(?:\*\*|__)"
 _LEAD = rf"(?:(?P<level>\#+)\s+ | >\s* | [-*+•]\s+)? (?P<bold>{_BOLD})?"

@@ -185,7 +185,7 @@ class StoreFile:
                 "or open the store again to start an empty one"
             )
         return (
-            f"{self.name} is another file than the one that was opened; put that one back to continue, "
+            f"{self.name} is no longer the file that was opened; put that file back to continue, "
             "or open the store again to use this one"
         )
 

@@ -115,7 +115,7 @@ def records(
                 raise corrupt(run_id, seq, "it is missing", result)
             _, crc, data = row
             if not isinstance(data, bytes) or checksum(run_id, seq, data) != crc:
-                raise corrupt(run_id, seq, "its checksum does not fit", result)
+                raise corrupt(run_id, seq, "its checksum does not match", result)
             record = read_record(run_id, seq, data, result)
             if seq == 1 and isinstance(record, RunStarted):
                 _check_beginning(run_id, found[2:], record)

@@ -63,7 +63,7 @@ def assert_disk_safe(
                     place += f", {_tear(life, chance)}"
                 elif told.ended:
                     if told.last["writes"] >= write:
-                        life.faults.append("the process went on to the run's end, and its disk had failed")
+                        life.faults.append("the process continued to the run's end although its disk had failed")
                 elif fault == "torn":
                     raise RuntimeError(f"{program}: {told}")
                 elif str(life.file) not in told.gave_up:
@@ -80,5 +80,5 @@ def _tear(life: Life, chance: random.Random) -> str:
     states = [written(copy) for copy in before_and_after(life.file)]
     done = tear(life.file, chance)
     if life.written() not in states:
-        life.faults.append("the journal stands neither where it stood before the torn write nor after it")
+        life.faults.append("the journal ends neither before the torn write nor after it")
     return done

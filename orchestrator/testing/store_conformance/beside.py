@@ -55,7 +55,7 @@ async def check_leases(store: Store) -> None:
     def lease(token: str, expires: float) -> Lease:
         return Lease(run_id, token, {"host": "h", "process": 7}, expires)
 
-    equal(await store.lease(run_id), None, "the lease of a run that nobody holds")
+    equal(await store.lease(run_id), None, "the lease of a run without a holder")
     equal(await store.take_lease(lease("a", 100.0), now=50.0), True, "take a free lease")
     equal(await store.lease(run_id), lease("a", 100.0), "the lease that was taken")
     equal(await store.take_lease(lease("b", 200.0), now=99.0), False, "take a lease that is held")
@@ -71,7 +71,11 @@ async def check_leases(store: Store) -> None:
     await store.drop_lease(run_id, "c")
     equal(await store.lease(run_id), None, "the lease after it was dropped")
     taken = await together(*[store.take_lease(lease(f"t{n}", 400.0), now=0.0) for n in range(5)])
-    equal(sorted(outcome is True for outcome in taken), [False] * 4 + [True], "five who take one free lease")
+    equal(
+        sorted(outcome is True for outcome in taken),
+        [False] * 4 + [True],
+        "five concurrent attempts to take one free lease",
+    )
 
 
 async def check_inbox(store: Store) -> None:
@@ -94,7 +98,7 @@ async def check_inbox(store: Store) -> None:
     equal(
         [message.id for message in await store.inbox([one, two])],
         ids[1:],
-        "messages after an append consumed one of its own and named one of another run",
+        "messages after an append consumed one of its run and named one of another",
     )
     await store.discard([ids[2], ids[2], 10**9])
     equal([message.id for message in await store.inbox([one, two])], [ids[1]], "messages after discard")

@@ -82,8 +82,8 @@ async def check_all_or_nothing(store: Store) -> None:
     records = [started(info)]
     outcomes = await together(*[store.create(info, records, graph={}, lease=lease) for lease in leases])
     won = [lease for lease, outcome in zip(leases, outcomes, strict=True) if outcome is None]
-    equal(len(won), 1, "winners of five who create one run")
-    equal(await store.lease(info.run_id), won[0], "the lease of the run that five wanted to create")
+    equal(len(won), 1, "successes of five concurrent creations of one run")
+    equal(await store.lease(info.run_id), won[0], "the lease after five concurrent creations")
 
 
 async def check_release(store: Store) -> None:
@@ -127,10 +127,10 @@ async def check_release(store: Store) -> None:
     equal((head, info.head, info.status, info.due, info.waiting), (4, 4, "completed", None, 0), "the row at the end")
     equal(await store.read(run_id, after=3), [_ended(4)], "the last record of a run")
     equal(await store.lease(run_id), None, "the lease of a run that ended")
-    equal(await messages(), kept, "the messages after a run ended: only those of others")
+    equal(await messages(), kept, "the messages after a run ended: only those of other runs")
     equal(await store.lease(other), theirs, "the lease of another run")
     message = await store.post(run_id, {"late": True})
-    equal(await messages(), [*kept, message], "a message that comes after the end: whoever posts it takes it back")
+    equal(await messages(), [*kept, message], "a message posted after the end, taken back by its sender")
     await store.discard([message])
     equal(await append(store, other, 1), 2, "the head of another run")
 

@@ -49,7 +49,7 @@ async def check_create_is_exclusive(store: Store) -> None:
     async with anyio.create_task_group() as group:
         for number in range(5):
             group.start_soon(attempt, number)
-    equal((len(won), len(refused)), (1, 4), "five who create one run: winners and RunExists")
+    equal((len(won), len(refused)), (1, 4), "five concurrent creations of one run: successes and RunExists")
     equal((await store.info(info.run_id)).graph, f"graph {won[0]}", "the graph of the run that was created first")
 
 
@@ -127,7 +127,7 @@ async def check_the_fence(store: Store) -> None:
         equal(len(await store.read(run_id)), after, f"the records after {what}")
         equal([left.id for left in await store.inbox([run_id])], [message], f"the messages after {what}")
 
-    await refused(1, "a", "append under a lease that nobody took")
+    await refused(1, "a", "append under a lease that was never taken")
     await store.take_lease(lease("a", 5.0), now=0.0)
     await store.take_lease(replace(lease("o"), run_id=other), now=0.0)
     equal(await store.append(run_id, events(2), after=1, lease="a"), 2, "the head after an append of the holder's")
@@ -138,7 +138,7 @@ async def check_the_fence(store: Store) -> None:
     await store.renew_lease(run_id, "a", 9.0)
     equal(await store.append(run_id, events(4), after=3, lease="a"), 4, "the head after the lease was renewed")
     await store.take_lease(lease("b"), replaces="a", now=1.0)
-    await refused(4, "a", "append of who was taken over, though the head fits")
+    await refused(4, "a", "append by an executor that lost its lease, with the right head")
     both = await together(
         store.append(run_id, [event(5, "old")], after=4, lease="a"),
         store.append(run_id, [event(5, "new")], after=4, lease="b"),
@@ -148,7 +148,7 @@ async def check_the_fence(store: Store) -> None:
     equal(await store.append(run_id, events(6), after=5), 6, "the head after an append that names no lease")
     await store.drop_lease(run_id, "b")
     await refused(6, "b", "append under a lease that was given back")
-    equal(await store.append(run_id, events(7), after=6), 7, "the head after an append when nobody holds the run")
+    equal(await store.append(run_id, events(7), after=6), 7, "the head after an append to a run without a holder")
     await raises(
         RunUnknown,
         store.append("no run " + uuid4().hex, events(2), after=1, lease="a"),

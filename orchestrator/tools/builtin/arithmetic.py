@@ -85,7 +85,7 @@ def power(a: Number, b: Number) -> Number:
             raise ToolError(f"{a} to the power of {b} has too many digits")
         return _short(a**b)
     if a < 0 and b != int(b):
-        raise ToolError(f"{a} to the power of {b} is no real number")
+        raise ToolError(f"{a} to the power of {b} is not a real number")
     return _decimal(_context.power, a, b)
 
 
@@ -110,7 +110,7 @@ def _decimal(operation: Callable[[Decimal, Decimal], Decimal], a: Number, b: Num
     except decimal.Overflow:
         raise ToolError("the result is too large") from None
     except decimal.InvalidOperation:
-        raise ToolError("the result is no number") from None
+        raise ToolError("the result is not a number") from None
     near = float(found)
     if math.isinf(near):  # a decimal goes a little further than a float
         raise ToolError("the result is too large")

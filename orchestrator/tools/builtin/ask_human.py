@@ -41,13 +41,13 @@ class AskHuman(Tool):
             choices: The only answers that are possible, if they are known; else any text is one.
         """
         if not question.strip():
-            raise ToolError("a question has words")
+            raise ToolError("the question is empty")
         if len(question) > _LONGEST:
-            raise ToolError(f"the question has {len(question)} characters; at most {_LONGEST} are asked")
+            raise ToolError(f"the question has {len(question)} characters, and the limit is {_LONGEST}")
         if choices is not None and (len(set(choices)) < len(choices) or not all(choices)):
-            raise ToolError("the choices of a question differ from each other, and have words")
+            raise ToolError("the choices must differ from each other, and none may be empty")
         if getattr(ctx, "ask", None) is None:
-            raise ToolError("a person is asked by a run: let a node call this tool")
+            raise ToolError("only a run can ask a person: let a node call this tool")
         answer = await ctx.ask("input", prompt=question, choices=choices or (), deadline=self._deadline)
         if answer.type == "deny":
             why = f": {answer.reason}" if answer.reason else ""

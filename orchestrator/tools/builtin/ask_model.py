@@ -44,7 +44,7 @@ class AskModel(Tool):
         first = [system(self._system)] if self._system else []
         reply = await model.complete([*first, user(question, data={"question": question})], task="answer")
         if reply.refused:
-            raise ToolError(f"the model would not answer ({reply.finish})")
+            raise ToolError(f"the model refused to answer ({reply.finish})")
         return reply.text.strip()
 
 

@@ -27,7 +27,7 @@ __all__ = ["Hit", "RecordedSearch", "SearXNG", "SearchProvider", "WebSearch", "w
 ADDRESS = "ORCHESTRATOR_SEARCH_URL"
 _TITLE, _SNIPPET, _URL = 200, 500, 2000
 _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]+")
-_NOT_SENT = "as they are not sent; an instance that asks for them needs a provider of your own"
+_NOT_SENT = "as they are not sent; an instance that requires them needs your own provider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,9 @@ class SearXNG:
         asked = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in params.items())
         page = await self._fetching.get(f"{self._url}?{asked}")
         if page.status == 403:
-            raise ToolError(f"{self._url} gives no JSON: add json to search.formats in the settings of the instance")
+            raise ToolError(
+                f"{self._url} does not return JSON: add json to search.formats in the settings of the instance"
+            )
         if page.status != 200:
             raise ToolError(f"{self._url} answered {page.status}: try again later, or look at the instance")
         if page.cut:
@@ -104,9 +106,7 @@ class SearXNG:
         try:
             found: Any = json.loads(text_of(page.data, page.charset) or "")
         except (ValueError, RecursionError):
-            raise ToolError(
-                f"{self._url} answered with something else than JSON: is it an instance of SearXNG?"
-            ) from None
+            raise ToolError(f"{self._url} did not answer with JSON: is it an instance of SearXNG?") from None
         results: Any = found.get("results") if isinstance(found, dict) else None
         if not isinstance(results, list):
             raise ToolError(f"{self._url} answered without 'results': is it an instance of SearXNG?")
@@ -139,10 +139,10 @@ class RecordedSearch:
             if wrong := [
                 hit for hits in results.values() for hit in hits if {*map(type, asdict(hit).values())} != {str}
             ]:
-                raise TypeError(f"{wrong[0]!r} is not all text")
+                raise TypeError(f"{wrong[0]!r} has a field that is not a text")
             return cls(results)
         except (TypeError, AttributeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{os.fspath(path)!r} holds no recorded searches: {error}") from None
+            raise ValueError(f"{os.fspath(path)!r} contains no recorded searches: {error}") from None
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """See `SearchProvider`."""

@@ -240,7 +240,7 @@ class Connection:
         if now.digest != tool.digest:
             raise ToolError(
                 f"MCP server {self.server.name!r} has changed its tool {plain(tool.name)!r} since it was listed: "
-                "look at it again and open the toolbox anew"
+                "check it and open the toolbox again"
             )
 
     async def _ask(
@@ -302,7 +302,7 @@ class Connection:
         told = f" ({fault})" if fault else ""
         return ToolDisconnected(
             f"MCP server {self.server.name!r} was lost during the call{told}, "
-            f"so whether it was carried out is not known{_said(live.tail)}"
+            f"so the outcome of the call is unknown{_said(live.tail)}"
         )
 
     def _unavailable(self, why: str, live: _Live | None = None) -> ToolUnavailable:

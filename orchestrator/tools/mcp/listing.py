@@ -79,7 +79,7 @@ async def listed_by(client: Client, server: str) -> dict[str, Listed]:
 
 def _flaw(tool: Tool) -> str | None:
     if not tool.name or len(tool.name) > 1_000:
-        return "it has no name that could be used"
+        return "it has no usable name"
     try:
         checked_schema(tool.input_schema)
     except ValueError as error:

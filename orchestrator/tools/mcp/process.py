@@ -121,14 +121,14 @@ def _message(line: bytes | Cut, tail: Tail) -> Any:
     from mcp.types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
     if isinstance(line, Cut):
-        first, last, fault = line.first, line.last, f"it answered with {line.size:,} bytes, more than are read"
+        first, last, fault = line.first, line.last, f"it answered with {line.size:,} bytes, more than the limit"
     else:
         if not line.strip():
             return None
         try:
             return jsonrpc_message_adapter.validate_json(line, by_name=False)
         except (ValueError, RecursionError):
-            first, last, fault = line, line[-1000:], "its answer cannot be read: no JSON, or nested too deeply"
+            first, last, fault = line, line[-1000:], "its answer cannot be read: it is not JSON, or nested too deeply"
             if not line.lstrip().startswith(b"{"):
                 tail.add(line[:1000] + b"\n")  # a print on stdout, which is meant for messages only
                 return None

@@ -41,7 +41,7 @@ def as_result(found: CallToolResult, secrets: tuple[str, ...] = ()) -> ToolResul
             parts.append(one)
     if found.is_error:
         said = "\n".join(texts) or _json(found.structured_content, secrets)
-        return ToolFailure(error=str(said or "it failed and does not say why"), content=parts)
+        return ToolFailure(error=str(said or "it failed without saying why"), content=parts)
     output: JsonValue = "\n".join(texts) if texts else None
     if found.structured_content is not None:
         output = _json(found.structured_content, secrets)
@@ -86,7 +86,7 @@ def _json(value: object, secrets: tuple[str, ...]) -> JsonValue:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
-        raise ToolError("its result holds what JSON cannot say, such as a number without an end") from None
+        raise ToolError("its result contains a value that JSON cannot represent, such as an infinite number") from None
     if not secrets:
         return cast(JsonValue, value)
     return cast(JsonValue, json.loads(exactly_without(text, secrets)))

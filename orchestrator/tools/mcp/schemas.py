@@ -33,12 +33,12 @@ def checked_schema(schema: object) -> dict[str, Any]:
     try:
         size = len(json.dumps(schema, allow_nan=False))
     except (RecursionError, ValueError, TypeError):
-        raise ValueError("its schema is nested too deeply, or is no JSON") from None
+        raise ValueError("its schema is nested too deeply, or is not JSON") from None
     if size > _BYTES:
-        raise ValueError(f"its schema has {size:,} bytes; {_BYTES:,} are taken")
+        raise ValueError(f"its schema has {size:,} bytes, and the limit is {_BYTES:,}")
     found = _cleaned(schema, 0)
     if not isinstance(found, dict):
-        raise ValueError("its schema is no object")
+        raise ValueError("its schema is not an object")
     _check_steps(found)
     top = _target(found, found)
     if isinstance(top, dict) and top is not found:
@@ -86,21 +86,21 @@ def _check_form(schema: Mapping[str, Any]) -> None:
     for keyword in ("required", "enum"):
         values = _is(list, keyword, schema.get(keyword, []))
         if keyword == "required" and not all(isinstance(one, str) for one in values):
-            raise ValueError("its schema has a 'required' that is no list of names")
+            raise ValueError("its schema has a 'required' that is not a list of names")
     for names in _is(dict, "dependentRequired", schema.get("dependentRequired", {})).values():
         if not all(isinstance(one, str) for one in _is(list, "dependentRequired", names)):
-            raise ValueError("its schema has a 'dependentRequired' that is no list of names")
+            raise ValueError("its schema has a 'dependentRequired' that is not a list of names")
     for keyword in _NUMBERS:
         number = schema.get(keyword, 0)
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError(f"its schema has a {keyword!r} that is no number")
+            raise ValueError(f"its schema has a {keyword!r} that is not a number")
     if not isinstance(schema.get("$ref", ""), str) or not isinstance(schema.get("description", ""), str):
-        raise ValueError("its schema has a '$ref' or 'description' that is no text")
+        raise ValueError("its schema has a '$ref' or 'description' that is not a text")
 
 
 def _is(kind: type, keyword: str, value: Any) -> Any:
     if not isinstance(value, kind):
-        raise ValueError(f"its schema has a {keyword!r} that is no {'list' if kind is list else 'object'}")
+        raise ValueError(f"its schema has a {keyword!r} that is not {'a list' if kind is list else 'an object'}")
     return value
 
 
@@ -117,7 +117,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
             return 1
         name = id(schema)
         if name in under_way:
-            raise ValueError("its schema leads in a circle")
+            raise ValueError("its schema refers to itself in a circle")
         if name not in known:
             under_way.add(name)
             known[name] = min(1 + sum(map(steps, _beside(schema, root))), _STEPS + 1)
@@ -126,7 +126,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
 
     for schema in _all(root):
         if steps(schema) > _STEPS:
-            raise ValueError("its schema has too many ways to fit")
+            raise ValueError("its schema has too many alternatives")
 
 
 def _beside(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:

@@ -166,7 +166,7 @@ def _of_command(text: str, directory: str | None) -> StdioServer:
         env[found[1]] = expanded(found[2], place)
         words.pop(0)
     if not words:
-        raise GraphUnknown(f"{place}: there is no command in it")
+        raise GraphUnknown(f"{place}: it contains no command")
     command, *args = (expanded(word, place) for word in words)
     return StdioServer(command, tuple(args), env, directory)
 
@@ -193,7 +193,7 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise GraphUnknown(f"{where}: the file is no JSON: {error}") from None
+        raise GraphUnknown(f"{where}: the file is not JSON: {error}") from None
     listed = read.get("mcpServers", read.get("servers")) if isinstance(read, dict) else None
     if not isinstance(listed, dict) or not listed:
         raise GraphUnknown(f'{where}: it lists no servers: {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')
@@ -215,7 +215,7 @@ def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
         raise GraphUnknown(f"{where}: a server is an object with 'command' or 'url'")
     kind = entry.get("type", entry.get("transport"))
     if kind == "sse":
-        raise GraphUnknown(f"{where}: the old SSE transport is not spoken here; use the server's streamable HTTP")
+        raise GraphUnknown(f"{where}: the old SSE transport is not supported; use the server's streamable HTTP")
     if "url" in entry and (kind is None or kind in _HTTP):
         url = expanded(_text(where, entry, "url"), where)
         if not url.startswith(("http://", "https://")):
@@ -224,7 +224,7 @@ def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
     if "command" in entry and kind in (None, "stdio"):
         args = entry.get("args", [])
         if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
-            raise GraphUnknown(f"{where}: 'args' is no list of texts")
+            raise GraphUnknown(f"{where}: 'args' is not a list of texts")
         cwd = expanded(_text(where, entry, "cwd"), where) if "cwd" in entry else "."
         return StdioServer(
             expanded(_text(where, entry, "command"), where),
@@ -233,20 +233,20 @@ def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
             str(folder / cwd),
             name,
         )
-    raise GraphUnknown(f"{where}: a server has 'command' (stdio) or 'url' (http), and its 'type' says no other")
+    raise GraphUnknown(f"{where}: a server has 'command' (stdio) or 'url' (http), and its 'type' must agree")
 
 
 def _text(where: str, entry: Mapping[str, object], key: str) -> str:
     value = entry[key]
     if not isinstance(value, str) or not value:
-        raise GraphUnknown(f"{where}: {key!r} is no text")
+        raise GraphUnknown(f"{where}: {key!r} is not a text")
     return value
 
 
 def _texts(where: str, entry: Mapping[str, object], key: str) -> dict[str, str]:
     found = entry.get(key) or {}
     if not isinstance(found, dict) or not all(isinstance(one, str | int | float) for one in found.values()):
-        raise GraphUnknown(f"{where}: {key!r} is no object of texts")
+        raise GraphUnknown(f"{where}: {key!r} is not an object of texts")
     return {str(name): expanded(str(value), where) for name, value in found.items()}
 
 

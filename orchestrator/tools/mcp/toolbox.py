@@ -244,5 +244,5 @@ def toolbox_of(text: str, directory: str | None = None, **options: Any) -> Toolb
     if len(servers) == 1:
         return McpToolbox(servers[0], **options)
     if len({server.name for server in servers}) < len(servers):
-        raise GraphUnknown(f"tools {text!r}: two servers have one name")
+        raise GraphUnknown(f"tools {text!r}: two servers have the same name")
     return Toolbox(*(McpToolbox(server, prefix=f"{server.name}_", **options) for server in servers))

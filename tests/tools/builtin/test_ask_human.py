@@ -90,10 +90,10 @@ async def test_who_would_not_answer_and_a_deadline_are_failed_calls() -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ({"question": "  "}, "has words"),
-        ({"question": "x" * 20_000}, "at most 10000"),
+        ({"question": "  "}, "the question is empty"),
+        ({"question": "x" * 20_000}, "the limit is 10000"),
         ({"question": "a?", "choices": ["a", "a"]}, "differ"),
-        ({"question": "a?", "choices": [""]}, "have words"),
+        ({"question": "a?", "choices": [""]}, "none may be empty"),
     ],
 )
 async def test_what_is_no_question_is_not_asked(args: dict[str, Any], says: str) -> None:
@@ -106,7 +106,7 @@ async def test_what_is_no_question_is_not_asked(args: dict[str, Any], says: str)
 async def test_outside_of_a_run_it_says_who_can_ask() -> None:
     result = await Toolbox(ask_human).execute(name="ask_human", tool_input={"question": "Hello?"})
     assert result.failed
-    assert "by a run" in result.text
+    assert "only a run" in result.text
 
 
 async def test_an_agent_asks_several_things_at_once_and_is_told_each_answer() -> None:

@@ -87,7 +87,7 @@ async def test_undo_goes_on_behind_edits_that_were_undone(files: Files, tmp_path
 async def test_nothing_is_undone_that_somebody_else_changed(files: Files, tmp_path: Path) -> None:
     await done(files, "create_file", path="a", text="mine")
     (tmp_path / "a").write_text("theirs")
-    assert "changed since by something else" in await refused(files, "undo_edit", path="a")
+    assert "something else has changed it since" in await refused(files, "undo_edit", path="a")
     assert (tmp_path / "a").read_text() == "theirs"
 
 
@@ -103,7 +103,7 @@ async def test_only_the_last_edits_keep_what_was_there(files: Files, tmp_path: P
 
 async def test_files_that_are_there_are_not_written_over_unasked(files: Files, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
-    assert "there is such a file" in await refused(files, "create_file", path="a", text="new")
+    assert "the file exists already" in await refused(files, "create_file", path="a", text="new")
     await done(files, "create_file", path="a", text="old")  # as it is: nothing to do, and nothing to undo
     assert "no edit" in await refused(files, "undo_edit", path="a")
     await done(files, "create_file", path="a", text="new", overwrite=True)
@@ -116,8 +116,8 @@ async def test_files_that_are_there_are_not_written_over_unasked(files: Files, t
     ("text", "old", "said"),
     [
         ("a\nb\n", "c", "not in the file"),
-        ("a  b\n", "a b", "differs only in blanks from line 1"),
-        ("x\n\tif a:\n", "    if a:", "differs only in blanks from line 2"),
+        ("a  b\n", "a b", "differs only in white space from line 1"),
+        ("x\n\tif a:\n", "    if a:", "differs only in white space from line 2"),
         ("aa\nb\naa\n", "aa", "2 times, at lines 1, 3"),
         ("aaa", "aa", "2 times, at lines 1, 1"),
         ("a\n" * 12, "a", "12 times, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ..."),
@@ -246,8 +246,8 @@ async def test_what_is_no_text_or_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 101)
     for name in ("view_file", "replace_in_file", "insert_in_file"):
         more = {"replace_in_file": {"old": "a"}, "insert_in_file": {"line": 0, "text": "x"}}.get(name, {})
-        assert "no text" in await refused(files, name, path="binary", **more)
-        assert "no text" in await refused(files, name, path="latin", **more)
+        assert "cannot be read as text" in await refused(files, name, path="binary", **more)
+        assert "cannot be read as text" in await refused(files, name, path="latin", **more)
         assert "larger than 100 bytes" in await refused(files, name, path="large", **more)
     assert "larger than 100 bytes" in await refused(files, "create_file", path="new", text="x" * 101)
     assert not (tmp_path / "new").exists()
@@ -261,7 +261,7 @@ async def test_what_would_be_no_text_is_not_written(files: Files, tmp_path: Path
     assert "NUL" in await refused(files, "create_file", path="new/a", text="x\0")
     assert "larger" in await refused(files, "create_file", path="new/a", text="x" * 1_000_001)
     assert not (tmp_path / "new").exists()
-    assert "no text" not in await done(files, "create_file", path="a", text="one line")
+    assert "cannot be read as text" not in await done(files, "create_file", path="a", text="one line")
     assert "NUL" in await refused(files, "replace_in_file", path="a", old="one", new="\0")
     assert (tmp_path / "a").read_text() == "one line"
 
@@ -355,7 +355,7 @@ async def test_after_a_crash_the_file_says_whether_a_call_happened(tmp_path: Pat
     (tmp_path / "a").write_text(before)  # it was noted, and then the process died
     assert reconcile("run/1/call") is None
     (tmp_path / "a").write_text("something else")
-    with pytest.raises(Exception, match="cannot be told"):
+    with pytest.raises(Exception, match="is unknown"):
         reconcile("run/1/call")
     (tmp_path / "a").write_text(after)
     await done(files, "insert_in_file", "run/2/call", path="a", line=0, text="later")

@@ -58,7 +58,7 @@ def test_limits_are_positive(given: dict[str, Any]) -> None:
 
 
 def test_limits_are_numbers() -> None:
-    with pytest.raises(TypeError, match=r"memory=1\.5 is no whole number"):
+    with pytest.raises(TypeError, match=r"memory=1\.5 is not a whole number"):
         Python(memory=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  the fault
 
 
@@ -101,7 +101,7 @@ async def test_variables_are_given_as_data() -> None:
     hostile = "'; import os #"
     result = await run("rows[0]['n'] + len(text)", {"rows": [{"n": 1}], "text": hostile})
     assert result.output == str(1 + len(hostile))
-    assert "no name of a variable" in (await run("1", {"a b": 1})).text
+    assert "not the name of a variable" in (await run("1", {"a b": 1})).text
 
 
 async def test_an_error_is_a_failure_with_its_traceback_and_what_was_printed_before() -> None:
@@ -125,7 +125,7 @@ async def test_calls_know_nothing_of_each_other() -> None:
 async def test_a_run_can_keep_its_variables() -> None:
     tool = PythonSession(seconds=0.3)
     try:
-        assert (await run("x = 40", tool=tool)).output == "[a new interpreter: nothing of earlier code is there]"
+        assert (await run("x = 40", tool=tool)).output == "[a new interpreter: the variables of earlier code are gone]"
         assert (await run("x + 2", tool=tool)).output == "42"
         assert "division" in (await run("1 / 0", tool=tool)).text
         assert (await run("x", tool=tool)).output == "40"

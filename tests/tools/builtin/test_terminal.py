@@ -65,7 +65,7 @@ async def test_a_reference_names_its_directory(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     [terminal] = tools_from_ref("terminal:work", str(tmp_path))
     assert (await terminal(command="pwd")).text.startswith(f"{tmp_path}/work\n")
-    with pytest.raises(GraphUnknown, match="is no directory"):
+    with pytest.raises(GraphUnknown, match="is not a directory"):
         tools_from_ref("terminal:nowhere", str(tmp_path))
 
 

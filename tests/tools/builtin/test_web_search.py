@@ -113,8 +113,8 @@ async def test_what_strangers_write_is_cut_and_cleaned(web: Web) -> None:
         (403, "Forbidden", "add json to search.formats"),
         (429, "Too many", "answered 429"),
         (500, "", "answered 500"),
-        (200, "<html>", "something else than JSON"),
-        (200, "[" * 100_000, "something else than JSON"),
+        (200, "<html>", "did not answer with JSON"),
+        (200, "[" * 100_000, "did not answer with JSON"),
         (200, "[]", "without 'results'"),
         (200, '{"results": {}}', "without 'results'"),
     ],
@@ -126,7 +126,7 @@ async def test_answers_that_are_none_are_told_with_the_mend(web: Web, status: in
 
 async def test_an_instance_cannot_lead_elsewhere_or_send_too_much(web: Web) -> None:
     web.moved("/search", "/other")
-    assert "leads on" in await refused(WebSearch(web.url))
+    assert "redirects more than" in await refused(WebSearch(web.url))
     assert len(web.asked) == 1
     web.page("/search", "x" * 2000, "application/json")
     assert "more than 1000 bytes" in await refused(WebSearch(provider=SearXNG(web.url, limit=1000)))
@@ -184,7 +184,7 @@ async def test_recorded_results_need_no_network(tmp_path: Path) -> None:
     assert result.output == [{"title": "A", "url": "http://a.example", "snippet": ""}]
     for wrong in ("[]", '{"x": [{"name": 1}]}', "{", '{"x": [{"title": 1, "url": "http://a.example"}]}'):
         path.write_text(wrong)
-        with pytest.raises(ValueError, match="holds no recorded searches"):
+        with pytest.raises(ValueError, match="contains no recorded searches"):
             RecordedSearch.of_file(path)
 
 

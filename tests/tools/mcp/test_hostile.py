@@ -24,10 +24,10 @@ Rough = Callable[..., McpToolbox]
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("big", "bytes, more than are read"),
-        ("deep", "its answer cannot be read: no JSON, or nested too deeply"),
+        ("big", "bytes, more than the limit"),
+        ("deep", "its answer cannot be read: it is not JSON, or nested too deeply"),
         ("nonsense", "gave no result: ValidationError"),
-        ("endless", "its result holds what JSON cannot say"),
+        ("endless", "its result contains a value that JSON cannot represent"),
     ],
 )
 async def test_an_answer_that_is_none_ends_its_call_only(rough: Rough, name: str, words: str) -> None:
@@ -49,10 +49,10 @@ async def test_what_it_lists_is_cleaned_or_left_out(rough: Rough, caplog: pytest
     told = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
     assert [line.partition("left out: ")[2] for line in told] == [
         "it is listed twice",
-        "its schema leads in a circle",
-        "its schema has 268,924 bytes; 100,000 are taken",
-        "its schema has a 'required' that is no list",
-        "it has no name that could be used",
+        "its schema refers to itself in a circle",
+        "its schema has 268,924 bytes, and the limit is 100,000",
+        "its schema has a 'required' that is not a list",
+        "it has no usable name",
     ]
 
 
@@ -97,20 +97,20 @@ def _fan(levels: int) -> dict[str, Any]:
     ("schema", "fault"),
     [
         (_nested(60), "nested more than 40 deep"),
-        (_nested(5_000), "nested too deeply, or is no JSON|nested more than"),
-        (_fan(30), "too many ways to fit"),
-        ({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}}, "leads in a circle"),
-        ({"$ref": "#"}, "leads in a circle"),
+        (_nested(5_000), "nested too deeply, or is not JSON|nested more than"),
+        (_fan(30), "too many alternatives"),
+        ({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}}, "refers to itself in a circle"),
+        ({"$ref": "#"}, "refers to itself in a circle"),
         ([], "where a schema should be"),
-        (True, "is no object"),
+        (True, "is not an object"),
         ({"type": "array"}, 'is of "array"; arguments are an object'),
         ({"type": "thing"}, "unknown type"),
-        ({"properties": []}, "'properties' that is no object"),
+        ({"properties": []}, "'properties' that is not an object"),
         ({"properties": {"a": 1}}, "where a schema should be"),
-        ({"properties": {"a": {"enum": "x"}}}, "'enum' that is no list"),
-        ({"properties": {"a": {"minLength": "x"}}}, "'minLength' that is no number"),
-        ({"properties": {"a": {"description": {}}}}, "that is no text"),
-        ({"x": float("nan")}, "is no JSON"),
+        ({"properties": {"a": {"enum": "x"}}}, "'enum' that is not a list"),
+        ({"properties": {"a": {"minLength": "x"}}}, "'minLength' that is not a number"),
+        ({"properties": {"a": {"description": {}}}}, "that is not a text"),
+        ({"x": float("nan")}, "is not JSON"),
     ],
 )
 def test_a_schema_that_is_refused(schema: object, fault: str) -> None:

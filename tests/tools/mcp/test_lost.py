@@ -28,7 +28,7 @@ async def test_it_is_connected_again_for_the_next_call(rough: Rough, tmp_path: P
         lost = await box.execute(name="die")
         assert lost.metadata == {"exception": "ToolDisconnected"}
         assert str(lost.error) == (
-            "MCP server 'python' was lost during the call, so whether it was carried out is not known; "
+            "MCP server 'python' was lost during the call, so the outcome of the call is unknown; "
             "its last output: dying with [redacted]"
         ).replace("'python'", repr(box.server.name))
         assert (await box.execute(name="echo", tool_input={"text": "a"})).error is None
@@ -98,7 +98,7 @@ async def test_an_irreversible_call_whose_server_died_is_not_made_again_without_
         run = await executor.start(paying, {})
         assert (run.status, [question.kind for question in run.waiting]) == ("paused", ["unknown_outcome"])
         assert run.waiting[0].payload["why"] == "connection"
-        assert "whether it was carried out is not known" in str(run.waiting[0].payload["error"])
+        assert "the outcome of the call is unknown" in str(run.waiting[0].payload["error"])
         run = await executor.answer(run.run_id, run.waiting[0].id, {"choice": "happened", "result": "paid"})
         assert (run.status, run.output) == ("completed", "paid")
     assert (tmp_path / "paid").read_text() == "10\n"

@@ -42,7 +42,7 @@ def test_variables_are_handed_on_by_name(monkeypatch: pytest.MonkeyPatch) -> Non
         ("mcp:https://user:hunter22@x.example/mcp", "holds a secret"),
         ("mcp:serve 'open", "cannot be split into words: No closing quotation"),
         ("mcp:A=${NOT_SET_1} serve", "the environment has no NOT_SET_1"),
-        ("mcp:HOME=${HOME}", "there is no command in it"),
+        ("mcp:HOME=${HOME}", "it contains no command"),
         ("mcp:missing.json", "the file cannot be read: No such file"),
     ],
 )
@@ -126,9 +126,9 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
         ({"a": {}}, "#a: a server has 'command'"),
         ({"a": {"type": "sse", "url": "http://x"}}, "#a: the old SSE transport"),
         ({"a": {"url": "ftp://x"}}, "does not begin with http"),
-        ({"a": {"command": "x", "args": "y"}}, "'args' is no list of texts"),
-        ({"a": {"command": ""}}, "'command' is no text"),
-        ({"a": {"command": "x", "env": {"K": []}}}, "'env' is no object of texts"),
+        ({"a": {"command": "x", "args": "y"}}, "'args' is not a list of texts"),
+        ({"a": {"command": ""}}, "'command' is not a text"),
+        ({"a": {"command": "x", "env": {"K": []}}}, "'env' is not an object of texts"),
         ({"a": {"command": "x", "env": {"K": "${NOT_SET_1}"}}}, "#a: the environment has no NOT_SET_1"),
         ({"a": {"command": "x", "disabled": True}}, "every server in it is disabled"),
     ],
@@ -141,7 +141,7 @@ def test_a_file_that_is_refused(tmp_path: Path, servers: Any, fault: str) -> Non
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text("{")
-    with pytest.raises(GraphUnknown, match="the file is no JSON"):
+    with pytest.raises(GraphUnknown, match="the file is not JSON"):
         servers_of(f"mcp:{path}")
     with pytest.raises(GraphUnknown, match="there is no server 'b' in it; there are: a"):
         servers_of(f"mcp:{_file(tmp_path, {'a': {'command': 'x'}})}#b")

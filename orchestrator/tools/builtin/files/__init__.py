@@ -127,7 +127,7 @@ class Files(Toolbox):
 
         def change(before: bytes | None) -> tuple[bytes, str]:
             if before is not None and before != after and not overwrite:
-                raise ToolError("there is such a file: change it with replace_in_file, or set overwrite")
+                raise ToolError("the file exists already: change it with replace_in_file, or set overwrite")
             count = len(Text(text).lines())
             return after, f"Written: {path}, {count} line{'s' * (count != 1)}."
 
@@ -178,7 +178,7 @@ class Files(Toolbox):
 
     def _text(self, data: bytes | None) -> Text:
         if data is None:
-            raise ToolError("there is no such file: create_file makes one")
+            raise ToolError("there is no such file: create it with create_file")
         return Text.of(data, self._rules.encoding)
 
     def _lines(self, text: Text, first: int, last: int | None) -> str:
@@ -192,7 +192,7 @@ class Files(Toolbox):
         wanted = lines[first - 1 : last]
         found, count = numbered(wanted, first, self._shown)
         if count < len(wanted):
-            found += f"\n[{len(wanted) - count} more lines: go on with first={first + count}]"
+            found += f"\n[{len(wanted) - count} more lines: continue with first={first + count}]"
         return found
 
     def _around(self, text: Text, line: int, count: int) -> str:

@@ -98,7 +98,7 @@ class Directory:
             raise ToolError(f"there is no folder {shown(name)}")
         refuse_link(name, found)
         if not stat.S_ISDIR(found.st_mode):
-            raise ToolError(f"{shown(name)} is no folder")
+            raise ToolError(f"{shown(name)} is not a folder")
         path = os.path.join(self.path, name)
         if self._handle is None:
             return Directory(path, descriptors=False)
@@ -218,7 +218,7 @@ def _refuse(name: str, found: os.stat_result, limit: int, linked: bool) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise ToolError(f"{shown(name)} is a folder")
     if not stat.S_ISREG(found.st_mode):
-        raise ToolError(f"{shown(name)} is a device, pipe or socket, and no file")
+        raise ToolError(f"{shown(name)} is a device, pipe or socket, not a file")
     if found.st_nlink > 1 and not linked:
         raise ToolError(
             f"{shown(name)} is a hard link: the file has further names, which may be outside of the root; "

@@ -84,7 +84,7 @@ class Edits:
                 raise ToolError("no edit of it is left to undo")
             if digest_of(now) != last.after:
                 raise ToolError(
-                    "it was changed since by something else, and undoing would lose that: edit it with replace_in_file"
+                    "something else has changed it since, and undoing would lose that: edit it with replace_in_file"
                 )
             before = log.content(last)
             gone = "removed, as it was not there before" if before is None else "as it was before"
@@ -117,14 +117,16 @@ class Edits:
                 return edit.said
             if now == edit.before:
                 return None
-            raise ToolError(f"{edit.path!r} was changed since by something else: whether it was edited cannot be told")
+            raise ToolError(
+                f"{edit.path!r} has since been changed by something else, so whether it was edited is unknown"
+            )
 
     @contextmanager
     def _open(self, path: str, *, make: bool = False) -> Iterator[tuple[Directory, tuple[str, ...], History]]:
         rules = self._rules
         parts = parts_of(path, rules.hidden)
         if not parts:
-            raise ToolError("it is the root, and no file")
+            raise ToolError("it is the root, not a file")
         with (
             history(rules.root, self._lock, descriptors=rules.descriptors) as log,
             walked(rules.root, parts[:-1], make=0o777 if make else None, descriptors=rules.descriptors) as place,

@@ -190,7 +190,7 @@ def _locked(place: Directory) -> Iterator[None]:
                     if time.monotonic() > end:
                         raise ToolError(
                             f"another process has been editing files of this root for {_PATIENCE:g} s, and may have "
-                            "been stopped: let it go on, or end it, and try again"
+                            "been stopped: let it continue, or end it, and try again"
                         ) from None
                     time.sleep(0.005)
             yield

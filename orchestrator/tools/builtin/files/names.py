@@ -42,7 +42,7 @@ def parts_of(path: str, hidden: Sequence[str] = HIDDEN, *, windows: bool = os.na
     if unicodedata.normalize("NFKC", path)[:1] in ("/", "\\", "~") or re.match(r"[A-Za-z]:", path):
         raise ToolError(f"{said} is not relative: paths start at the root, such as 'docs/notes.md'; '.' is the root")
     if "\\" in path:
-        raise ToolError(f"{said} has a backslash: folders are parted by '/'")
+        raise ToolError(f"{said} has a backslash: separate folders by '/'")
     found = tuple(part for part in path.split("/") if part not in ("", "."))
     if len(found) > _DEEP:
         raise ToolError(f"{said} has more than {_DEEP} folders")
@@ -87,12 +87,12 @@ def _fault(name: str, windows: bool) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        return "is no text that a file could be named"
+        return "cannot be the name of a file"
     if size > _LONG:
         return f"is longer than {_LONG} bytes"
     # Format characters are not seen, and some systems leave them out: '.g\u200dit' is '.git' there.
     if any(unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") for letter in name):
-        return "has characters that are not seen"
+        return "has invisible characters"
     if windows and _OF_WINDOWS.search(name):
-        return "means something else to Windows"
+        return "has a special meaning on Windows"
     return ""

@@ -61,7 +61,7 @@ class Text:
             ToolError: the encoding lacks one of its characters, or it would be no text.
         """
         if "\0" in self.raw:
-            raise ToolError("the text has the character NUL, and files with it are no text: leave it out")
+            raise ToolError("the text contains the character NUL, which text files cannot contain: leave it out")
         try:
             return self.mark + self.raw.encode(self.encoding)
         except UnicodeEncodeError as error:
@@ -99,7 +99,7 @@ class Text:
         if len(found) > 1:
             where = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
             count = f"{len(found)} times or more" if len(found) == _MANY else f"{len(found)} times"
-            raise ToolError(f"the text is in the file {count}, at lines {where}: give more of what is around it")
+            raise ToolError(f"the text is in the file {count}, at lines {where}: give more of the text around it")
         start, end = found[0]
         return self.with_raw(self.raw[:start] + new.replace("\n", self.newline) + self.raw[end:]), numbers[0]
 
@@ -107,13 +107,12 @@ class Text:
         """Where the text is but for its blanks, as a hint."""
         words = old.split()
         if not words or len(words) > 200:
-            return ": view it, and give the text as it stands there"
+            return ": view it, and give the text exactly as it is there"
         loose = re.search(r"\s+".join(map(re.escape, words)), self.raw)
         if loose is None:
-            return ": view it, and give the text as it stands there"
-        return (
-            f", but differs only in blanks from line {self.raw.count(chr(10), 0, loose.start()) + 1}: copy those, too"
-        )
+            return ": view it, and give the text exactly as it is there"
+        line = self.raw.count(chr(10), 0, loose.start()) + 1
+        return f", but differs only in white space from line {line}: copy it exactly"
 
     def inserted(self, after: int, text: str) -> Self:
         """With lines put behind line `after`; 0: in front.
@@ -125,7 +124,7 @@ class Text:
             raise ToolError("'text' is empty: nothing would change")
         last = len(self.lines())
         if not 0 <= after <= last:
-            raise ToolError(f"there is no line {after}: the file has {last}; 0 is in front of the first")
+            raise ToolError(f"there is no line {after}: the file has {last}; 0 is before the first")
         newline = self.newline
         added = text.replace("\r\n", "\n").removesuffix("\n").replace("\n", newline) + newline
         kept = self.raw.split("\n")
@@ -169,6 +168,6 @@ def numbered(lines: list[str], first: int, limit: int) -> tuple[str, int]:
 
 
 _NO_TEXT = (
-    "the file is no text that can be read here: it is neither UTF-8 nor UTF-16 with a mark; "
-    "Files(..., encoding=) names the encoding of others"
+    "the file cannot be read as text: it is neither UTF-8 nor UTF-16 with a byte order mark; "
+    "for another encoding use Files(..., encoding=)"
 )

@@ -46,11 +46,11 @@ class _Sandboxed(Tool):
         whole = {"memory": memory, "depth": depth, "output_limit": output_limit}
         for name, value in whole.items():
             if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]  the sandbox would say it late
-                raise TypeError(f"Python: {name}={value!r} is no whole number")
+                raise TypeError(f"Python: {name}={value!r} is not a whole number")
             if not 0 < value < 1 << 63:
-                raise ValueError(f"Python: {name}={value!r}: all limits are positive numbers, and end somewhere")
+                raise ValueError(f"Python: {name}={value!r}: limits must be positive and finite")
         if not 0 < seconds <= _FOREVER:
-            raise ValueError(f"Python: seconds={seconds!r}: all limits are positive numbers, and end somewhere")
+            raise ValueError(f"Python: seconds={seconds!r}: limits must be positive and finite")
         self._limits = SandboxLimits(memory, seconds, depth, output_limit)
 
 
@@ -128,7 +128,7 @@ class PythonSession(_Sandboxed):
             variables: variables that the code finds set.
         """
         _check(code, variables)
-        notes = [] if env.ran else ["[a new interpreter: nothing of earlier code is there]"]
+        notes = [] if env.ran else ["[a new interpreter: the variables of earlier code are gone]"]
         ran = await _ran(env, code, variables)
         if env.lost:
             notes.append("[the variables are lost; the next code gets a new interpreter]")
@@ -137,9 +137,9 @@ class PythonSession(_Sandboxed):
 
 def _check(code: str, variables: dict[str, JsonValue] | None) -> None:
     if len(code) > _LONGEST:
-        raise ToolError(f"the code has {len(code)} characters; at most {_LONGEST} are taken")
+        raise ToolError(f"the code has {len(code)} characters, and the limit is {_LONGEST}")
     if wrong := [name for name in variables or {} if not name.isidentifier()]:
-        raise ToolError(f"{wrong[0]!r} is no name of a variable")
+        raise ToolError(f"{wrong[0]!r} is not the name of a variable")
 
 
 async def _ran(sandbox: Sandbox, code: str, variables: dict[str, JsonValue] | None) -> Ran:

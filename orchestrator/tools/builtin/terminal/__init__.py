@@ -23,5 +23,5 @@ def at(directory: str) -> Toolbox:
         NotADirectoryError: it is none.
     """
     if not os.path.isdir(directory):
-        raise NotADirectoryError(f"{directory!r} is no directory")
+        raise NotADirectoryError(f"{directory!r} is not a directory")
     return Toolbox(Terminal(cwd=directory))

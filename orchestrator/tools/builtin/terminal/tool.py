@@ -124,7 +124,7 @@ class Terminal(Tool):
             if scope.cancelled_caught:
                 await shell.close()
                 notes.append(
-                    f"killed after {self._seconds:g} s, with all else that this shell had started; "
+                    f"killed after {self._seconds:g} s, with everything else that this shell had started; "
                     "the next command gets a new shell"
                 )
         except ShellEnded as ended:

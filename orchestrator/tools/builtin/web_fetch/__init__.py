@@ -117,7 +117,7 @@ class WebFetch(Tool):
         end = min(start + self._shown, len(text))
         head = f"{title}\n\n" if title and not start else ""
         moved = f"[moved to {page.url}]\n" if page.moved else ""
-        rest = f"\n[characters {start} to {end} of {len(text)}: go on with start={end}]" if end < len(text) else ""
+        rest = f"\n[characters {start} to {end} of {len(text)}: continue with start={end}]" if end < len(text) else ""
         cut = f"\n[the page is longer than the {len(page.data)} bytes that were read]" if page.cut else ""
         return ToolResult(output=f"{moved}{head}{text[start:end]}{rest}{cut}" or "(empty)", metadata={**about})
 
@@ -127,7 +127,7 @@ def _text(page: WebPage) -> tuple[str, str]:
     markup = page.type in _HTML
     text = text_of(page.data, page.charset, markup=markup or page.type.endswith("xml"))
     if text is None:
-        raise ToolError(f"{page.url} says that it is text, and is not")
+        raise ToolError(f"{page.url} is declared as text but is not")
     return readable(text, page.url) if markup else ("", text.translate(CONTROL))
 
 

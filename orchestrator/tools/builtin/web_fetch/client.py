@@ -77,8 +77,8 @@ class Fetching:
                     if isinstance(found, WebPage):
                         return replace(found, moved=moves > 0)
                     if moves == self.redirects:
-                        where = "" if self.named else f", at last to {told(found)}"
-                        raise ToolError(f"{self.named or told(given)} leads on more than {moves} times{where}")
+                        where = "" if self.named else f", last to {told(found)}"
+                        raise ToolError(f"{self.named or told(given)} redirects more than {moves} times{where}")
                     url = self.guard.url(found, url)
         except TIMEOUTS:
             raise ToolError(f"{self.named or url} did not answer within {self.seconds:g} s") from None
@@ -102,7 +102,7 @@ class Fetching:
             kind, packed = kind.strip().lower(), said.get(b"content-encoding", "").lower()
             failed = response.status >= 400
             if not self.accepts(kind) and not failed:
-                raise ToolError(f"{name} is of the type {kind[:100] or 'unknown'!a}, which is not read here")
+                raise ToolError(f"{name} is of the type {kind[:100] or 'unknown'!a}, which cannot be read")
             limit = min(self.limit, _OF_ERRORS) if failed else self.limit
             data, cut = await _read(response.stream, packed, limit, name) if self.accepts(kind) else (b"", False)
             return WebPage(str(url), response.status, kind, _charset(rest), data, cut)
@@ -113,7 +113,7 @@ class Fetching:
 async def _read(stream: object, packed: str, limit: int, name: str) -> tuple[bytes, bool]:
     """A body, unpacked, and whether there was more than the limit allows."""
     if packed not in _PACKED:
-        raise ToolError(f"{name} is packed as {packed[:100]!a}, which was not asked for")
+        raise ToolError(f"{name} is packed as {packed[:100]!a}, which was not requested")
     unpacking = _Unpacking() if packed not in ("", "identity") else None
     data, came = bytearray(), 0
     parts = cast("AsyncGenerator[bytes]", cast("AsyncIterable[bytes]", stream).__aiter__())
@@ -124,11 +124,11 @@ async def _read(stream: object, packed: str, limit: int, name: str) -> tuple[byt
                 # One byte more than is wanted tells that there is more, without unpacking it.
                 data += unpacking.unpacked(part, limit + 1 - len(data)) if unpacking else part
             except zlib.error:
-                raise ToolError(f"{name} sent what cannot be unpacked") from None
+                raise ToolError(f"{name} sent data that cannot be decompressed") from None
             if len(data) > limit or came > limit:
                 return bytes(data[:limit]), True
     if unpacking and came and not unpacking.whole:  # what there is of it would look like all of it
-        raise ToolError(f"{name} sent a page that breaks off: try again")
+        raise ToolError(f"{name} sent an incomplete page: try again")
     return bytes(data), False
 
 

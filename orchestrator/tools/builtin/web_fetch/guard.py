@@ -78,7 +78,7 @@ class Guard:
         try:
             found = httpx2.URL(given) if before is None else before.join(given)
         except (httpx2.InvalidURL, ValueError, TypeError, UnicodeError) as error:
-            raise ToolError(f"{said} is no address of the web: {error}") from None
+            raise ToolError(f"{said} is not a web address: {error}") from None
         if found.scheme not in _PORTS:
             raise ToolError(f"{said}: only http and https are fetched; write https://...")
         if before is not None and before.scheme == "https" != found.scheme:
@@ -114,7 +114,7 @@ class Guard:
             try:
                 address = ipaddress.ip_address(one)
             except ValueError:
-                raise ToolError(f"the host {host!r} has the address {one!r}, which is none") from None
+                raise ToolError(f"the host {host!r} has the address {one!r}, which is not valid") from None
             if not is_public(address) and not is_within(address, self._allowed):
                 raise ToolError(
                     f"the host {host!r} is at {one}, which is not on the public internet; "
@@ -145,6 +145,4 @@ def _refuse_odd(host: str, said: str) -> None:
     try:
         ipaddress.IPv4Address(host)
     except ValueError:
-        raise ToolError(
-            f"{said}: {host!r} is no address as it is written usually, four numbers and three dots"
-        ) from None
+        raise ToolError(f"{said}: {host!r} is not written as a usual address, four numbers and three dots") from None

@@ -46,7 +46,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         """Never: a socket of this machine is nothing of the web."""
-        raise httpcore2.ConnectError("sockets of this machine are not connected to")
+        raise httpcore2.ConnectError("local sockets are never connected to")
 
 
 def pool(guard: Guard, context: ssl.SSLContext) -> httpcore2.AsyncConnectionPool:
