@@ -166,7 +166,7 @@ def _answer(
     from orchestrator.cli.output import warn
     from orchestrator.cli.report import GoOn
     from orchestrator.cli.run_lookup import load, one_run
-    from orchestrator.cli.run_session import Drive, conclude, drive
+    from orchestrator.cli.run_session import TerminalSession, conclude, drive
     from orchestrator.cli.shown_questions import was_shown
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.stored_run import manner_of, take
@@ -207,7 +207,9 @@ def _answer(
             await tell(executor, resume=False)
             return await executor.resume(run_id, approve=risk)
 
-        return await Drive(executor, run_id, manner.sink(), seen=seen.seq).go(first, partial(executor.resume, run_id))
+        return await TerminalSession(executor, run_id, manner.sink(), seen=seen.seq).go(
+            first, partial(executor.resume, run_id)
+        )
 
     return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False, traceback=traceback))
 

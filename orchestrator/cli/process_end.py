@@ -17,7 +17,7 @@ from types import FrameType
 _INTERRUPTED = 130
 
 
-class _Ending:
+class _SignalState:
     """What the signals do at the moment."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _Ending:
                 signal.signal(number, self)
 
 
-_ending = _Ending()
+_ending = _SignalState()
 
 
 def begin() -> None:

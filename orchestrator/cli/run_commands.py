@@ -70,7 +70,7 @@ def run(
     """
     from orchestrator.cli.launch import Given
     from orchestrator.cli.report import GoOn
-    from orchestrator.cli.run_session import Drive, Manner, drive
+    from orchestrator.cli.run_session import Manner, TerminalSession, drive
     from orchestrator.cli.storage import store_file, store_url
     from orchestrator.cli.trust import seal as sealed
     from orchestrator.cli.values import input_of
@@ -93,7 +93,7 @@ def run(
         )  # fmt: skip
         # The run is there before its events are followed; `start` of the same id and input then waits for it.
         await executor.submit(*start.args, **start.keywords)
-        return await Drive(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
+        return await TerminalSession(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
 
     return drive(url, code, name, begin, Manner(go_on, json=json, events=events, traceback=traceback))
 
@@ -145,7 +145,7 @@ def resume(
     Example: orchestrator resume 3f2a9c1d
     """
     from orchestrator.cli.launch import Given
-    from orchestrator.cli.run_session import Drive, drive
+    from orchestrator.cli.run_session import TerminalSession, drive
     from orchestrator.cli.stored_run import take
 
     risk = options.risk(approve)
@@ -153,7 +153,9 @@ def resume(
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         first = partial(executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait)
-        return await Drive(executor, run, manner.sink(), seen=taken.run.seq).go(first, partial(executor.resume, run))
+        return await TerminalSession(executor, run, manner.sink(), seen=taken.run.seq).go(
+            first, partial(executor.resume, run)
+        )
 
     return drive(taken.url, taken.code, run, begin, replace(taken.manner, traceback=traceback))
 

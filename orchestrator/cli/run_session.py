@@ -46,7 +46,7 @@ class Manner:
         return progress.JsonLines() if self.events else progress.Tree(warn, sys.stderr)
 
 
-class Drive:
+class TerminalSession:
     """One run, driven until it ends or nobody here can answer what it asks."""
 
     def __init__(self, executor: Executor, run_id: str, sink: progress.Sink, *, seen: int) -> None:

@@ -70,7 +70,7 @@ def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None
 
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import warn
-    from orchestrator.cli.run_session import Drive, Manner, drive
+    from orchestrator.cli.run_session import Manner, TerminalSession, drive
     from orchestrator.cli.stored_run import take
     from orchestrator.errors import GraphUnknown, RunConflict
     from orchestrator.executor import Executor
@@ -84,7 +84,7 @@ def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         again = partial(executor.resume, run.run_id)
-        return await Drive(executor, run.run_id, manner.sink(), seen=watching.seen).go(again, again)
+        return await TerminalSession(executor, run.run_id, manner.sink(), seen=watching.seen).go(again, again)
 
     try:
         code = drive(url, taken.code, run.run_id, begin, taken.manner)

@@ -29,7 +29,7 @@ _TOKEN = re.compile(rf"\s*(?:(?P<arrow>->)|(?P<name>{NAME.pattern}|\*)|(?P<mark>
 _WRONG_ARROWS = ("=>", "-->", "→", "⟶", ">", "-", "--", "—>")
 
 
-class _Token(NamedTuple):
+class _ArrowToken(NamedTuple):
     kind: str
     """`arrow`, `name`, `,`, `:` or `end`."""
     text: str
@@ -86,7 +86,7 @@ def _parse_text(text: str, first_line: int) -> Iterator[Edge]:
             yield from _Statement(line, number, tokens).edges()
 
 
-def _tokens(line: str, number: int) -> Iterator[_Token]:
+def _tokens(line: str, number: int) -> Iterator[_ArrowToken]:
     position = 0
     while True:
         match = _TOKEN.match(line, position)
@@ -97,7 +97,7 @@ def _tokens(line: str, number: int) -> Iterator[_Token]:
         position = match.end()
         if kind == "bad":
             _refuse_token(line, number, column, text)
-        yield _Token(text if kind == "mark" else kind, text, column)
+        yield _ArrowToken(text if kind == "mark" else kind, text, column)
         if kind == "end":
             return
 
@@ -116,7 +116,7 @@ def _refuse_token(line: str, number: int, column: int, text: str) -> NoReturn:
 class _Statement:
     """A cursor over the tokens of one line."""
 
-    def __init__(self, line: str, number: int, tokens: list[_Token]) -> None:
+    def __init__(self, line: str, number: int, tokens: list[_ArrowToken]) -> None:
         self.line, self.number, self.tokens = line, number, tokens
         self.at = 0
 
@@ -139,17 +139,17 @@ class _Statement:
                     self._check_target(target)
                     yield Edge(source.text, target.text, *label)
 
-    def _next(self) -> _Token:
+    def _next(self) -> _ArrowToken:
         return self.tokens[self.at]
 
-    def _names(self, wanted: str) -> list[_Token]:
+    def _names(self, wanted: str) -> list[_ArrowToken]:
         names = [self._name(wanted)]
         while self._next().kind == ",":
             self.at += 1
             names.append(self._name("a name after ','"))
         return names
 
-    def _name(self, wanted: str) -> _Token:
+    def _name(self, wanted: str) -> _ArrowToken:
         token = self._next()
         if token.kind != "name":
             got = "the line ends" if token.kind == "end" else f"there is {token.text!r}"
@@ -175,7 +175,7 @@ class _Statement:
             self._refuse(f"{field.text!r} is not a field", "name a list in the state after 'each'", field)
         return outcome, field.text
 
-    def _check_source(self, token: _Token, outcome: str | None, each: str | None) -> None:
+    def _check_source(self, token: _ArrowToken, outcome: str | None, each: str | None) -> None:
         if token.text in (END, STOP):
             self._refuse(f"{token.text} is an end: no edge starts there", "remove what follows it", token)
         if token.text == ANY and outcome not in RESERVED:
@@ -187,13 +187,13 @@ class _Statement:
         if token.text == START and outcome is not None:
             self._refuse("START has no outcomes", f"remove {outcome!r}", token)
 
-    def _check_target(self, token: _Token) -> None:
+    def _check_target(self, token: _ArrowToken) -> None:
         if token.text == START:
             self._refuse("no edge can lead back to START", "name the first node instead", token)
         if token.text == ANY:
             self._refuse("'*' is not a target", "name a node", token)
 
-    def _refuse(self, fault: str, mend: str, token: _Token | None = None) -> NoReturn:
+    def _refuse(self, fault: str, mend: str, token: _ArrowToken | None = None) -> NoReturn:
         token = token or self._next()
         raise ArrowSyntaxError(fault, line=self.number, column=token.column, text=self.line.rstrip(), mend=mend)
 
@@ -201,7 +201,7 @@ class _Statement:
 # -- writing ----------------------------------------------------------------------------------------------------
 
 
-class _Line(NamedTuple):
+class _ArrowLine(NamedTuple):
     groups: list[tuple[str, ...]]
     label: str
 
@@ -215,30 +215,30 @@ def format_edges(edges: Iterable[Edge]) -> str:
     Returns:
         Text that `parse_edges` reads back as the same edges in the same order.
     """
-    lines: list[_Line] = []
+    lines: list[_ArrowLine] = []
     for line in _fans(edges):
         # A label would be read as the whole chain's, so only arrows without one are chained.
         if lines and not lines[-1].label and not line.label and lines[-1].groups[-1] == line.groups[0]:
             previous = lines.pop()
-            lines.append(_Line([*previous.groups, *line.groups[1:]], ""))
+            lines.append(_ArrowLine([*previous.groups, *line.groups[1:]], ""))
         else:
             lines.append(line)
     return "\n".join(_write(line) for line in lines)
 
 
-def _fans(edges: Iterable[Edge]) -> Iterator[_Line]:
+def _fans(edges: Iterable[Edge]) -> Iterator[_ArrowLine]:
     """Edges in a row with one source and label, then rows of these with the same targets and label."""
-    out: list[_Line] = []
+    out: list[_ArrowLine] = []
     for (source, label), row in groupby(edges, key=lambda edge: (edge.source, edge.label)):
         targets = tuple(edge.target for edge in row)
         if out and out[-1].label == label and out[-1].groups[1] == targets:
             sources = (*out.pop().groups[0], source)
-            out.append(_Line([sources, targets], label))
+            out.append(_ArrowLine([sources, targets], label))
         else:
-            out.append(_Line([(source,), targets], label))
+            out.append(_ArrowLine([(source,), targets], label))
     return iter(out)
 
 
-def _write(line: _Line) -> str:
+def _write(line: _ArrowLine) -> str:
     text = " -> ".join(", ".join(group) for group in line.groups)
     return f"{text} : {line.label}" if line.label else text

@@ -115,7 +115,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         return self.run(state, ctx)
 
 
-class _Decorator(Protocol):
+class _NodeDecorator(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> FunctionNode[P, R]: ...
 
 
@@ -135,7 +135,7 @@ def node(
     model: str | None = None,
     tools: Collection[object] | None = None,
     name: str | None = None,
-) -> _Decorator: ...
+) -> _NodeDecorator: ...
 def node(
     fn: Callable[..., Any] | None = None,
     /,
@@ -151,7 +151,7 @@ def node(
     model: str | None = None,
     tools: Collection[object] | None = None,
     name: str | None = None,
-) -> FunctionNode[..., Any] | _Decorator:
+) -> FunctionNode[..., Any] | _NodeDecorator:
     """Make a node from a sync or async function: `@node` or `@node(effect="pure")`.
 
     The function's arguments are injected by name or annotation: `state`, `ctx`, `item`, `deps`. It returns an

@@ -24,10 +24,10 @@ def parse_type(text: str) -> Any:
     """
     if len(text) > _LONGEST:
         raise GraphError(f"{text[:40]!r}... has {len(text):,} characters, and a type at most {_LONGEST:,}: use a class")
-    return _Parser(text).parse()
+    return _TypeParser(text).parse()
 
 
-class _Parser:
+class _TypeParser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[str] = []

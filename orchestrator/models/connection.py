@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.fence import pass_fence
-from orchestrator.models.chat import Assembly, Events, Piece, error_in, parsed, reply_from, reply_of
+from orchestrator.models.chat import Assembly, EventDecoder, Piece, error_in, parsed, reply_from, reply_of
 from orchestrator.models.faults import refusal
 from orchestrator.models.messages import Reply
 from orchestrator.models.secrets import without
@@ -44,7 +44,7 @@ def _trusted() -> SSLContext:
 
 
 @dataclass(frozen=True)
-class Call:
+class HTTPCall:
     """One request on its way: what is sent, and what must not be told of it."""
 
     body: dict[str, Any] = field(repr=False)
@@ -56,7 +56,7 @@ class Call:
         return without(words, self.secrets)
 
 
-class Connection:
+class ModelConnection:
     """The way to one server, for one model. Its clients are made when they are needed, one for each event loop."""
 
     def __init__(self, name: str, base_url: str | None, timeout: float, query: Mapping[str, str], limit: int) -> None:
@@ -69,7 +69,7 @@ class Connection:
         if found is not None:
             await found.close()
 
-    async def post(self, call: Call) -> str | ModelError:
+    async def post(self, call: HTTPCall) -> str | ModelError:
         """The server's answer as text, or what went wrong."""
         try:
             client = self._client()
@@ -82,7 +82,7 @@ class Connection:
         except Exception as error:
             return self._failure(error, call)
 
-    async def read(self, call: Call) -> AsyncGenerator[Piece | Reply | ModelError]:
+    async def read(self, call: HTTPCall) -> AsyncGenerator[Piece | Reply | ModelError]:
         """The pieces of the server's answer; as the last thing the reply, or what went wrong."""
         assembly = Assembly()
         failure: ModelError | None = None
@@ -118,7 +118,7 @@ class Connection:
         """The chunks of a stream, up to its end or the word that says so."""
         from orchestrator.models.bounded import Counted, exhausted
 
-        events, done, counted = Events(), False, Counted(self.name, self.limit)
+        events, done, counted = EventDecoder(), False, Counted(self.name, self.limit)
         received = response.aiter_bytes()
         deadline = anyio.current_time() + self.timeout
         try:
@@ -145,7 +145,7 @@ class Connection:
             await exhausted(received, response)
 
     @asynccontextmanager
-    async def _opened(self, call: Call) -> AsyncGenerator[Response]:
+    async def _opened(self, call: HTTPCall) -> AsyncGenerator[Response]:
         """The answer, its body not read yet."""
         opening = self._client().chat.completions.with_streaming_response.create(
             model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers
@@ -159,7 +159,7 @@ class Connection:
             with anyio.move_on_after(1, shield=True):  # also when cancelled: the server is to stop writing
                 await opening.__aexit__(None, None, None)
 
-    def _failure(self, error: Exception, call: Call) -> ModelError:
+    def _failure(self, error: Exception, call: HTTPCall) -> ModelError:
         """What went wrong, in words of ours.
 
         Raises:

@@ -16,7 +16,7 @@ from orchestrator.errors import ModelError, ModelMisconfigured
 from orchestrator.graph.limits import Retry
 from orchestrator.models.base import ModelEvent, ModelRequest, Output, RequestModel, ToolLike, calling_key
 from orchestrator.models.chat import body_of, counts, reply_of, understood
-from orchestrator.models.connection import Call, Connection
+from orchestrator.models.connection import HTTPCall, ModelConnection
 from orchestrator.models.messages import Message, Reply
 from orchestrator.models.prices import Price, approximated, price_in
 from orchestrator.models.profile import Profile, profile_of
@@ -81,7 +81,7 @@ class OpenAIModel(RequestModel):
         self._key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._headers = dict(headers or {})
         self._extra_body = dict(extra_body or {})
-        self._connection = Connection(name, base_url, timeout, query or {}, max_reply_bytes)
+        self._connection = ModelConnection(name, base_url, timeout, query or {}, max_reply_bytes)
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
@@ -143,7 +143,7 @@ class OpenAIModel(RequestModel):
         assert reply is not None  # the last that `_read` gives, if it gives no error
         yield ModelEvent(reply=request.parse(self._told(reply, request)))
 
-    async def _call(self, request: ModelRequest) -> Call:
+    async def _call(self, request: ModelRequest) -> HTTPCall:
         profile = self.profile
         body = body_of(request, self.name, {**self._extra_body, **self.options}, profile)
         if request.pieces:
@@ -156,7 +156,7 @@ class OpenAIModel(RequestModel):
         for secret in (key, *_user_info(self.base_url)[:1]):
             know(secret)  # a model that repeats it is not to bring it into the journal
         told = (sent["Authorization"].removeprefix("Bearer "), *own.values(), *_user_info(self.base_url))
-        return Call(body, sent, (*told, *self._connection.query.values()))
+        return HTTPCall(body, sent, (*told, *self._connection.query.values()))
 
     def _told(self, reply: Reply, request: ModelRequest) -> Reply:
         """The reply with what its server left unsaid: how many tokens, and what they cost."""

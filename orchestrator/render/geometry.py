@@ -10,7 +10,7 @@ Direction: TypeAlias = Literal["TB", "LR"]
 Engine: TypeAlias = Literal["dot", "wasi", "simple"]
 
 
-class Point(NamedTuple):
+class Position(NamedTuple):
     """Pixels right of and below the picture's upper left corner."""
 
     x: float
@@ -30,10 +30,10 @@ class Box(NamedTuple):
 class Curve:
     """The way of an edge."""
 
-    points: tuple[Point, ...]
+    points: tuple[Position, ...]
     """A start, then three points for each cubic Bézier curve; the last point is the arrow's base."""
-    tip: Point
-    label: Point | None = None
+    tip: Position
+    label: Position | None = None
     """The middle of the label's room."""
 
 
@@ -43,7 +43,7 @@ class Layout:
 
     width: float
     height: float
-    nodes: Mapping[str, Point] = field(default_factory=dict)
+    nodes: Mapping[str, Position] = field(default_factory=dict)
     """Centres."""
     clusters: Mapping[str, Box] = field(default_factory=dict)
     edges: Mapping[str, Curve] = field(default_factory=dict)

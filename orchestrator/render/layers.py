@@ -13,7 +13,7 @@ from math import inf
 
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, Level
-from orchestrator.render.geometry import Box, Curve, Direction, Layout, Point
+from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position
 from orchestrator.render.order import ranks
 from orchestrator.render.sizes import Size
 
@@ -44,8 +44,8 @@ def layered(drawing: Drawing, direction: Direction = "TB", widest: float = inf) 
         done[cluster] = _place(levels[cluster], done, turned, widest)
     found = done[None]
 
-    def at(point: Point) -> Point:
-        return Point(point.y, point.x) if turned else point
+    def at(point: Position) -> Position:
+        return Position(point.y, point.x) if turned else point
 
     nodes = {node.key: at(_centre(found.boxes[node.key])) for node in drawing.nodes}
     boxes = {mark.key: found.boxes[mark.key] for mark in drawing.clusters}
@@ -67,7 +67,7 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, wides
         width, height = sizes.node_size(node)
         room[node.key] = Size(height, width) if turned else Size(width, height)
     gap, head = sizes.CLUSTER_GAP, sizes.CLUSTER_HEAD
-    shift = Point(gap + head, gap) if turned else Point(gap, gap + head)
+    shift = Position(gap + head, gap) if turned else Position(gap, gap + head)
     for cluster in level.clusters:
         inner = done[cluster.key].size
         width, height = inner.width + shift.x + gap, inner.height + shift.y + gap
@@ -186,48 +186,48 @@ def _rows(rows: list[list[str]], room: Mapping[str, Size], gap: float) -> _Place
 
 def _straight(source: Box, target: Box) -> Curve:
     """Down from box to box."""
-    start, tip = Point(_centre(source).x, source.bottom), Point(_centre(target).x, target.top)
-    base = Point(tip.x, tip.y - _ARROW)
+    start, tip = Position(_centre(source).x, source.bottom), Position(_centre(target).x, target.top)
+    base = Position(tip.x, tip.y - _ARROW)
     bend = (base.y - start.y) / 2
-    points = (start, Point(start.x, start.y + bend), Point(base.x, base.y - bend), base)
+    points = (start, Position(start.x, start.y + bend), Position(base.x, base.y - bend), base)
     return Curve(points, tip, midway(points))
 
 
 def _ahead(source: Box, target: Box, x: float) -> Curve:
     """Down to a lane at the left, along it, and into the target from above."""
-    start, tip = Point(_centre(source).x - 8, source.bottom), Point(_centre(target).x - 8, target.top)
-    base = Point(tip.x, tip.y - _ARROW)
-    upper, lower = Point(x, start.y + _TURN), Point(x, base.y - _TURN)
+    start, tip = Position(_centre(source).x - 8, source.bottom), Position(_centre(target).x - 8, target.top)
+    base = Position(tip.x, tip.y - _ARROW)
+    upper, lower = Position(x, start.y + _TURN), Position(x, base.y - _TURN)
     points = (
-        *(start, Point(start.x, upper.y), Point(x, start.y), upper),
+        *(start, Position(start.x, upper.y), Position(x, start.y), upper),
         *(upper, lower, lower),
-        *(Point(x, base.y), Point(base.x, lower.y), base),
+        *(Position(x, base.y), Position(base.x, lower.y), base),
     )
-    return Curve(points, tip, Point(x, (upper.y + lower.y) / 2))
+    return Curve(points, tip, Position(x, (upper.y + lower.y) / 2))
 
 
 def _back(source: Box, target: Box, right: float, away: float) -> Curve:
     """Out to a lane at the right, back up, or round to itself."""
     nudge = 5.0 if source == target else 0.0
-    start = Point(source.right, _centre(source).y - nudge)
-    tip = Point(target.right, _centre(target).y + nudge)
-    base = Point(tip.x + _ARROW, tip.y)
+    start = Position(source.right, _centre(source).y - nudge)
+    tip = Position(target.right, _centre(target).y + nudge)
+    base = Position(tip.x + _ARROW, tip.y)
     if source == target:
         out = source.right + _EDGE_ROOM
-        points: tuple[Point, ...] = (start, Point(out, start.y), Point(out, base.y), base)
+        points: tuple[Position, ...] = (start, Position(out, start.y), Position(out, base.y), base)
         return Curve(points, tip, midway(points))
     out = right + away
     turn = min(_TURN, abs(start.y - base.y) / 2)
-    lower, upper = Point(out, start.y - turn), Point(out, base.y + turn)
+    lower, upper = Position(out, start.y - turn), Position(out, base.y + turn)
     points = (
-        *(start, Point(out - turn / 2, start.y), Point(out, start.y), lower),
+        *(start, Position(out - turn / 2, start.y), Position(out, start.y), lower),
         *(lower, upper, upper),
-        *(Point(out, base.y), Point(out - turn / 2, base.y), base),
+        *(Position(out, base.y), Position(out - turn / 2, base.y), base),
     )
-    return Curve(points, tip, Point(out, (upper.y + lower.y) / 2))
+    return Curve(points, tip, Position(out, (upper.y + lower.y) / 2))
 
 
-def midway(points: tuple[Point, ...]) -> Point:
+def midway(points: tuple[Position, ...]) -> Position:
     """The middle of the middle one of a way's Bézier curves."""
     curves = max(1, (len(points) - 1) // 3)
     chosen = points[3 * (curves // 2) : 3 * (curves // 2) + 4]
@@ -237,15 +237,15 @@ def midway(points: tuple[Point, ...]) -> Point:
     # de Casteljau at one half; with an even number of curves their common point
     if curves % 2 == 0:
         return a
-    return Point((a.x + 3 * b.x + 3 * c.x + d.x) / 8, (a.y + 3 * b.y + 3 * c.y + d.y) / 8)
+    return Position((a.x + 3 * b.x + 3 * c.x + d.x) / 8, (a.y + 3 * b.y + 3 * c.y + d.y) / 8)
 
 
 def _moved(curve: Curve, x: float, y: float) -> Curve:
-    def at(point: Point) -> Point:
-        return Point(point.x + x, point.y + y)
+    def at(point: Position) -> Position:
+        return Position(point.x + x, point.y + y)
 
     return Curve(tuple(map(at, curve.points)), at(curve.tip), at(curve.label) if curve.label else None)
 
 
-def _centre(box: Box) -> Point:
-    return Point((box.left + box.right) / 2, (box.top + box.bottom) / 2)
+def _centre(box: Box) -> Position:
+    return Position((box.left + box.right) / 2, (box.top + box.bottom) / 2)

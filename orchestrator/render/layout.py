@@ -17,7 +17,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level
-from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Point
+from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Position
 from orchestrator.render.layers import layered
 from orchestrator.render.order import backward, ranks
 
@@ -193,10 +193,10 @@ def read_layout(data: bytes, engine: Engine) -> Layout:
 def _read(found: dict[str, object], engine: Engine) -> Layout:
     left, bottom, right, top = _numbers(str(found["bb"]))
 
-    def at(x: float, y: float) -> Point:
-        return Point(round(x - left, 1), round(top - y, 1))
+    def at(x: float, y: float) -> Position:
+        return Position(round(x - left, 1), round(top - y, 1))
 
-    nodes: dict[str, Point] = {}
+    nodes: dict[str, Position] = {}
     clusters: dict[str, Box] = {}
     for thing in _objects(found.get("objects")):
         name = str(thing["name"])
@@ -207,8 +207,8 @@ def _read(found: dict[str, object], engine: Engine) -> Layout:
             nodes[name] = at(*_numbers(str(thing["pos"])))
     edges: dict[str, Curve] = {}
     for thing in _objects(found.get("edges")):
-        points: list[Point] = []
-        tip: Point | None = None
+        points: list[Position] = []
+        tip: Position | None = None
         back = False
         for word in str(thing["pos"]).replace(";", " ").split():
             if word[0] in "se":

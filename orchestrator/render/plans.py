@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, EdgeMark, Look, NodeMark
-from orchestrator.render.geometry import Layout, Point
+from orchestrator.render.geometry import Layout, Position
 from orchestrator.render.layers import layered
 from orchestrator.render.layout import lay_out
 from orchestrator.render.overlaid import Mark, need_id, places, plan_marks, step_id
@@ -39,7 +39,7 @@ class Sheet:
     layout: Layout
     width: float
     height: float
-    inset: Point
+    inset: Position
     """Where the drawing begins on the sheet."""
 
 
@@ -60,7 +60,7 @@ def sheets(planned: Sequence[Planned], widest: float) -> list[Sheet]:
         detail = steps_of(plan) + (f" · {more} more plans are not drawn" if more else "")
         head = sizes.text_width(name + detail, sizes.NAME_SIZE) + 90
         width = max(layout.width + 2 * _GAP, head)
-        inset = Point((width - layout.width) / 2, _HEAD)
+        inset = Position((width - layout.width) / 2, _HEAD)
         height = layout.height + _HEAD + _GAP
         found.append(Sheet(f"plan-{number}", name, detail, mark, drawing, layout, width, height, inset))
     return found

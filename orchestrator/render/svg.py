@@ -17,7 +17,7 @@ from orchestrator.render.backends import TIMEOUT
 from orchestrator.render.build import draw
 from orchestrator.render.curves import edge_svg, px
 from orchestrator.render.drawing import ClusterMark, Drawing, NodeMark
-from orchestrator.render.geometry import Box, Direction, Engine, Layout, Point
+from orchestrator.render.geometry import Box, Direction, Engine, Layout, Position
 from orchestrator.render.layout import lay_out
 from orchestrator.render.overlaid import STATUSES, RunLike
 from orchestrator.render.plans import Sheet, sheets
@@ -99,7 +99,7 @@ def _svg(drawing: Drawing, layout: Layout, theme: Theme, prefix: str) -> Iterato
     yield "</g>"
     top = layout.height + _HEAD + _APART
     for sheet in plans:
-        yield _sheet(sheet, Point((width - sheet.width) / 2, top), prefix)
+        yield _sheet(sheet, Position((width - sheet.width) / 2, top), prefix)
         top += sheet.height + _APART
     yield "</svg>\n"
 
@@ -114,7 +114,7 @@ def _parts(drawing: Drawing, layout: Layout, prefix: str) -> Iterator[str]:
         yield _node(node, layout.nodes[node.key], prefix)
 
 
-def _sheet(sheet: Sheet, at: Point, prefix: str) -> str:
+def _sheet(sheet: Sheet, at: Position, prefix: str) -> str:
     """A plan of the run's own, on a sheet of its own below the graph."""
     times = sheet.mark.texts.get("times", "")
     inner = "".join(_parts(sheet.drawing, sheet.layout, prefix))
@@ -129,7 +129,7 @@ def _sheet(sheet: Sheet, at: Point, prefix: str) -> str:
     )
 
 
-def _node(node: NodeMark, at: Point, prefix: str) -> str:
+def _node(node: NodeMark, at: Position, prefix: str) -> str:
     size = sizes.node_size(node)
     if node.terminal:
         return f"{_open(node, at, 'node terminal', prefix)}{_terminal(node, size)}</g>"
@@ -149,7 +149,7 @@ def _node(node: NodeMark, at: Point, prefix: str) -> str:
     )
 
 
-def _open(node: NodeMark, at: Point, kind: str, prefix: str) -> str:
+def _open(node: NodeMark, at: Position, kind: str, prefix: str) -> str:
     classes = [kind, f"look-{node.look}", *(["closed"] if node.closed else ()), *node.states]
     return (
         f'<g id="{escape(prefix + node.id)}" class="{" ".join(classes)}" data-path="{escape(node.path)}"'
@@ -228,7 +228,7 @@ def _cluster(cluster: ClusterMark, box: Box, prefix: str) -> str:
     behind = f'<rect class="behind" x="5" y="5" {size}/>' if node.per_item else ""
     bar = f'<rect class="bar" x="{px(width / 2 - 22)}" y="-2" width="44" height="4" rx="2"/>' if node.join else ""
     return (
-        f"{_open(node, Point(box.left, box.top), 'node cluster', prefix)}{behind}"
+        f"{_open(node, Position(box.left, box.top), 'node cluster', prefix)}{behind}"
         f'<rect class="shape" {size}/>{bar}{_icon(node, 11, 9, 21)}'
         f'<text class="name" x="39" y="24">{escape(name)}<tspan class="detail" dx="8">{escape(detail)}</tspan></text>'
         f"{_marks(node, width - 14, 0, height)}</g>"

@@ -48,12 +48,12 @@ def to_text(graph: GraphDefinition, run: RunLike | None = None, *, ascii: bool =
     levels = drawing.levels()
     status = drawing.status.texts.get("status", "")
     title = f"{drawing.name}  [{status}]" if status else drawing.name
-    made = (title, *_Tree(drawing, levels, None).lines(), *_plans(drawing))
+    made = (title, *_TextTree(drawing, levels, None).lines(), *_plans(drawing))
     text = "\n".join(line.rstrip() for line in made) + "\n"
     return text.translate(_ASCII) if ascii else text
 
 
-class _Tree:
+class _TextTree:
     """One level: the top, or the inside of a subgraph."""
 
     def __init__(self, drawing: Drawing, levels: dict[str | None, Level], cluster: str | None) -> None:
@@ -97,7 +97,7 @@ class _Tree:
         while True:
             yield head + self._node(key)
             if key in self.heads:
-                yield from (f"{left}┊ {line}" for line in _Tree(self.drawing, self.levels, key).lines())
+                yield from (f"{left}┊ {line}" for line in _TextTree(self.drawing, self.levels, key).lines())
             groups = self.following[key]
             straight = self._straight(key, left)
             led = [target for target in straight if target not in self.meets]  # along an edge from here

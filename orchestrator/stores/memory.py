@@ -35,7 +35,7 @@ __all__ = ["MemoryStore"]
 
 
 @dataclass(slots=True)
-class _Run:
+class _MemoryRun:
     info: RunInfo
     number: int
     records: list[bytes]
@@ -54,7 +54,7 @@ class MemoryStore:
         self._lock = RLock()
         self._numbers = itertools.count(1)
         self._message_ids = itertools.count(1)
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _MemoryRun] = {}
         self._order: list[tuple[float, int, str]] = []
         """(-created, -number, run id): ascending is newest first."""
         self._graphs: dict[str, str] = {}
@@ -83,7 +83,7 @@ class MemoryStore:
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
                 self._graphs[info.content] = canonical(graph)
-            run = _Run(replace(info, labels=dict(info.labels)), next(self._numbers), encoded, lease=lease)
+            run = _MemoryRun(replace(info, labels=dict(info.labels)), next(self._numbers), encoded, lease=lease)
             self._runs[info.run_id] = run
             insort(self._order, (-info.created, -run.number, info.run_id))
 
@@ -286,7 +286,7 @@ class MemoryStore:
 
     # ------------------------------------------------------------------------------- helpers
 
-    def _run(self, run_id: str) -> _Run:
+    def _run(self, run_id: str) -> _MemoryRun:
         run = self._runs.get(run_id)
         if run is None:
             raise RunUnknown(run_id)

@@ -87,7 +87,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
         raise TypeError(f"{function!r} has no readable signature: wrap it in a function with type hints") from None
 
 
-class _Decorator(Protocol):
+class _ToolDecorator(Protocol):
     def __call__(self, function: Callable[..., Any] | Tool, /) -> Tool: ...
 
 
@@ -120,7 +120,7 @@ def tool(
     group: str | None = None,
     reconcile: Reconcile | None = None,
     pool: Pool[Any] | None = None,
-) -> _Decorator: ...
+) -> _ToolDecorator: ...
 def tool(
     function: Callable[..., object] | Tool | None = None,
     /,
@@ -135,7 +135,7 @@ def tool(
     group: str | None = None,
     reconcile: Reconcile | None = None,
     pool: Pool[object] | None = None,
-) -> Tool | _Decorator:
+) -> Tool | _ToolDecorator:
     """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
 
     With a tool instead of a function it returns a changed copy: `tool(add, name="plus")`.

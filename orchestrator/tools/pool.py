@@ -51,7 +51,7 @@ class PoolStatistics:
     """Seconds that the longest wait took."""
 
 
-class _Waiter:
+class _QueuedCall:
     __slots__ = ("event", "granted")
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Pool(Generic[T]):
         self._held: dict[Hashable, InstanceLease[T]] = {}
         self._free: list[Instance[T]] = []
         self._taken = 0
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[_QueuedCall] = deque()
         self._made = self._closed = 0
         self._waited = self._longest = 0.0
 
@@ -291,7 +291,7 @@ class Pool(Generic[T]):
         if self._taken < self.size and not self._waiting:
             self._taken += 1
             return 0.0
-        waiter = _Waiter()
+        waiter = _QueuedCall()
         self._waiting.append(waiter)
         began = anyio.current_time()
         try:
@@ -317,7 +317,7 @@ class Pool(Generic[T]):
             )
         return waited
 
-    async def _granted(self, waiter: _Waiter, key: Hashable) -> None:
+    async def _granted(self, waiter: _QueuedCall, key: Hashable) -> None:
         """Wait until an instance is given; a run looks now and then whether one can be at all.
 
         Raises:

@@ -122,7 +122,7 @@ class _Collapsing(NamedTuple):
     live: tuple[str, ...]
 
 
-class _Ending(NamedTuple):
+class _GraphEnd(NamedTuple):
     ways: int
 
 
@@ -142,7 +142,7 @@ class Causes(Fold):
         self.drops: dict[str, Drop] = {}
         self.ends: dict[str, GraphEnd] = {}
         self._causes: dict[str, Cause] = {}
-        self._doing: list[Transition | _Joining | _Collapsing | _Ending] = []
+        self._doing: list[Transition | _Joining | _Collapsing | _GraphEnd] = []
         """The reasons for what happens now, innermost last."""
         self._edge: TransitionEdge | None = None
         self._lost: list[tuple[str, str]] = []
@@ -196,7 +196,7 @@ class Causes(Fold):
 
     def ending(self, frame: FrameState) -> None:
         """See `Observer.ending`."""
-        self._doing.append(_Ending(len(frame.ended_versions)))
+        self._doing.append(_GraphEnd(len(frame.ended_versions)))
 
     def done(self) -> None:
         """See `Observer.done`."""
@@ -265,7 +265,7 @@ class Causes(Fold):
             end = GraphEnd(head, result.status, "failed", node, error=result.error)
         elif result.status != "cancelled" and isinstance(doing, _Collapsing):
             end = GraphEnd(head, result.status, "limit", doing.limit, error=result.error)
-        elif result.status != "cancelled" and isinstance(doing, _Ending):
+        elif result.status != "cancelled" and isinstance(doing, _GraphEnd):
             end = GraphEnd(head, result.status, "end", ways=doing.ways)
         elif result.status != "cancelled" and isinstance(doing, Transition):
             end = GraphEnd(head, result.status, "stop", doing.node)

@@ -20,7 +20,7 @@ from orchestrator.graph.arrows import parse_edges
 from orchestrator.graph.source import read_json, read_yaml
 from orchestrator.graph.typetext import parse_type
 from orchestrator.models.base import unfenced
-from orchestrator.models.chat import Assembly, Events, parsed, reply_of
+from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
 from orchestrator.models.chat.reply import read_arguments
 from orchestrator.models.faults import quoted
 from orchestrator.models.messages import Image, user
@@ -28,9 +28,9 @@ from orchestrator.models.offline.fitting import _words
 from orchestrator.models.offline.model import OfflineModel
 from orchestrator.models.offline.reading import NoArithmetic, number_in, read
 from orchestrator.models.profile import profile_of
-from orchestrator.models.text.forms import Form, Offer
+from orchestrator.models.text.forms import Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
-from orchestrator.models.text.screen import Screen
+from orchestrator.models.text.screen import CallScreen
 from orchestrator.models.text.thinking import Aside, parted, thoughts_in
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.labels import answer_in, thought_in
@@ -89,8 +89,8 @@ class Parser:
 
 
 _OFFERS = [
-    Offer("search", "", {"properties": {"query": {"type": "string"}}, "required": ["query"]}),
-    Offer("add", "", {"properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}),
+    OfferedTool("search", "", {"properties": {"query": {"type": "string"}}, "required": ["query"]}),
+    OfferedTool("add", "", {"properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}),
 ]
 _OBJECT = {
     "type": "object",
@@ -112,7 +112,7 @@ def _form(name: str) -> Reader:
         form.parse(text, _OFFERS, ended=False)
         form.defused(text, _OFFERS)
         form.edge(text, 0)
-        screen = Aside(Screen(form))
+        screen = Aside(CallScreen(form))
         for start in range(0, len(text), 512):
             screen.feed(text[start : start + 512])
 
@@ -141,7 +141,7 @@ def _labels(text: str) -> None:
 def _events(text: str) -> None:
     data = text.encode()
     for source in (data, b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"):
-        events = Events()
+        events = EventDecoder()
         for start in range(0, len(source), 4096):
             for one in events.feed(source[start : start + 4096]):
                 parsed(one)

@@ -165,7 +165,7 @@ async def test_the_last_reply_holds_for_more_only_if_that_is_said(path: Path) ->
         assert [(await model.complete("?")).text for _ in range(4)] == ["1", "2", "2", "2"]
     model = with_middleware(ScriptedModel([]), Cassette(path))
     assert [(await model.complete("?")).text for _ in range(2)] == ["1", "2"]
-    with pytest.raises(AssertionError, match=r"2 times when this was recorded.*repeat=True"):
+    with pytest.raises(AssertionError, match=r"2 times in the recording.*repeat=True"):
         await model.complete("?")
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from orchestrator import OpenAIModel, tool
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.models import Profile, Reply, tool_result, user
-from orchestrator.models.chat import Assembly, Events, reply_from
+from orchestrator.models.chat import Assembly, EventDecoder, reply_from
 from tests.models.streams import RECORDED, Recorded
 from tests.support.costs import in_proportion
 from tests.support.wire import Raw, called, chunk, refused, said, served, sse, streamed, told
@@ -106,7 +106,7 @@ def test_events_cut_at_every_byte(recorded: Recorded) -> None:
         data = b": hello\n\nevent: x\n" + sse(*recorded.chunks, done=False)
         data = data.replace(b"\n", ends)
         for at in range(len(data)):
-            events = Events()
+            events = EventDecoder()
             assert [*events.feed(data[:at]), *events.feed(data[at:]), *events.rest()] == wanted
 
 
@@ -116,7 +116,7 @@ def test_events_of_any_lines(lines: list[str], cuts: list[int]) -> None:
     data = "".join(f"data:{' ' * (place % 2 or text[:1] == ' ')}{text}\n\n" for place, text in enumerate(texts))
     raw = data.encode("utf-8", "replace")
     places = sorted({0, len(raw), *(at for at in cuts if at < len(raw))})
-    events = Events()
+    events = EventDecoder()
     found = [text for a, b in pairwise(places) for text in events.feed(raw[a:b])]
     assert found == [text.encode("utf-8", "replace").decode() for text in texts if text]
 

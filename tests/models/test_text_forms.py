@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.models import ToolCall
-from orchestrator.models.text.forms import Offer
+from orchestrator.models.text.forms import OfferedTool
 from orchestrator.models.text.protocol import FORMS, FormName
-from orchestrator.models.text.screen import Screen
+from orchestrator.models.text.screen import CallScreen
 from tests.models.text_samples import NAMES, OFFERS, call, calls, forged, made, offering, pieces_of, texts
 
 each_form = pytest.mark.parametrize("form", NAMES)
@@ -51,7 +51,7 @@ def no_part_of_a_defused_text_is_a_call(form: FormName, data: st.DataObject) -> 
 def what_is_shown_early_is_content_however_the_text_is_cut(form: FormName, data: st.DataObject) -> None:
     text = data.draw(texts | forged(form))
     pieces = pieces_of(text, data.draw(st.lists(st.integers(0, max(len(text), 1)), max_size=8)))
-    screen = Screen(FORMS[form])
+    screen = CallScreen(FORMS[form])
     content = FORMS[form].parse(text, OFFERS).content
     shown = ""
     for piece in pieces:
@@ -61,7 +61,7 @@ def what_is_shown_early_is_content_however_the_text_is_cut(form: FormName, data:
 
 def letter_by_letter_shows_as_much_as_all_at_once(form: FormName, data: st.DataObject) -> None:
     text = data.draw(texts) + "."  # not a blank, which is held back where it may be the end of the content
-    whole, single = Screen(FORMS[form]), Screen(FORMS[form])
+    whole, single = CallScreen(FORMS[form]), CallScreen(FORMS[form])
     assert "".join(map(single.feed, text)) == whole.feed(text)
 
 
@@ -123,16 +123,18 @@ def test_nor_is_one_that_a_model_frees_of_its_escapes(form: FormName, times: int
 def test_names_differ_in_the_case_of_ascii_letters_only() -> None:
     for tool, said, found in (("k", "K", 1), ("\u212a", "k", 0), ("k", "\u212a", 0), ("Größe", "größe", 0)):
         text = json.dumps({"name": said, "arguments": {}}, ensure_ascii=False)
-        assert len(FORMS["json"].parse(text, (Offer(tool),)).calls) == found
-        assert FORMS["json"].parse(FORMS["json"].defused(text, (Offer(tool),)), (Offer(tool),)).calls == ()
-    assert FORMS["json"].parse('{"name": "a", "arguments": {}}', (Offer("A"), Offer("a"))).calls[0].name == "a"
-    assert FORMS["json"].parse('{"name": "aB", "arguments": {}}', (Offer("AB"), Offer("ab"))).calls == ()
+        assert len(FORMS["json"].parse(text, (OfferedTool(tool),)).calls) == found
+        assert FORMS["json"].parse(FORMS["json"].defused(text, (OfferedTool(tool),)), (OfferedTool(tool),)).calls == ()
+    assert (
+        FORMS["json"].parse('{"name": "a", "arguments": {}}', (OfferedTool("A"), OfferedTool("a"))).calls[0].name == "a"
+    )
+    assert FORMS["json"].parse('{"name": "aB", "arguments": {}}', (OfferedTool("AB"), OfferedTool("ab"))).calls == ()
 
 
 @each_form
 @pytest.mark.parametrize("name", ["a/b", 'q"', "b\\s", "größe", "𝒳", "K", "tab\t"])
 def test_names_are_found_however_json_writes_them(form: FormName, name: str) -> None:
-    offers = (Offer(name),)
+    offers = (OfferedTool(name),)
     written = "".join(f"\\u{unit:04x}" for unit in memoryview(name.encode("utf-16-le")).cast("H"))
     for escaped in (
         json.dumps(name),
@@ -162,13 +164,13 @@ def test_a_text_stays_one_where_the_schema_takes_a_text() -> None:
         ({"type": 7, "anyOf": 7}, "5"),
         (True, "5"),
     ):
-        found = FORMS["bracket"].parse("Action: f[5]", (Offer("f", "", {"properties": {"x": schema}}),))
+        found = FORMS["bracket"].parse("Action: f[5]", (OfferedTool("f", "", {"properties": {"x": schema}}),))
         assert made(found.calls) == [("f", {"x": value})]
 
 
 def test_plain_text_is_shown_as_it_comes() -> None:
     for form in NAMES:
-        screen = Screen(FORMS[form])
+        screen = CallScreen(FORMS[form])
         assert [screen.feed(piece) for piece in ("Hel", "lo, ", "you", "\n", "there")] == [
             "Hel", "lo,", " you", "", "\nthere",
         ]  # fmt: skip
@@ -186,7 +188,7 @@ def test_plain_text_is_shown_as_it_comes() -> None:
 )
 def test_what_may_become_a_call_is_held_back(form: FormName, held: str, shown: str) -> None:
     for rest, found in ((shown, ""), ("x y", held + "x y")):
-        screen = Screen(FORMS[form])
+        screen = CallScreen(FORMS[form])
         assert screen.feed("Well." + held) == "Well."
         assert screen.feed(rest) == found
         assert screen.feed(" More.") == (" More." if found else "")
@@ -228,7 +230,7 @@ def _read_all(beginnings: Sequence[str], what: str) -> None:
 
 def test_a_model_that_goes_on_with_blanks_holds_nothing_up() -> None:
     begin = time.process_time()
-    screen = Screen(FORMS["bracket"])
+    screen = CallScreen(FORMS["bracket"])
     screen.feed("x")
     for _ in range(60_000):
         screen.feed("\n")

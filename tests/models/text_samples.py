@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.models import Message, ModelEvent, Reply, RequestModel, ToolCall
 from orchestrator.models.base import ModelRequest, Output, ToolLike
-from orchestrator.models.text.forms import Offer, offers_of
+from orchestrator.models.text.forms import OfferedTool, offers_of
 from orchestrator.models.text.protocol import FORMS, FormName
 
 NAMES: tuple[FormName, ...] = ("json", "bracket", "plugin", "separator")
@@ -32,7 +32,7 @@ TOOLS = [
     param("Pay", "Pay somebody.", ["to", "sum"], sum="number", to="string"),
     param("now", "The time."),
 ]
-OFFERS: tuple[Offer, ...] = offers_of(TOOLS)
+OFFERS: tuple[OfferedTool, ...] = offers_of(TOOLS)
 
 
 def call(name: str, arguments: dict[str, Any] | None = None, id: str = "c1") -> ToolCall:  # noqa: A002
@@ -68,9 +68,9 @@ tool_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,12}", fullmatch=True) | 
 calls = st.builds(call, tool_names, st.dictionaries(texts, values, max_size=3))
 
 
-def offering(*made: ToolCall) -> tuple[Offer, ...]:
+def offering(*made: ToolCall) -> tuple[OfferedTool, ...]:
     """Offers of the tools that are called."""
-    return tuple(Offer(name) for name in dict.fromkeys(one.name for one in made))
+    return tuple(OfferedTool(name) for name in dict.fromkeys(one.name for one in made))
 
 
 @st.composite

@@ -202,7 +202,7 @@ def test_what_a_tool_with_a_pool_cannot_be() -> None:
     def takes_an_id(id: str, env: Env) -> str:  # noqa: A002  that is what is wrong with it
         return id
 
-    with pytest.raises(TypeError, match="takes nothing of it: give it a parameter env"):
+    with pytest.raises(TypeError, match="takes no instance: give it a parameter env"):
         tool(pool=Pool(Env))(takes_none)
     with pytest.raises(TypeError, match="rename its parameter id"):
         tool(pool=Pool(Env))(takes_an_id)

@@ -100,7 +100,7 @@ class AttemptEffects:
                     self.attempt.log.run_id, self.attempt.activation, effect.name, wanted, occurrence
                 )
                 return None, await self._intend(effect, key, wanted, occurrence)
-            case replay.Wait(key, until, meant, tries):
+            case replay.RetryLater(key, until, meant, tries):
                 await self._sleep(until, meant)
                 return None, await self._intend(effect, key, wanted, occurrence, tries)
             case replay.Again(key, tries):

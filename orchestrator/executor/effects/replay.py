@@ -4,7 +4,7 @@ An effect is recognised by its activation, name, digest of the request, and occu
 that kind in the attempt). `decide` maps what the journal knows of it to what is done:
 
     settled                                        Reuse       its result is given back, nothing is called
-    failed, with a further try to come             Wait        called again when that is due
+    failed, with a further try to come             RetryLater  called again when that is due
     suspended by a question that it asked, or stopped
       before the call was made                     Again       begun anew
     outcome unknown, may run again                 Again       called again under the same key
@@ -54,7 +54,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class RetryLater:
     """Make the call again, under the key that it had, at a journaled time."""
 
     key: str
@@ -94,7 +94,7 @@ class LeftBehind:
     entry: EffectEntry
 
 
-Decision: TypeAlias = Begin | Again | Wait | Reuse | Reconcile | AskOutcome | LeftBehind
+Decision: TypeAlias = Begin | Again | RetryLater | Reuse | Reconcile | AskOutcome | LeftBehind
 
 
 def decide(
@@ -120,7 +120,7 @@ def decide(
     intended, tried = entry.intended, entry.failed_try
     open_and_final = tried is not None and tried.unknown and intended.effect == "irreversible"
     if tried is not None and tried.next_at is not None and not open_and_final:
-        return Wait(intended.key, tried.next_at, tried.next_at - tried.ended, tried.tries + 1)
+        return RetryLater(intended.key, tried.next_at, tried.next_at - tried.ended, tried.tries + 1)
     if is_suspended(entry):
         return again(entry)
     settled = settled_of(entry)

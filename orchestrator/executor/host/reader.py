@@ -7,7 +7,7 @@ from typing import Literal
 
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.run_status import is_interrupted, with_status
-from orchestrator.executor.host.streaming import Events
+from orchestrator.executor.host.streaming import RunEvents
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import Page, RunInfo
 from orchestrator.values import check_labels, check_text
@@ -51,7 +51,7 @@ class RunReader:
             follow: continue until the run ends, with live events if this executor drives it.
             style: `embedia` uses the names and order of that framework; None: the library's own.
         """
-        return Events(self._host, run_id, after=after, follow=follow, style=style)
+        return RunEvents(self._host, run_id, after=after, follow=follow, style=style)
 
     async def runs(
         self,

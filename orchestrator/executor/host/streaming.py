@@ -194,7 +194,7 @@ class RecordFollower:
         self._woken.set()
 
 
-class Events(AsyncIterator[Event]):
+class RunEvents(AsyncIterator[Event]):
     """See `Executor.events`."""
 
     def __init__(self, host: Host, run_id: str, *, after: int, follow: bool, style: Literal["embedia"] | None) -> None:

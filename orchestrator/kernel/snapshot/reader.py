@@ -56,7 +56,9 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     frames: dict[str, FrameState] = {}
     for entry in data["frames"]:
         parent = None if entry["parent"] is None else live[entry["parent"]]
-        frame = _Reader(run, plan if parent is None else parent.frame.plan.sub[parent.node], entry, parent).frame
+        frame = _SnapshotReader(
+            run, plan if parent is None else parent.frame.plan.sub[parent.node], entry, parent
+        ).frame
         frames[frame.key] = frame
         live.update(frame.live)
         if parent is None:
@@ -76,7 +78,7 @@ def _decode(data: Data) -> Any:
     return r.decode(json.dumps(data))
 
 
-class _Reader:
+class _SnapshotReader:
     """One frame back from its tables."""
 
     def __init__(self, run: RunState, plan: Plan, data: Data, parent: Activation | None) -> None:

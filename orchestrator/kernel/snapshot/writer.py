@@ -50,7 +50,7 @@ def dump(run: RunState) -> Data:
             for entry in run.ledger.entries()
         ],
         "held": [[key, reserve.model_dump(mode="json")] for key, reserve in run.reserves.items()],
-        "frames": [_Writer(frame).data() for frame in frames],
+        "frames": [_SnapshotWriter(frame).data() for frame in frames],
     }
 
 
@@ -58,7 +58,7 @@ def _record(record: r.Record) -> Data:
     return cast(Data, json.loads(r.encode(record)))
 
 
-class _Writer:
+class _SnapshotWriter:
     """One frame, its shared objects numbered in tables."""
 
     def __init__(self, frame: FrameState) -> None:

@@ -7,11 +7,11 @@ that is missing or odd costs that field and not the answer.
 from orchestrator.models.chat.deltas import Assembly, Piece
 from orchestrator.models.chat.reply import counts, error_in, parsed, read_arguments, reply_from, reply_of
 from orchestrator.models.chat.request import body_of, understood
-from orchestrator.models.chat.sse import Events
+from orchestrator.models.chat.sse import EventDecoder
 
 __all__ = [
     "Assembly",
-    "Events",
+    "EventDecoder",
     "Piece",
     "body_of",
     "counts",

@@ -89,7 +89,7 @@ def _is_object(text: str) -> bool:
         return False
 
 
-class _Call:
+class _PartialCall:
     """A call that comes in pieces."""
 
     def __init__(self) -> None:
@@ -156,9 +156,9 @@ class Assembly:
         self._text: list[str] = []
         self._half = ""
         self._refusal: list[str] = []
-        self._calls: list[_Call] = []
-        self._latest: dict[object, _Call] = {}
-        self._named: dict[tuple[object, str], _Call] = {}
+        self._calls: list[_PartialCall] = []
+        self._latest: dict[object, _PartialCall] = {}
+        self._named: dict[tuple[object, str], _PartialCall] = {}
         self._extras: dict[str, list[Any]] = {}
 
     def add(self, chunk: Mapping[str, Any]) -> Piece:
@@ -216,7 +216,7 @@ class Assembly:
         if call is None:
             call = self._latest.get(index) if index is not None else self._calls[-1] if self._calls else None
             if call is None or not call.goes_on(identity, name):
-                call = _Call()
+                call = _PartialCall()
                 self._calls.append(call)
         call.add(piece, identity, name, told.get("arguments"))
         self._latest[index] = call

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 _BOM = b"\xef\xbb\xbf"
 
 
-class Events:
+class EventDecoder:
     """Bytes in, however they are cut; the data of whole events out."""
 
     def __init__(self) -> None:

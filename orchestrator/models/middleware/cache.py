@@ -16,7 +16,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, jsonable
-from orchestrator.models.middleware.kept import CacheStore, DirectoryStore, MemoryStore
+from orchestrator.models.middleware.kept import CacheStore, DirectoryStore, MemoryCacheStore
 
 _log = logging.getLogger("orchestrator.models")
 _NOT_WHOLE = frozenset({"length", "content_filter", "refusal"})
@@ -93,7 +93,7 @@ class Cache(Middleware):
             clock: the time in seconds, the same for all users of the store.
         """
         if store is None:
-            self._store: CacheStore = MemoryStore(max_entries)
+            self._store: CacheStore = MemoryCacheStore(max_entries)
         elif isinstance(store, str | os.PathLike):
             self._store = DirectoryStore(store, max_entries)
         else:
@@ -105,7 +105,7 @@ class Cache(Middleware):
 
     def statistics(self) -> CacheStatistics:
         """What became of the requests so far."""
-        entries = len(self._store) if isinstance(self._store, MemoryStore | DirectoryStore) else None
+        entries = len(self._store) if isinstance(self._store, MemoryCacheStore | DirectoryStore) else None
         return CacheStatistics(self._hits, self._shared, self._misses, entries)
 
     async def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:

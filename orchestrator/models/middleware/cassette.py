@@ -15,7 +15,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.models.base import ModelEvent, ModelRequest, closing
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, jsonable
-from orchestrator.models.middleware.tape import Entry, Outcome, Tape, error_data, error_from
+from orchestrator.models.middleware.tape import Entry, RecordedOutcome, Tape, error_data, error_from
 from orchestrator.redaction import redact as redact_patterns
 from orchestrator.redaction import redacted
 
@@ -117,7 +117,7 @@ class Cassette(Middleware):
             raise self._fault("the recording ends here, because the reader of this reply stopped early", asked)
         yield ModelEvent(reply=Reply.model_validate(known.reply))
 
-    def _recorded(self, asked: dict[str, Any]) -> Outcome | None:
+    def _recorded(self, asked: dict[str, Any]) -> RecordedOutcome | None:
         entry = self._tape.entries.get(digest(asked))
         if entry is not None:
             if entry.used < len(entry.outcomes):
@@ -138,7 +138,7 @@ class Cassette(Middleware):
         place = len(entry.outcomes)
         entry.outcomes.append(None)
         entry.used += 1
-        outcome = Outcome()
+        outcome = RecordedOutcome()
         try:
             async with closing(ask(request)) as events:
                 async for event in events:
@@ -160,8 +160,8 @@ class Cassette(Middleware):
             if outcome.reply is not None or outcome.error is not None:
                 self._keep(entry, place, outcome)
 
-    def _keep(self, entry: Entry, place: int, outcome: Outcome) -> None:
-        entry.outcomes[place] = Outcome(**self._plain(vars(outcome)))
+    def _keep(self, entry: Entry, place: int, outcome: RecordedOutcome) -> None:
+        entry.outcomes[place] = RecordedOutcome(**self._plain(vars(outcome)))
         self._tape.save()
 
     def _plain(self, data: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class CacheStore(Protocol):
         ...
 
 
-class MemoryStore:
+class MemoryCacheStore:
     """Keeps them as long as it lives; the one that was not used for the longest time goes first."""
 
     def __init__(self, max_entries: int | None) -> None:

@@ -79,7 +79,7 @@ class RateLimit(Middleware):
         self._spent: deque[tuple[float, int]] = deque()
         self._running: dict[object, int] = {}
         """What runs, and how many tokens that may spend."""
-        self._queue: deque[_Waiter] = deque()
+        self._queue: deque[_QueuedRequest] = deque()
         self._held_until = float("-inf")
 
     def statistics(self) -> RateStatistics:
@@ -112,7 +112,7 @@ class RateLimit(Middleware):
 
     async def _enter(self, slot: object, guess: int) -> None:
         await anyio.lowlevel.checkpoint_if_cancelled()
-        waiter = _Waiter()
+        waiter = _QueuedRequest()
         with self._lock:
             if not self._queue and self._wait(guess) <= 0:
                 self._begin(slot, guess)
@@ -187,7 +187,7 @@ def _spent(reply: Reply, guess: int) -> int:
     return 0 if reply.details.get("cached") else guess
 
 
-class _Waiter:
+class _QueuedRequest:
     """One that waits, and can be called from the threads of other event loops."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _SHOWN = 60
 
 
 @dataclass
-class Outcome:
+class RecordedOutcome:
     """What came of one request. Neither reply nor error: its reader left after these pieces."""
 
     reply: dict[str, Any] | None = None
@@ -36,7 +36,7 @@ class Entry:
 
     asked: dict[str, Any]
     """The model's name, and the request."""
-    outcomes: list[Outcome | None] = field(default_factory=list)
+    outcomes: list[RecordedOutcome | None] = field(default_factory=list)
     used: int = 0
     """How many of them were given out."""
 
@@ -60,7 +60,7 @@ class Tape:
                 raise ValueError(f"its version is {written['version']!r}, not {VERSION}")
             for one in written["entries"]:
                 asked = {"model": one["model"], "request": one["request"]}
-                outcomes: list[Outcome | None] = [Outcome(**outcome) for outcome in one["outcomes"]]
+                outcomes: list[RecordedOutcome | None] = [RecordedOutcome(**outcome) for outcome in one["outcomes"]]
                 # The digest is not stored, so that a request may be mended by hand.
                 self.entries.setdefault(digest(asked), Entry(asked)).outcomes.extend(outcomes)
         except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -50,7 +50,7 @@ _PHRASE: Mapping[OperationName, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ToolOffer:
     """A tool as a request offers it. `parameters` is None where the request does not say."""
 
     name: str
@@ -58,7 +58,7 @@ class Offer:
     parameters: Mapping[str, Any] | None = None
 
 
-def missing(operation: Operation, offers: Iterable[Offer]) -> str:
+def missing(operation: Operation, offers: Iterable[ToolOffer]) -> str:
     """A sentence: there is no tool for an operation."""
     names = ", ".join(offer.name for offer in offers) or "none"
     return (
@@ -67,7 +67,7 @@ def missing(operation: Operation, offers: Iterable[Offer]) -> str:
     )
 
 
-def choose(term: Term, operation: Operation, offers: Iterable[Offer]) -> Offer | None:
+def choose(term: Term, operation: Operation, offers: Iterable[ToolOffer]) -> ToolOffer | None:
     """The tool for an operation, else one that works out whole expressions; None if there is neither."""
     offers = tuple(offers)
     for does in (operation.name, None):
@@ -79,7 +79,7 @@ def choose(term: Term, operation: Operation, offers: Iterable[Offer]) -> Offer |
     return None
 
 
-def arguments(term: Term, operation: Operation, offer: Offer) -> dict[str, Any] | None:
+def arguments(term: Term, operation: Operation, offer: ToolOffer) -> dict[str, Any] | None:
     """What to call a tool with, so that it does the operation or works out the whole term; None if it cannot."""
     if not _does(offer, operation.name) and not _does(offer, None):
         return None
@@ -133,7 +133,7 @@ def _words(text: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Za-z]+", spaced)]
 
 
-def _does(offer: Offer, name: OperationName | None) -> bool:
+def _does(offer: ToolOffer, name: OperationName | None) -> bool:
     """Whether a tool says that it does an operation; None: that it works out expressions."""
     named, described = _words(offer.name), set(_words(offer.description))
     wanted = _CALCULATOR if name is None else _WORDS[name]
@@ -147,7 +147,7 @@ def _does(offer: Offer, name: OperationName | None) -> bool:
     return bool((set(named) | described) & wanted and described & _NUMERIC)
 
 
-def _likeness(offer: Offer, name: OperationName | None) -> int:
+def _likeness(offer: ToolOffer, name: OperationName | None) -> int:
     wanted = _CALCULATOR if name is None else _WORDS[name]
     named, described = set(_words(offer.name)), set(_words(offer.description))
     return 4 * bool(named & wanted) + 2 * bool(described & wanted) + bool(described & _NUMERIC)

@@ -20,7 +20,7 @@ from orchestrator.models.offline.expression import (
     value_of,
     written,
 )
-from orchestrator.models.offline.fitting import Offer, arguments, choose, missing
+from orchestrator.models.offline.fitting import ToolOffer, arguments, choose, missing
 from orchestrator.models.offline.planning import plan_calls, plan_steps, solve
 from orchestrator.models.offline.progress import Stuck, after_call, after_steps, line
 from orchestrator.models.offline.reading import NoArithmetic, number_in, read
@@ -87,12 +87,12 @@ def _facts(messages: Sequence[Message]) -> Mapping[str, object]:
 # -- deciding step by step ---------------------------------------------------------------------------------------
 
 
-def _offered(facts: Mapping[str, Any], request: ModelRequest) -> list[Offer]:
+def _offered(facts: Mapping[str, Any], request: ModelRequest) -> list[ToolOffer]:
     """The tools that the facts tell of, else those that can be called."""
     offered = facts.get("tools")
     if offered is None:
         return _offers(request)
-    return [Offer(one["name"], one.get("description") or "", one.get("parameters")) for one in offered]
+    return [ToolOffer(one["name"], one.get("description") or "", one.get("parameters")) for one in offered]
 
 
 def _begun(facts: Mapping[str, Any]) -> Term:
@@ -119,7 +119,7 @@ def _choose_tool(facts: Mapping[str, object], request: ModelRequest) -> str:
 
 
 def _choose_args(facts: Mapping[str, Any]) -> str:
-    offer = Offer(str(facts.get("tool", "")), str(facts.get("description") or ""), facts.get("parameters") or {})
+    offer = ToolOffer(str(facts.get("tool", "")), str(facts.get("description") or ""), facts.get("parameters") or {})
     term = read(str(facts["question"]))
     operation = first_operation(term)
     if operation is None:
@@ -228,9 +228,11 @@ def _fresh(taken: set[str]) -> str:
     return f"call_{number}"
 
 
-def _offers(request: ModelRequest) -> list[Offer]:
+def _offers(request: ModelRequest) -> list[ToolOffer]:
     functions: list[Any] = [tool.get("function") or {} for tool in request.tools]
-    return [Offer(str(f.get("name")), str(f.get("description") or ""), f.get("parameters") or {}) for f in functions]
+    return [
+        ToolOffer(str(f.get("name")), str(f.get("description") or ""), f.get("parameters") or {}) for f in functions
+    ]
 
 
 # -- answering at once -------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from orchestrator.models.offline.expression import (
     value_of,
     written,
 )
-from orchestrator.models.offline.fitting import Offer, arguments, choose, missing
+from orchestrator.models.offline.fitting import ToolOffer, arguments, choose, missing
 from orchestrator.models.offline.progress import Stuck, after_call, all_equal, found_in, given_to
 from orchestrator.models.offline.reading import read
 
@@ -42,7 +42,7 @@ def plan_steps(question: str) -> str:
     return f"Plan:\n{asked}\n<END_OF_PLAN>"
 
 
-def plan_calls(question: str, offers: Sequence[Offer]) -> str:
+def plan_calls(question: str, offers: Sequence[ToolOffer]) -> str:
     """A blueprint: a call for each operation, `#E1` in the place of what call 1 will give."""
     term = _unsigned(read(question))
     if first_operation(term) is None:
@@ -149,7 +149,7 @@ class _Blanks:
             text = re.sub(rf"(?<![\d.]){exact(Fraction(self._first + number))}(?![\d.])", f"#E{number}", text)
         return text
 
-    def input(self, given: Mapping[str, Any], offer: Offer) -> str:
+    def input(self, given: Mapping[str, Any], offer: ToolOffer) -> str:
         """Arguments as a blueprint writes them: by place where that is clear, else as JSON."""
         values = {name: self._value(value) for name, value in given.items()}
         properties: Mapping[str, Any] = (offer.parameters or {}).get("properties") or {}

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.offline.expression import Number, Operation, Term, advanced, contains, ready, replaced, written
-from orchestrator.models.offline.fitting import Offer, choose
+from orchestrator.models.offline.fitting import ToolOffer, choose
 from orchestrator.models.offline.reading import NoArithmetic, number_in, read
 
 
@@ -55,7 +55,7 @@ def after_call(term: Term, call: ToolCall | None, found: Fraction) -> Term:
     for order in (numbers, numbers[::-1]):  # a tool may name the second number first, but most do not
         for operation in ready(term):
             if call is not None and order == [operation.left, operation.right]:
-                offer = Offer(call.name, "", None)
+                offer = ToolOffer(call.name, "", None)
                 if choose(term, operation, [offer]) is not None or len(list(ready(term))) == 1:
                     return all_equal(term, operation, Number(found))
     return advanced(term, None, found)

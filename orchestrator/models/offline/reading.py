@@ -77,7 +77,7 @@ class NoArithmetic(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class _TermToken:
     kind: str
     """`number`, `sign`, `(`, `)`, `word` or `other`."""
     text: str
@@ -98,14 +98,14 @@ def read(question: str) -> Term:
     runs = [run for run in map(_trimmed, _runs(tokens)) if any(token.kind == "number" for token in run)]
     sums = [run for run in runs if any(token.kind == "sign" for token in run[1:])]
     loose = len(runs) > len(sums)
-    if runs and any(_unknown(token, before) for before, token in pairwise([_Token("word", ""), *tokens])):
+    if runs and any(_unknown(token, before) for before, token in pairwise([_TermToken("word", ""), *tokens])):
         raise NoArithmetic(_unclear(question, "I know + - * / ** and parentheses only"))
     called = next((token.text for token in tokens if token.kind == "call"), None)
     if called is not None and runs:
         raise NoArithmetic(_unclear(question, f"I do not know the function {called!r}"))
     if not sums:
         return _spoken(question, runs, words)
-    terms = [_Parser(run).parse(question) for run in sums]
+    terms = [_TermParser(run).parse(question) for run in sums]
     if any(term != terms[0] for term in terms[1:]):
         raise NoArithmetic(_unclear(question, "it holds several calculations; ask for one"))
     if words & _VERBS and loose:
@@ -113,12 +113,12 @@ def read(question: str) -> Term:
     return terms[0]
 
 
-def _unknown(token: _Token, before: _Token) -> bool:
+def _unknown(token: _TermToken, before: _TermToken) -> bool:
     """Whether a token is an operation that is not known here; `!` is one only behind a number."""
     return token.text in _UNKNOWN and (token.text != "!" or before.kind in ("number", ")"))
 
 
-def _spoken(question: str, runs: list[list[_Token]], words: set[str]) -> Term:
+def _spoken(question: str, runs: list[list[_TermToken]], words: set[str]) -> Term:
     """A calculation without a sign: `add 3 and 4`; or no more than a number."""
     for pattern, name, swapped in _spoken_forms:
         match = re.search(rf"\b{pattern}(?![\w.]*\d)", question, re.IGNORECASE)
@@ -129,7 +129,7 @@ def _spoken(question: str, runs: list[list[_Token]], words: set[str]) -> Term:
             left, right = (Number(number) for number in numbers if number is not None)
             return Operation(name, right, left) if swapped else Operation(name, left, right)
     if len(runs) == 1 and words <= _TRIVIAL:
-        return _Parser(runs[0]).parse(question)
+        return _TermParser(runs[0]).parse(question)
     if len(runs) > 1:
         raise NoArithmetic(_unclear(question, "it has numbers but does not say with + - * / ** what to do with them"))
     raise NoArithmetic(f"I only do arithmetic, and there is none in {_quoted(question)}.")
@@ -176,45 +176,45 @@ def _quoted(question: str) -> str:
 # -- tokens ------------------------------------------------------------------------------------------------------
 
 
-def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+def _tokens(text: str) -> list[_TermToken]:
+    found: list[_TermToken] = []
     for match in _token.finditer(text):
         kind = match.lastgroup
         word = match["word"]
         if match["space"]:
             continue
         if match["number"] and match["tail"] is None:
-            found.append(_Token("number", match["number"].replace(",", "")))
+            found.append(_TermToken("number", match["number"].replace(",", "")))
         elif match["times"]:
-            found.append(_Token("sign", "*"))
+            found.append(_TermToken("sign", "*"))
         elif match["sign"]:
-            found.append(_Token("sign", match["sign"]))
+            found.append(_TermToken("sign", match["sign"]))
         elif match["phrase"]:
             name = _PHRASES[match["phrase"][:3].lower()]
-            found.append(_Token("sign", {"multiply": "*", "divide": "/", "power": "**"}[name], said=True))
+            found.append(_TermToken("sign", {"multiply": "*", "divide": "/", "power": "**"}[name], said=True))
         elif word and word.lower() in _SAID_SIGNS:
             name = _SAID_SIGNS[word.lower()]
             sign = next(sign for sign, of in _SIGNS.items() if of == name)
-            found.append(_Token("sign", sign, said=True))
+            found.append(_TermToken("sign", sign, said=True))
             if match["call"]:
-                found.append(_Token("(", "("))
+                found.append(_TermToken("(", "("))
         elif word:
-            found.append(_Token("call" if match["call"] else "word", word))
+            found.append(_TermToken("call" if match["call"] else "word", word))
             if match["call"]:
-                found.append(_Token("(", "("))
+                found.append(_TermToken("(", "("))
         elif kind == "paren":
             adjacent = match.start() > 0 and (text[match.start() - 1].isdigit() or text[match.start() - 1] == ")")
             if match["paren"] == "(" and adjacent and found and found[-1].kind in ("number", ")"):
-                found.append(_Token("sign", "*"))  # 2(3 + 4)
-            found.append(_Token(match["paren"], match["paren"]))
+                found.append(_TermToken("sign", "*"))  # 2(3 + 4)
+            found.append(_TermToken(match["paren"], match["paren"]))
         else:
-            found.append(_Token("other", match[0]))
+            found.append(_TermToken("other", match[0]))
     return found
 
 
-def _runs(tokens: list[_Token]) -> list[list[_Token]]:
+def _runs(tokens: list[_TermToken]) -> list[list[_TermToken]]:
     """The stretches of numbers, signs and parentheses between words."""
-    runs: list[list[_Token]] = [[]]
+    runs: list[list[_TermToken]] = [[]]
     for token in tokens:
         if token.kind in ("number", "sign", "(", ")"):
             runs[-1].append(token)
@@ -223,7 +223,7 @@ def _runs(tokens: list[_Token]) -> list[list[_Token]]:
     return [run for run in runs if run]
 
 
-def _trimmed(run: list[_Token]) -> list[_Token]:
+def _trimmed(run: list[_TermToken]) -> list[_TermToken]:
     """Without the words for signs at its ends (`repeat it 3 times`) and the parentheses of the sentence around."""
     if len(run) > _LONGEST:
         return run  # no expression that is read
@@ -239,10 +239,10 @@ def _trimmed(run: list[_Token]) -> list[_Token]:
     return run
 
 
-class _Parser:
+class _TermParser:
     """Recursive descent over one stretch of tokens."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[_TermToken]) -> None:
         self.tokens = tokens
         self.at = 0
         self.depth = 0

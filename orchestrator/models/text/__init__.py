@@ -2,7 +2,7 @@
 
 A form says how calls are written: it tells the model so, writes earlier calls, reads replies, and makes texts from
 outside harmless. Reading a reply is a pure function, `Form.parse`; what of it can be shown while it is still coming
-is one too, `Screen`. The law between the forms' parts: what `render` writes `parse` reads, what `defused` lets
+is one too, `CallScreen`. The law between the forms' parts: what `render` writes `parse` reads, what `defused` lets
 through never reads as a call, and what `edge` lets through is always content.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.defuse import lines_broken
-from orchestrator.models.text.forms import Form, Offer, Parsed, Unread, last_line, offered, short
+from orchestrator.models.text.forms import Form, OfferedTool, Parsed, Unread, last_line, offered, short
 from orchestrator.models.text.strict import dumped, json_at, said
 
 # Every repetition has a bound, so that no text takes long.
@@ -56,7 +56,7 @@ class BracketForm(Form):
         "yourself."
     )
 
-    def read(self, text: str, offers: Sequence[Offer], ended: bool) -> Parsed:
+    def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
         """See `Form.parse`. The first action counts, and what follows it is cut: results that no tool gave."""
         action = _action.search(text)
         if action is None:
@@ -90,7 +90,7 @@ class BracketForm(Form):
         held = begin is not None and _beginning.fullmatch(text, begin) is not None
         return (begin if held and begin is not None else len(text)), False
 
-    def defused(self, text: str, offers: Sequence[Offer]) -> str:
+    def defused(self, text: str, offers: Sequence[OfferedTool]) -> str:
         """See `Form.defused`."""
         return lines_broken(super().defused(text, offers), (offer.name for offer in offers))
 
@@ -99,7 +99,7 @@ class BracketForm(Form):
         return f"Observation{'' if number is None else f' {number}'}: {content}"
 
 
-def _in_brackets(text: str, start: int, offer: Offer) -> tuple[dict[str, Any], int]:
+def _in_brackets(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, Any], int]:
     """The arguments that begin behind a bracket, and where the call's line ends."""
     at = _dark(text, start)
     if text.startswith("{", at):
@@ -121,7 +121,7 @@ def _in_brackets(text: str, start: int, offer: Offer) -> tuple[dict[str, Any], i
     return arguments, line.end()
 
 
-def _in_lines(text: str, start: int, offer: Offer, ended: bool) -> tuple[dict[str, Any], int]:
+def _in_lines(text: str, start: int, offer: OfferedTool, ended: bool) -> tuple[dict[str, Any], int]:
     """The arguments behind `Action Input:`, and where they end."""
     stop = _stop.search(text, start)
     end = len(text) if stop is None else stop.start()
@@ -167,7 +167,7 @@ def _balanced(text: str, start: int) -> int:
     raise Unread("a bracket that is not closed")
 
 
-def _told(offer: Offer, words: str) -> dict[str, Any]:
+def _told(offer: OfferedTool, words: str) -> dict[str, Any]:
     """Arguments from a text: it is the one parameter of the tool, or the first that is required.
 
     Where several are required values with commas between them are theirs, by place.

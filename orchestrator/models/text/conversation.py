@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.models.messages import Image, Message, system
-from orchestrator.models.text.forms import Form, Offer
+from orchestrator.models.text.forms import Form, OfferedTool
 
 
-def retold(messages: Sequence[Message], form: Form, offers: Sequence[Offer]) -> tuple[Message, ...]:
+def retold(messages: Sequence[Message], form: Form, offers: Sequence[OfferedTool]) -> tuple[Message, ...]:
     """The messages with calls as text of the assistant, and results as words of the user.
 
     Results that stand together become one message, with the user's own words behind them if there are any: the

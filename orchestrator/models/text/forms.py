@@ -13,7 +13,7 @@ from orchestrator.models.text.defuse import tokens_broken
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTool:
     """A tool that the model may call."""
 
     name: str
@@ -36,7 +36,7 @@ class Parsed:
     """What was said behind the calls, and is left out."""
 
 
-ANY = Offer(name="")
+ANY = OfferedTool(name="")
 """Stands in offers for the tools that are not there: what calls one of them is a call all the same."""
 
 
@@ -53,7 +53,7 @@ class Form(ABC):
     several: str = ""
     """Tells it how to make several calls at once; empty where that cannot be."""
 
-    def parse(self, text: str, offers: Sequence[Offer], *, ended: bool = True) -> Parsed:
+    def parse(self, text: str, offers: Sequence[OfferedTool], *, ended: bool = True) -> Parsed:
         """Read a reply. Any text can be read: it raises nothing, and takes time in proportion to the length.
 
         Args:
@@ -67,7 +67,7 @@ class Form(ABC):
             return Parsed(text, unread=" ".join(str(why).split()))
 
     @abstractmethod
-    def read(self, text: str, offers: Sequence[Offer], ended: bool) -> Parsed:
+    def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
         """See `parse`.
 
         Raises:
@@ -88,7 +88,7 @@ class Form(ABC):
             start: where to look from; 0 only at the reply's own beginning.
         """
 
-    def defused(self, text: str, offers: Sequence[Offer]) -> str:
+    def defused(self, text: str, offers: Sequence[OfferedTool]) -> str:
         """A text from outside, changed so that a model which repeats it, or part of it, makes no call."""
         return tokens_broken(text)
 
@@ -102,15 +102,15 @@ class Form(ABC):
         return f"Result of {which}:\n{content}"
 
 
-def offers_of(tools: Iterable[JsonObject]) -> tuple[Offer, ...]:
+def offers_of(tools: Iterable[JsonObject]) -> tuple[OfferedTool, ...]:
     """Tools given as OpenAI function parameters."""
-    found: list[Offer] = []
+    found: list[OfferedTool] = []
     for tool in tools:
         function = tool.get("function")
         told: Mapping[str, object] = function if isinstance(function, Mapping) else tool
         parameters = told.get("parameters")
         found.append(
-            Offer(
+            OfferedTool(
                 name=str(told.get("name") or ""),
                 description=str(told.get("description") or ""),
                 parameters=parameters if isinstance(parameters, Mapping) else {},
@@ -119,7 +119,7 @@ def offers_of(tools: Iterable[JsonObject]) -> tuple[Offer, ...]:
     return tuple(found)
 
 
-def offered(name: object, offers: Sequence[Offer]) -> Offer:
+def offered(name: object, offers: Sequence[OfferedTool]) -> OfferedTool:
     """The tool of that name, or the only one whose name differs in the case of ASCII letters alone.
 
     Where `ANY` is offered one that is not there takes a text, its input.
@@ -135,7 +135,7 @@ def offered(name: object, offers: Sequence[Offer]) -> Offer:
         if len(alike) == 1:
             return alike[0]
         if any(offer is ANY for offer in offers):
-            return Offer(name, parameters={"properties": {"input": {"type": "string"}}})
+            return OfferedTool(name, parameters={"properties": {"input": {"type": "string"}}})
         raise Unread(f"tool {short(name)} was not offered")
     raise Unread("a call names no tool")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.defuse import names_broken
-from orchestrator.models.text.forms import Form, Offer, Parsed, Unread, last_line
+from orchestrator.models.text.forms import Form, OfferedTool, Parsed, Unread, last_line
 from orchestrator.models.text.strict import calls_in, dumped, json_of, like_calls, said
 
 _FENCE = "```"
@@ -29,7 +29,7 @@ class JsonForm(Form):
     )
     several = "To make several calls at once, reply with a JSON list of such objects."
 
-    def read(self, text: str, offers: Sequence[Offer], ended: bool) -> Parsed:
+    def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
         """See `Form.parse`."""
         begin, written = _block(text)
         if begin is None:
@@ -64,7 +64,7 @@ class JsonForm(Form):
         whole = begin is not None and _beginning.fullmatch(text, begin) is not None
         return (begin if whole and begin is not None else len(text)), False
 
-    def defused(self, text: str, offers: Sequence[Offer]) -> str:
+    def defused(self, text: str, offers: Sequence[OfferedTool]) -> str:
         """See `Form.defused`. Fences stay: without the name of a tool they hold no call."""
         return names_broken(super().defused(text, offers), (offer.name for offer in offers))
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from orchestrator.models.messages import ToolCall
-from orchestrator.models.text.forms import Form, Offer, Parsed, Unread, partial
+from orchestrator.models.text.forms import Form, OfferedTool, Parsed, Unread, partial
 from orchestrator.models.text.strict import calls_in, dumped, json_at, said
 
 START, PLUGIN, END, STOP = "<|action_start|>", "<|plugin|>", "<|action_end|>", "<|im_end|>"
@@ -28,7 +28,7 @@ class PluginForm(Form):
     )
     several = "To make several calls at once, write one block behind the other."
 
-    def read(self, text: str, offers: Sequence[Offer], ended: bool) -> Parsed:
+    def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
         """See `Form.parse`. Text behind the last block, with what it may call, is cut."""
         begin = text.find(START)
         if begin < 0:

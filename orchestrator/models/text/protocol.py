@@ -15,10 +15,10 @@ from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, Re
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.text.bracket import BracketForm
 from orchestrator.models.text.conversation import instructed, retold
-from orchestrator.models.text.forms import ANY, Form, Offer, Parsed, offers_of, short
+from orchestrator.models.text.forms import ANY, Form, OfferedTool, Parsed, offers_of, short
 from orchestrator.models.text.json_form import JsonForm
 from orchestrator.models.text.plugin import PluginForm
-from orchestrator.models.text.screen import Screen
+from orchestrator.models.text.screen import CallScreen
 from orchestrator.models.text.separator import SeparatorForm
 from orchestrator.models.text.thinking import Aside, parted
 from orchestrator.models.text.words import PROMPT, told
@@ -101,7 +101,7 @@ class TextProtocol(Wrapping, RequestModel):
         """See `Model.stream`. Text that may be part of a call is held back; all pieces together are the text."""
         request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
         asked = self._asked(request)
-        screen = Aside(Screen(self._form)) if asked.offers else None
+        screen = Aside(CallScreen(self._form)) if asked.offers else None
         given: list[str] = []
         came = False
         reply: Reply | None = None
@@ -122,7 +122,7 @@ class TextProtocol(Wrapping, RequestModel):
             yield ModelEvent(text=reply.text[len(shown) :])
         yield ModelEvent(reply=request.parse(reply))
 
-    def _asked(self, request: ModelRequest) -> _Asked:
+    def _asked(self, request: ModelRequest) -> _TextRequest:
         options = dict(request.options)
         choice, several = options.pop("tool_choice", None), options.pop("parallel_tool_calls", None)
         offers = () if choice == "none" else offers_of(request.tools)
@@ -130,7 +130,7 @@ class TextProtocol(Wrapping, RequestModel):
         if offers:
             words = told(self._form, offers, self._prompt, choice, several is not False, request.output)
             messages = instructed(messages, words)
-        return _Asked(
+        return _TextRequest(
             messages=messages,
             output=None if offers else request.output,
             options=options,
@@ -139,7 +139,7 @@ class TextProtocol(Wrapping, RequestModel):
             taken=frozenset(call.id for message in request.messages for call in message.tool_calls),
         )
 
-    def _read(self, reply: Reply, asked: _Asked) -> Reply:
+    def _read(self, reply: Reply, asked: _TextRequest) -> Reply:
         """The inner model's reply with the calls that it makes."""
         if reply.parsed is not None:
             reply = reply.model_copy(update={"parsed": None})
@@ -162,13 +162,13 @@ class TextProtocol(Wrapping, RequestModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _TextRequest:
     """What the inner model is asked, and what its reply may call."""
 
     messages: tuple[Message, ...]
     output: JsonObject | None
     options: dict[str, Any]
-    offers: tuple[Offer, ...]
+    offers: tuple[OfferedTool, ...]
     several: bool
     taken: frozenset[str]
     """Ids of the conversation's calls."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.models.text.forms import Form
 
 
-class Screen:
+class CallScreen:
     """Feed it the pieces of a reply; it gives back what cannot belong to a call, whatever comes.
 
     What it gave is at any time a beginning of the content that `Form.parse` finds in the whole reply. White space is

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from orchestrator.models.messages import ToolCall
-from orchestrator.models.text.forms import Form, Offer, Parsed, Unread, partial, short
+from orchestrator.models.text.forms import Form, OfferedTool, Parsed, Unread, partial, short
 from orchestrator.models.text.strict import calls_in, dumped, json_at, said
 
 SEPARATOR = "<|tool_calls|>"
@@ -24,7 +24,7 @@ class SeparatorForm(Form):
     )
     several = "Several calls can stand in the list."
 
-    def read(self, text: str, offers: Sequence[Offer], ended: bool) -> Parsed:
+    def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
         """See `Form.parse`. The first separator counts: a further one can stand in an argument."""
         begin = text.find(SEPARATOR)
         if begin < 0:

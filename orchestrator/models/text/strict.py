@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from orchestrator.jsontypes import deeper_than
 from orchestrator.models.messages import ToolCall
-from orchestrator.models.text.forms import Offer, Unread, offered, short
+from orchestrator.models.text.forms import OfferedTool, Unread, offered, short
 from orchestrator.values import FOREIGN_DEPTH
 
 DEEPEST = FOREIGN_DEPTH
@@ -53,7 +53,7 @@ def json_of(text: str) -> Any:
     return value
 
 
-def calls_in(value: Any, offers: Sequence[Offer], *, marked: bool) -> tuple[ToolCall, ...]:
+def calls_in(value: Any, offers: Sequence[OfferedTool], *, marked: bool) -> tuple[ToolCall, ...]:
     """The calls that a JSON value says: one, a list of them, or `{"tool_calls": [...]}`.
 
     Args:
@@ -72,7 +72,7 @@ def calls_in(value: Any, offers: Sequence[Offer], *, marked: bool) -> tuple[Tool
     return tuple(_call(call, offers, marked) for call in calls)
 
 
-def like_calls(value: Any, offers: Sequence[Offer]) -> bool:
+def like_calls(value: Any, offers: Sequence[OfferedTool]) -> bool:
     """Whether a JSON value is so much like calls that it deserves a reason why it is none."""
     if isinstance(value, list):
         return any(like_calls(one, offers) for one in value if isinstance(one, dict))
@@ -102,7 +102,7 @@ def said(call: ToolCall) -> dict[str, Any]:
     return {"not_a_json_object": call.raw} if call.arguments is None else dict(call.arguments)
 
 
-def _call(item: Any, offers: Sequence[Offer], marked: bool) -> ToolCall:
+def _call(item: Any, offers: Sequence[OfferedTool], marked: bool) -> ToolCall:
     if not isinstance(item, dict):
         raise Unread(f"a call is not a JSON object: {short(str(item))}")
     function = item
@@ -122,7 +122,7 @@ def _call(item: Any, offers: Sequence[Offer], marked: bool) -> ToolCall:
         raise Unread(f"the arguments of {offer.name!r} are not plain JSON") from None
 
 
-def _arguments(given: Any, offer: Offer) -> tuple[dict[str, Any], str]:
+def _arguments(given: Any, offer: OfferedTool) -> tuple[dict[str, Any], str]:
     raw = given if isinstance(given, str) else ""
     if given is None or given == "":
         return {}, ""

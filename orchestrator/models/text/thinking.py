@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.models.text.screen import Screen
+from orchestrator.models.text.screen import CallScreen
 
 _BEGIN, _END = "<think>", "</think>"
 _BLANKS = 99
@@ -26,7 +26,7 @@ def thoughts_in(block: str) -> str:
 class Aside:
     """A screen that looks at what comes behind such a block only; the block itself is shown as it comes."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: CallScreen) -> None:
         self._screen = screen
         self._begin = ""
         """What came while it is open whether a block begins."""
@@ -35,7 +35,7 @@ class Aside:
         self._over = False
 
     def feed(self, piece: str) -> str:
-        """See `Screen.feed`."""
+        """See `CallScreen.feed`."""
         if self._over:
             return self._screen.feed(piece)
         if self._tail is None:

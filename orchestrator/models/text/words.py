@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from orchestrator.jsontypes import JsonObject
-from orchestrator.models.text.forms import Form, Offer
+from orchestrator.models.text.forms import Form, OfferedTool
 
 PROMPT = "You can call tools. They are:\n\n{tools}\n\n{how}"
 _place = re.compile(r"\{tools\}|\{how\}")
 
 
 def told(
-    form: Form, offers: Sequence[Offer], prompt: str, choice: object, several: bool, output: JsonObject | None
+    form: Form, offers: Sequence[OfferedTool], prompt: str, choice: object, several: bool, output: JsonObject | None
 ) -> str:
     """The tools, and how to call them.
 
@@ -53,7 +53,7 @@ def _must(choice: object) -> str:
     return ""
 
 
-def _tool(form: Form, offer: Offer, offers: Sequence[Offer]) -> str:
+def _tool(form: Form, offer: OfferedTool, offers: Sequence[OfferedTool]) -> str:
     """A tool. Its description may come from others, so it is treated like any text from outside."""
     lines = [f"Tool: {offer.name}"]
     if offer.description:

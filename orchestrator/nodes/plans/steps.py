@@ -48,7 +48,7 @@ _Kind: TypeAlias = Literal["step", "number", "bullet"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
+class _StepMark:
     """A line that begins with a marker."""
 
     kind: _Kind
@@ -105,7 +105,7 @@ def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _drafts(lines: Sequence[str]) -> list[_Draft]:
-    reader = _Reader()
+    reader = _StepReader()
     fences = sum(_fence.match(line) is not None for line in lines)
     for line in lines:
         if _fence.match(line):
@@ -118,12 +118,12 @@ def _drafts(lines: Sequence[str]) -> list[_Draft]:
     return reader.drafts if len(reader.drafts) != 1 else _in_one_line(reader)
 
 
-class _Reader:
+class _StepReader:
     """Goes through the lines and remembers what the plan looks like so far."""
 
     def __init__(self) -> None:
         self.drafts: list[_Draft] = []
-        self.first: _Mark | None = None
+        self.first: _StepMark | None = None
         self.indent = 0
         """Of the first marker."""
         self.number = 0
@@ -170,12 +170,12 @@ class _Reader:
             self.drafts[-1].last.append(line)
         return not (self.drafts and self.wrapped)
 
-    def _begin(self, mark: _Mark) -> bool:
+    def _begin(self, mark: _StepMark) -> bool:
         self.drafts.append(_Draft([mark.text]))
         self.number, self.inner = mark.number, False
         return True
 
-    def _counts(self, mark: _Mark, indent: int) -> bool:
+    def _counts(self, mark: _StepMark, indent: int) -> bool:
         """Whether a marker is one of the plan's own, and not of a list, or in a sentence, inside of a step."""
         assert self.first is not None
         if mark.kind != self.first.kind:
@@ -188,7 +188,7 @@ class _Reader:
             return False
         return mark.number <= self.number + 2  # one may be left out; `20. ` at the start of a line is a sentence's end
 
-    def _lazy(self, mark: _Mark) -> bool:
+    def _lazy(self, mark: _StepMark) -> bool:
         """Whether all steps have the same number, as Markdown allows."""
         assert self.first is not None
         return mark.number == self.number == self.first.number and not self.drafts[-1].paragraphs
@@ -210,7 +210,7 @@ class _Reader:
         return True
 
 
-def _mark(words: str) -> _Mark | None:
+def _mark(words: str) -> _StepMark | None:
     for kind, pattern in (("step", _step), ("number", _number)):
         match = pattern.match(words)
         if match is None:
@@ -220,10 +220,10 @@ def _mark(words: str) -> _Mark | None:
             text = text.replace(match["bold"], "", 1)  # the whole title is bold
         number = int(said) if said.isdigit() else _WORDS.index(said) + 1
         if kind == "step":
-            return _Mark("step", _unlabelled(text), number, len(match["level"] or ""))
-        return _Mark("number", _unlabelled(text), number)
+            return _StepMark("step", _unlabelled(text), number, len(match["level"] or ""))
+        return _StepMark("number", _unlabelled(text), number)
     match = _bullet.match(words)
-    return None if match is None else _Mark("bullet", _unlabelled(words[match.end() :]))
+    return None if match is None else _StepMark("bullet", _unlabelled(words[match.end() :]))
 
 
 def _unlabelled(text: str) -> str:
@@ -234,7 +234,7 @@ def _unlabelled(text: str) -> str:
     return text
 
 
-def _in_one_line(reader: _Reader) -> list[_Draft]:
+def _in_one_line(reader: _StepReader) -> list[_Draft]:
     """The steps of a plan that is written in one line: `1. Multiply. 2. Add.`"""
     (draft,), first = reader.drafts, reader.first
     if first is None or first.kind == "bullet":

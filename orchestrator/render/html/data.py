@@ -36,7 +36,7 @@ def run_data(run: Run) -> tuple[dict[str, Any], Replay]:
     replayed = replay(run.definition, records, causes, rows, kept)
     if run.status == "interrupted":
         replayed = _abandoned(replayed, run)
-    return _Writer(run, records, rows, replayed).data(kept), replayed
+    return _PageWriter(run, records, rows, replayed).data(kept), replayed
 
 
 def _abandoned(replayed: Replay, run: Run) -> Replay:
@@ -52,7 +52,7 @@ def _abandoned(replayed: Replay, run: Run) -> Replay:
     return replace(replayed, last=last, moments=(*replayed.moments, end))
 
 
-class _Writer:
+class _PageWriter:
     def __init__(self, run: Run, records: Sequence[Record], rows: Timeline, replayed: Replay) -> None:
         self.run, self.records, self.rows, self.replayed = run, records, rows, replayed
         self.explainer = Explainer(rows, run.status)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.kernel.records import EffectClass, EffectKind
-from orchestrator.testing.crash.facts import Call
+from orchestrator.testing.crash.facts import ObservedCall
 
 
 class Diary:
@@ -25,7 +25,7 @@ class Diary:
 
     def __init__(self, path: str | Path, tell: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._tell = tell
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, ObservedCall] = {}
         self.replies: dict[str, object] = {}
         """What models said, by key."""
         self.faults: list[str] = []
@@ -54,7 +54,9 @@ class Diary:
     def _take(self, line: dict[str, Any]) -> None:
         key: str = line["key"]
         if line["did"] == "begin":
-            known = self.calls.setdefault(key, Call(key, line["kind"], line["name"], line["effect"], line["wanted"]))
+            known = self.calls.setdefault(
+                key, ObservedCall(key, line["kind"], line["name"], line["effect"], line["wanted"])
+            )
             known.begun += 1
             if known.wanted != line["wanted"]:
                 self.faults.append(f"{known} was called with two requests under one key")

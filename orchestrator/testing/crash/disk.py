@@ -25,7 +25,7 @@ class Disk:
 
     def __init__(self, fault: Fault, store: SQLiteStore) -> None:
         self._fault: Fault = fault
-        self._writer = store._writer = _Writer(store.path, store.url)
+        self._writer = store._writer = _FaultyWriter(store.path, store.url)
 
     def fail(self) -> None:
         """From the next write on."""
@@ -36,7 +36,7 @@ class Disk:
             self._writer.fault = self._fault
 
 
-class _Writer(Writer):
+class _FaultyWriter(Writer):
     fault: Fault | None = None
 
     def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[object]], begun: bool) -> float:

@@ -34,7 +34,7 @@ class CrashUnsafe(AssertionError):
 
 
 @dataclass
-class Call:
+class ObservedCall:
     """One effect, however often it was called."""
 
     key: str
@@ -135,13 +135,13 @@ class Promise:
     """Keys of effects that the journal has the result of."""
 
     @classmethod
-    def of(cls, journals: Journals, calls: Mapping[str, Call]) -> Promise:
+    def of(cls, journals: Journals, calls: Mapping[str, ObservedCall]) -> Promise:
         """What is promised now."""
         heads = {run_id: len(records) for run_id, records in journals.items()}
         begun = {key: call.begun for key, call in calls.items()}
         return cls(heads, begun, frozenset(_settled(journals)) | _failed(journals))
 
-    def broken(self, journals: Journals, calls: Mapping[str, Call]) -> Iterator[str]:
+    def broken(self, journals: Journals, calls: Mapping[str, ObservedCall]) -> Iterator[str]:
         """What a later life did against it."""
         for run_id, head in self.heads.items():
             found = len(journals.get(run_id, ()))
@@ -153,7 +153,7 @@ class Promise:
                 yield f"{call} was called again, and its result had been journaled"
 
 
-def journal_faults(journals: Journals, calls: Mapping[str, Call], *, ended: bool) -> Iterator[str]:
+def journal_faults(journals: Journals, calls: Mapping[str, ObservedCall], *, ended: bool) -> Iterator[str]:
     """What no journal may ever say, and what nobody may ever do without it."""
     intended: set[str] = set()
     for run_id, records in journals.items():

@@ -9,7 +9,7 @@ from orchestrator.executor.executor import Executor
 from orchestrator.kernel.question import AnyQuestion, Approve
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import Store
-from orchestrator.testing.crash.facts import Call
+from orchestrator.testing.crash.facts import ObservedCall
 from orchestrator.verbs import Graph
 from orchestrator.views.run import Run
 
@@ -30,7 +30,7 @@ class Answers:
         calls: what was done outside, by key.
     """
 
-    def __init__(self, answer: Answering | None, calls: Mapping[str, Call]) -> None:
+    def __init__(self, answer: Answering | None, calls: Mapping[str, ObservedCall]) -> None:
         self._answer, self._calls = answer, calls
         self.asked = 0
         """How often somebody had to say what became of an effect."""

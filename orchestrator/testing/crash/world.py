@@ -16,7 +16,7 @@ from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.interrupts import Lost, Refused, Suspend
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import EffectSettled
-from orchestrator.testing.crash.facts import Call
+from orchestrator.testing.crash.facts import ObservedCall
 from orchestrator.testing.crash.stopping import StoppingStore
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class World:
     tasks: TaskGroup
     replies: dict[str, object] = field(default_factory=dict)
     """What models said, by key."""
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, ObservedCall] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     """What must never be, as soon as it is seen."""
     life: StoppingStore | None = None
@@ -40,7 +40,7 @@ class World:
     async def call(self, effect: Effect[T], key: str) -> T:
         """See `Witness.call`."""
         wanted = wanted_of(effect)
-        known = self.calls.setdefault(key, Call(key, effect.kind, effect.name, effect.effect, wanted))
+        known = self.calls.setdefault(key, ObservedCall(key, effect.kind, effect.name, effect.effect, wanted))
         if known.wanted != wanted:
             self.faults.append(f"{known} was called with two requests under one key")
         known.begun += 1
@@ -61,7 +61,7 @@ class World:
             self._quiet = anyio.Event()
             await self._quiet.wait()
 
-    async def _outside(self, effect: Effect[T], key: str, known: Call) -> T:
+    async def _outside(self, effect: Effect[T], key: str, known: ObservedCall) -> T:
         found: list[T] = []
         raised: list[BaseException] = []
         done = anyio.Event()

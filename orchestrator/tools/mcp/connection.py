@@ -44,7 +44,7 @@ _TOLD = 2_000
 
 
 @dataclass
-class _Live:
+class _OpenSession:
     """One connection, from its beginning to its end."""
 
     tail: Tail
@@ -66,7 +66,7 @@ class _Live:
         return self.client is not None and not self.over.is_set() and not self.ended.is_set()
 
 
-class Connection:
+class McpConnection:
     """A server that is connected when it is needed, for as long as a task group hosts it.
 
     Args:
@@ -79,7 +79,7 @@ class Connection:
         self.server = server
         self._patience, self._pause = patience, pause
         self._hosts: list[TaskGroup] = []
-        self._live: _Live | None = None
+        self._live: _OpenSession | None = None
         self._lock = anyio.Lock()
         self._failures = 0
         self._not_before = 0.0
@@ -137,7 +137,7 @@ class Connection:
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
-    async def _usable(self, *, tries: int) -> _Live:
+    async def _usable(self, *, tries: int) -> _OpenSession:
         if self._live is not None and self._live.usable:
             return self._live
         for left in reversed(range(tries)):
@@ -157,7 +157,7 @@ class Connection:
         self._failures = min(self._failures + 1, 20)
         self._not_before = anyio.current_time() + pause
 
-    async def _connect(self) -> _Live:
+    async def _connect(self) -> _OpenSession:
         if not self._hosts:
             raise ToolUnavailable(
                 f"MCP server {self.server.name!r} is not connected: open its toolbox with `async with`, "
@@ -165,7 +165,7 @@ class Connection:
             )
         if importlib.util.find_spec("mcp") is None:
             raise ToolUnavailable("MCP servers need a further package: pip install 'graph-orchestrator[mcp]'")
-        live = _Live(Tail(self.server.secrets))
+        live = _OpenSession(Tail(self.server.secrets))
         self._hosts[0].start_soon(self._hold, live)
         try:
             with anyio.move_on_after(self._patience) as waiting:
@@ -183,7 +183,7 @@ class Connection:
             raise _Late(str(self._unavailable(f"it did not answer within {self._patience:g} s", live)))
         raise self._unavailable(self._words(live.fault) if live.fault is not None else "it ended at once", live)
 
-    async def _hold(self, live: _Live) -> None:
+    async def _hold(self, live: _OpenSession) -> None:
         """Holds a connection from its beginning to its end."""
         from mcp import Client
         from mcp.types import Implementation, ToolListChangedNotification
@@ -209,7 +209,7 @@ class Connection:
             live.ended.set()
             live.ready.set()
 
-    def _streams(self, live: _Live) -> AbstractAsyncContextManager[TransportStreams]:
+    def _streams(self, live: _OpenSession) -> AbstractAsyncContextManager[TransportStreams]:
         if isinstance(self.server, HttpServer):
             from orchestrator.tools.mcp.http import streamable_http
 
@@ -218,7 +218,7 @@ class Connection:
 
         return stdio(self.server, live.tail, live.over)
 
-    async def _list(self, live: _Live) -> None:
+    async def _list(self, live: _OpenSession) -> None:
         from mcp import MCPError
 
         assert live.client is not None
@@ -232,7 +232,7 @@ class Connection:
 
     # -- calling ---------------------------------------------------------------------------------------------------
 
-    def _check(self, live: _Live, tool: Listed) -> None:
+    def _check(self, live: _OpenSession, tool: Listed) -> None:
         """Refuses a tool that is not what it was: nobody has looked at, or approved, what it is now."""
         now = live.listed.get(tool.name)
         if now is None:
@@ -244,7 +244,7 @@ class Connection:
             )
 
     async def _ask(
-        self, live: _Live, tool: Listed, args: Mapping[str, Any], progress: Progress | None
+        self, live: _OpenSession, tool: Listed, args: Mapping[str, Any], progress: Progress | None
     ) -> CallToolResult:
         from mcp import MCPError
         from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
@@ -268,7 +268,7 @@ class Connection:
             raise ToolError(f"MCP server {self.server.name!r} wants to ask its user something, which is not supported")
         return result
 
-    async def _settle(self, live: _Live, code: int | None) -> None:
+    async def _settle(self, live: _OpenSession, code: int | None) -> None:
         """Clears a connection away that a call has found lost."""
         from mcp.types import CONNECTION_CLOSED
 
@@ -281,7 +281,7 @@ class Connection:
             self._live = None
             self._postpone()
 
-    def _told(self, live: _Live, code: int, message: str) -> Exception:
+    def _told(self, live: _OpenSession, code: int, message: str) -> Exception:
         from mcp.types import CONNECTION_CLOSED
 
         from orchestrator.tools.mcp.http import EXPIRED, LOST, NOT_REACHED
@@ -297,7 +297,7 @@ class Connection:
 
     # -- words -----------------------------------------------------------------------------------------------------
 
-    def _lost(self, live: _Live, why: str = "") -> ToolDisconnected:
+    def _lost(self, live: _OpenSession, why: str = "") -> ToolDisconnected:
         fault = self._safe(why) or (self._words(live.fault) if live.fault is not None else "")
         told = f" ({fault})" if fault else ""
         return ToolDisconnected(
@@ -305,7 +305,7 @@ class Connection:
             f"so the outcome of the call is unknown{_said(live.tail)}"
         )
 
-    def _unavailable(self, why: str, live: _Live | None = None) -> ToolUnavailable:
+    def _unavailable(self, why: str, live: _OpenSession | None = None) -> ToolUnavailable:
         said = _said(live.tail) if live is not None else ""
         return ToolUnavailable(f"MCP server {self.server.name!r} cannot be reached: {why}{said}")
 

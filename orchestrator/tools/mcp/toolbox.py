@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.errors import GraphUnknown
-from orchestrator.tools.mcp.connection import Connection, Progress
+from orchestrator.tools.mcp.connection import McpConnection, Progress
 from orchestrator.tools.mcp.listing import Listed, names_of
 from orchestrator.tools.mcp.results import as_result
 from orchestrator.tools.mcp.servers import HttpServer, Server, StdioServer, hidden, servers_in, servers_of
@@ -29,7 +29,7 @@ class McpTool(Tool):
 
     _wants_ = Wants(given=())
 
-    def __init__(self, connection: Connection, listed: Listed, name: str, **given: Any) -> None:
+    def __init__(self, connection: McpConnection, listed: Listed, name: str, **given: Any) -> None:
         self._connection, self.listed = connection, listed
         self.name = name
         self.description = listed.description
@@ -113,7 +113,7 @@ class McpToolbox(Toolbox):
         super().__init__()
         self._prefix, self._risk, self._effect, self._timeout = prefix, risk, effect, timeout
         self._trusting = trust_hints
-        self._connection = Connection(server, patience=connect_timeout, pause=backoff)
+        self._connection = McpConnection(server, patience=connect_timeout, pause=backoff)
         self._hosting: list[tuple[int, TaskGroup]] = []
 
     @classmethod

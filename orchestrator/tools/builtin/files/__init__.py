@@ -14,7 +14,7 @@ from pydantic import Field
 
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.files.directory import DESCRIPTORS, Directory, is_link, walked
-from orchestrator.tools.builtin.files.edits import Edits, Rules, said_of
+from orchestrator.tools.builtin.files.edits import EditRules, Edits, said_of
 from orchestrator.tools.builtin.files.names import HIDDEN, is_hidden, parts_of, shown
 from orchestrator.tools.builtin.files.text import Text, numbered
 from orchestrator.tools.function import tool
@@ -73,7 +73,7 @@ class Files(Toolbox):
         """Where it is."""
         if not os.path.isdir(self.root):
             raise NotADirectoryError(f"{os.fspath(root)!r} is not a directory: create it first, or name another root")
-        self._rules = Rules(
+        self._rules = EditRules(
             self.root, texts("hidden", hidden), limit, encoding, hard_links, descriptors and DESCRIPTORS
         )
         self._shown = shown

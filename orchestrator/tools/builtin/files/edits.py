@@ -21,7 +21,7 @@ Change: TypeAlias = Callable[[bytes | None], tuple[bytes | None, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class EditRules:
     """What holds for all files of a root."""
 
     root: str
@@ -49,7 +49,7 @@ class Rules:
 class Edits:
     """Changes files of one root, one at a time."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: EditRules) -> None:
         self._rules = rules
         self._lock = threading.Lock()
 
