@@ -133,9 +133,7 @@ def tool_user(
         edges=edges,
         output="answer",
         limits=Limits(
-            steps=ROUND * max_steps - (not last_decision),
-            seconds=max_seconds,
-            visits={"choose_tool": max_steps},
+            steps=ROUND * max_steps - (not last_decision), seconds=max_seconds, visits={"choose_tool": max_steps}
         ),
     )
 

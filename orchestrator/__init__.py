@@ -16,20 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.comparison import compare
     from orchestrator.context import Context
     from orchestrator.executor import Event, Executor, Run
-    from orchestrator.graph import (
-        Edge,
-        Node,
-        Outcome,
-        Port,
-        Update,
-        add,
-        append,
-        extend,
-        local,
-        merge,
-        replace,
-        union,
-    )
+    from orchestrator.graph import Edge, Node, Outcome, Port, Update, add, append, extend, local, merge, replace, union
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
     from orchestrator.kernel.question import AnyQuestion, Approve, Deny, Question, Value

@@ -37,7 +37,6 @@ class Fence(Protocol):
         Raises:
             BaseException: it is not, or the store cannot tell: the call is not to be made.
         """
-        ...
 
 
 current_fence: ContextVar[Fence | None] = ContextVar("current_fence", default=None)

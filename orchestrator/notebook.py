@@ -60,7 +60,6 @@ class Show(Protocol):
 
     def __call__(self, bundle: Mapping[str, str], *, update: bool) -> None:
         """`bundle`: MIME type -> text."""
-        ...
 
 
 def _in_notebook() -> Show:

@@ -168,13 +168,7 @@ class Graph(GraphDefinition[StateT]):
         )
 
     def as_tool(
-        self,
-        name: str,
-        description: str,
-        *,
-        risk: Risk = "dangerous",
-        limits: Limits | None = None,
-        depth: int = 10,
+        self, name: str, description: str, *, risk: Risk = "dangerous", limits: Limits | None = None, depth: int = 10
     ) -> GraphTool:
         """Return a tool that runs the graph: its arguments are the graph's input, its output is the graph's output.
 

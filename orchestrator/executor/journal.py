@@ -129,7 +129,6 @@ class Buffered(Protocol):
 
     def flush(self) -> None:
         """Begin to write them, if steps run."""
-        ...
 
 
 class Flusher:

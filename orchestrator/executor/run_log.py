@@ -62,15 +62,12 @@ class Scheduler(Protocol):
 
     def add(self, activation: Activation) -> None:
         """Run an activation."""
-        ...
 
     def cancel(self, activation: Activation) -> None:
         """Stop an activation that is no longer part of the run."""
-        ...
 
     def hurry(self) -> None:
         """Begin to write what is buffered, without waiting for it."""
-        ...
 
 
 class Follower(Protocol):
@@ -78,15 +75,12 @@ class Follower(Protocol):
 
     def stored(self, records: Sequence[Record]) -> None:
         """These records are durable now."""
-        ...
 
     def live(self, seq: int, kind: str, data: dict[str, object]) -> None:
         """A live event came behind record `seq`."""
-        ...
 
     def close(self) -> None:
         """The run is given back: nothing more will come."""
-        ...
 
 
 class Command(Protocol):

@@ -13,18 +13,7 @@ from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
 from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
 from orchestrator.graph.nodedata import node_data, node_from_data
 from orchestrator.graph.outcome import DONE, RESERVED, Outcome, Update
-from orchestrator.graph.reducers import (
-    Extend,
-    Replace,
-    add,
-    append,
-    extend,
-    local,
-    merge,
-    reducer_name,
-    replace,
-    union,
-)
+from orchestrator.graph.reducers import Extend, Replace, add, append, extend, local, merge, reducer_name, replace, union
 from orchestrator.graph.report import CheckReport, Proof
 from orchestrator.graph.state import StateField, StateSchema
 from orchestrator.graph.topology import ANY, END, START, STOP, NodeShape, Topology

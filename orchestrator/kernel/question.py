@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeAlias, TypedDict
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetPydanticSchema,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import TypeVar
 
 from orchestrator.typevars import Erased

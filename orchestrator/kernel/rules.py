@@ -25,10 +25,7 @@ class Rules:
     """R8, R11: of several joins that qualify, the one declared first comes first."""
 
 
-_KNOWN: Mapping[int, Rules] = {
-    1: Rules(ranked=False, replaces_conflict=False, declared_order=False),
-    2: Rules(),
-}
+_KNOWN: Mapping[int, Rules] = {1: Rules(ranked=False, replaces_conflict=False, declared_order=False), 2: Rules()}
 
 
 def rules_of(number: int) -> Rules:

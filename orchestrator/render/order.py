@@ -47,11 +47,7 @@ def ranks(level: Level) -> dict[str, int]:
 
 
 def _walk(
-    root: str,
-    following: Mapping[str, list[EdgeMark]],
-    done: dict[str, bool],
-    finished: list[str],
-    back: set[str],
+    root: str, following: Mapping[str, list[EdgeMark]], done: dict[str, bool], finished: list[str], back: set[str]
 ) -> None:
     done[root] = False
     stack = [(root, iter(following[root]))]

@@ -38,7 +38,6 @@ class Steps(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """Give the drive up."""
-        ...
 
 
 class Workers:

@@ -114,7 +114,6 @@ class Witness(Protocol):
 
     def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
         """A step is about to get the journal's result of this effect."""
-        ...
 
 
 witness: ContextVar[Witness | None] = ContextVar("witness", default=None)

@@ -42,7 +42,6 @@ class IdleFollower(Protocol):
 
     def notify(self) -> None:
         """The run was taken up here, and nothing is done in it yet."""
-        ...
 
 
 class Host:

@@ -7,14 +7,7 @@ import random
 
 import anyio
 
-from orchestrator.errors import (
-    GraphUnknown,
-    InvalidOutcome,
-    ModelError,
-    ReplayMismatch,
-    StepError,
-    StepTimeout,
-)
+from orchestrator.errors import GraphUnknown, InvalidOutcome, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.failures import failure_of, find_exception, flatten, traceback_of, unwrap_single
 from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut
