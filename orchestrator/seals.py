@@ -20,7 +20,6 @@ from orchestrator.kernel.records import (
     AnswersWithdrawn,
     Asked,
     EffectIntended,
-    EffectSettled,
     Record,
     Resumed,
     RunStarted,
@@ -155,9 +154,8 @@ def audit(seal: Seal | None, run_id: str, records: Sequence[Record]) -> Audit:
 
 def live_answers(machine: RunState) -> Iterable[tuple[str, Answered]]:
     """The answers that steps have which are not done yet, by question."""
-    for frame in machine.frames():
-        for token in frame.live.values():
-            yield from token.answers.items()
+    for token in machine.live_tokens():
+        yield from token.answers.items()
 
 
 def _done_since(machine: RunState, answer: Answered, question: Question) -> bool:
@@ -165,16 +163,11 @@ def _done_since(machine: RunState, answer: Answered, question: Question) -> bool
 
     That can be seen of a tool call only: what else the step did may have been something else than was approved.
     """
-    for frame in machine.frames():
-        for token in frame.live.values():
-            if token.answers.get(answer.question) is answer:
-                return any(
-                    _is_of(entry.intended, question, answer)
-                    and isinstance(entry.settled, EffectSettled)
-                    and entry.settled.seq > answer.seq
-                    for entry in machine.ledger.of(token.key)
-                )
-    return False
+    token = next((one for one in machine.live_tokens() if one.answers.get(answer.question) is answer), None)
+    return token is not None and any(
+        _is_of(entry.intended, question, answer) and entry.settled is not None and entry.settled.seq > answer.seq
+        for entry in machine.ledger.of(token.key)
+    )
 
 
 def _is_of(intended: EffectIntended, question: Question, answer: Answered) -> bool:

@@ -124,7 +124,7 @@ class Codec:
         except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
             if isinstance(error, Unfit):
                 raise
-            if _too_deep_to_write(value, error):
+            if isinstance(error, RecursionError) or "depth exceeded" in str(error) or deeper_than(value, _READABLE):
                 raise Unfit(too_deep(depth)) from None
             if isinstance(error, UnicodeEncodeError):
                 raise Unfit("the text contains an unpaired surrogate, which cannot be stored") from None
@@ -201,13 +201,9 @@ def explain(error: ValidationError) -> str:
         if not message[:2].isupper():  # JSON stays JSON
             message = message[:1].lower() + message[1:]
         if fault["type"] not in ("missing", "value_error", "assertion_error"):  # those say it, or have nothing to say
-            message += ", got a secret" if isinstance(got, SECRETS) else f", got {_short(got)}"
+            message += ", got a secret" if isinstance(got, SECRETS) else f", got {shown(got)} ({type(got).__name__})"
         faults.append(f"{place}: {message}" if place else message)
     return "; ".join(faults)
-
-
-def _short(value: object) -> str:
-    return f"{shown(value)} ({type(value).__name__})"
 
 
 def shown(value: object) -> str:
@@ -243,10 +239,6 @@ def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:
         except PydanticUserError:
             pass  # the type brings its own configuration
     return TypeAdapter(annotation)
-
-
-def _too_deep_to_write(value: object, error: Exception) -> bool:
-    return isinstance(error, RecursionError) or "depth exceeded" in str(error) or deeper_than(value, _READABLE)
 
 
 def as_json(value: object, where: str, *, inside: int = 0, size: int = MAX_BYTES) -> Any:

@@ -84,7 +84,7 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     bare = info.annotation
     config = _config(cls)
     validators = _validators(cls, name)
-    codec = Codec(_annotated(bare, extras), config, validators)
+    codec = Codec(Annotated[(bare, *extras)] if extras else bare, config, validators)
     reducer = reducers[0] if reducers else None
     inside = 1 if isinstance(reducer, Reducer) and reducer.name == "append" else 0  # an item is a level of the list
     taken = codec if reducer is None else Codec(_taken(place, reducer, bare), config, depth=MAX_DEPTH - inside)
@@ -136,10 +136,6 @@ def _validators(cls: type[BaseModel], name: str) -> list[object]:
         if name in decorator.info.fields or "*" in decorator.info.fields:
             found.append(_VALIDATORS[decorator.info.mode](decorator.func))
     return found
-
-
-def _annotated(annotation: object, extras: list[object]) -> object:
-    return Annotated[(annotation, *extras)] if extras else annotation
 
 
 def _member(annotation: object, kinds: tuple[type, ...]) -> object:

@@ -17,8 +17,8 @@ from orchestrator.graph.codec import explain
 from orchestrator.graph.coderefs import code_refs
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.function import FunctionNode, function_node
-from orchestrator.graph.node import Node, UnresolvedNode
-from orchestrator.graph.nodedata import is_shipped, node_data, node_from_data, tools_data
+from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
+from orchestrator.graph.nodedata import node_data, node_from_data, tools_data
 from orchestrator.graph.refs import find
 from orchestrator.graph.source import read_source
 from orchestrator.graph.state import StateSchema

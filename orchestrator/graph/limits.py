@@ -28,15 +28,16 @@ class Usage(BaseModel):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            steps=self.steps + other.steps,
-            calls=self.calls + other.calls,
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cost=self.cost + other.cost,
-            seconds=self.seconds + other.seconds,
-            estimated=self.estimated or other.estimated,
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
+        return Usage(**sums, estimated=self.estimated or other.estimated)
+
+    def __sub__(self, other: Usage) -> Usage:
+        """What of this is not in `other`."""
+        rest = {name: getattr(self, name) - getattr(other, name) for name in _COUNTED}
+        return Usage(**rest, estimated=self.estimated)
+
+
+_COUNTED = tuple(name for name in Usage.model_fields if name != "estimated")
 
 
 class Limits(BaseModel):
@@ -90,6 +91,14 @@ class Reserve(BaseModel):
     calls: int = 0
     """How many calls under way others wait for. A reply that its node reads piece by piece is not among them: it may
     take as long as the node does, which may itself wait for another call."""
+
+    def __add__(self, other: Reserve) -> Reserve:
+        """Both together."""
+        return Reserve(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, calls=self.calls + other.calls)
+
+    def __sub__(self, other: Reserve) -> Reserve:
+        """What of this is not in `other`."""
+        return Reserve(tokens=self.tokens - other.tokens, cost=self.cost - other.cost, calls=self.calls - other.calls)
 
 
 UNKNOWN_REPLY = 1000

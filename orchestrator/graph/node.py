@@ -135,7 +135,7 @@ class Node(BaseModel):
         if not inspect.iscoroutinefunction(cls.run):
             raise TypeError(f"run of node kind {cls.__qualname__} is not async: write async def run(self, state, ctx)")
         taken = Node.kinds.get(cls.kind)
-        if taken is not None and _shipped(taken) and not _shipped(cls):
+        if taken is not None and is_shipped(taken) and not is_shipped(cls):
             raise TypeError(
                 f"node kind {cls.kind!r} of {cls.__qualname__} is one of the library's: choose another kind="
             )
@@ -162,7 +162,7 @@ class Node(BaseModel):
 
         By default, a node with `tools=` does. Override this for a kind that only shows them to a model.
         """
-        return self.sees_tools and bool(self.tools) and not _shipped(type(self))
+        return self.sees_tools and bool(self.tools) and not is_shipped(type(self))
 
     @property
     def sync_fn(self) -> Callable[[Any, Any], object] | None:
@@ -261,7 +261,7 @@ def _all_texts(things: object) -> bool:
     return isinstance(things, list | tuple | set | frozenset) and all(isinstance(one, str) for one in things)
 
 
-def _shipped(cls: type[Node]) -> bool:
+def is_shipped(cls: type[Node]) -> bool:
     return cls.__module__.startswith("orchestrator.")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -12,7 +11,7 @@ from pydantic_core import PydanticSerializationError
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
 from orchestrator.graph.codec import explain
 from orchestrator.graph.function import FunctionNode, function_node
-from orchestrator.graph.node import Node, UnresolvedNode
+from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.refs import find, ref_of
 from orchestrator.graph.trust import Trust
@@ -205,18 +204,7 @@ def _unresolved(kind: str, data: JsonObject) -> UnresolvedNode:
         raise GraphError(f"node of kind {kind!r}: {explain(error)}") from None
 
 
-def is_shipped(cls: type[Node]) -> bool:
-    """Whether a kind is the library's own."""
-    return cls.__module__.startswith("orchestrator.")
-
-
-@cache
-def _load_shipped() -> None:
-    # Our own code, so importing it is safe; lazy, because graphs of functions never need it.
-    above("nodes")
-
-
 def _shipped_kinds() -> dict[str, type[Node]]:
-    _load_shipped()
+    above("nodes")  # importing them defines their kinds
     skip = ("node", "function", "unresolved")
     return {kind: cls for kind, cls in Node.kinds.items() if is_shipped(cls) and kind not in skip}

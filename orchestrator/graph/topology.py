@@ -9,10 +9,13 @@ is a fork of its own (R1), so it gets a vertex of its own between the two nodes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 START = "START"
 END = "END"
@@ -102,6 +105,30 @@ class ForkScope:
         return self  # tables of the graph, shared by all runs
 
 
+def reached(
+    following: Mapping[str, Iterable[str]], starts: Iterable[str], barred: Collection[str] = frozenset()
+) -> set[str]:
+    """The vertices that `following` leads to from `starts`, themselves included, without entering `barred` ones."""
+    seen = set(starts)
+    ahead = list(seen)
+    while ahead:
+        for vertex in following[ahead.pop()]:
+            if vertex not in seen and vertex not in barred:
+                seen.add(vertex)
+                ahead.append(vertex)
+    return seen
+
+
+def digraph(following: Mapping[str, Iterable[str]]) -> nx.DiGraph[str]:
+    """The same ways as a graph of networkx."""
+    import networkx as nx
+
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(following)
+    graph.add_edges_from((vertex, target) for vertex, targets in following.items() for target in targets)
+    return graph
+
+
 class Topology:
     """The static analysis of one graph. Wants names and edges that checked out (every name known).
 
@@ -148,17 +175,6 @@ class Topology:
             True if there is such an edge.
         """
         return (node, outcome) in self._routes
-
-    def is_fork(self, vertex: str) -> bool:
-        """Return whether an outcome of the vertex takes several edges, or one with a map.
-
-        Args:
-            vertex: a node's name, or START.
-
-        Returns:
-            True for a fork.
-        """
-        return vertex in self.fans
 
     def _lay_out(self) -> None:
         out: dict[str, list[int]] = {name: [] for name in (START, *self.nodes)}
@@ -234,14 +250,7 @@ class Topology:
             The vertices, including the sources.
         """
         barred = set(avoid)
-        seen = {source for source in sources if source not in barred}
-        queue = deque(seen)
-        while queue:
-            for following in self.successors[queue.popleft()]:
-                if following not in seen and following not in barred:
-                    seen.add(following)
-                    queue.append(following)
-        return seen
+        return reached(self.successors, [source for source in sources if source not in barred], barred)
 
     @cached_property
     def predecessors(self) -> dict[str, tuple[str, ...]]:
@@ -259,9 +268,7 @@ class Topology:
             return {}
         import networkx as nx
 
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_nodes_from(self.successors)
-        graph.add_edges_from((v, t) for v, targets in self.successors.items() for t in targets)
+        graph = digraph(self.successors)
         found = dict(nx.immediate_dominators(graph, START))
         target = self.exhausted_target
         if target is not None and target in self.successors and target not in found:
@@ -269,19 +276,6 @@ class Topology:
             for vertex, dominator in nx.immediate_dominators(graph, target).items():
                 found.setdefault(vertex, dominator)
         return {vertex: dominator for vertex, dominator in found.items() if dominator not in (None, vertex)}
-
-    def dominating(self, vertex: str) -> Iterator[str]:
-        """Iterate over the strict dominators of a vertex, nearest first.
-
-        Args:
-            vertex: a vertex.
-
-        Yields:
-            The name of a vertex that every path to this one passes.
-        """
-        while (dominator := self.dominators.get(vertex)) is not None:
-            yield dominator
-            vertex = dominator
 
     # -- joins and their forks --------------------------------------------------------------------------------
 
@@ -299,38 +293,28 @@ class Topology:
         # Two joins can each lie on the other's ways, from different forks. The one asked first does not count
         # then: any rule will do that the order of the nodes decides.
         found[join] = None
-        for fork in self.dominating(join):
+        fork = self.dominators.get(join)
+        while fork is not None:
             if any(self._belongs(join, fork, fan, found) for fan in self.fans.get(fork, ())):
                 found[join] = fork
-                return fork
-        return None
+                break
+            fork = self.dominators.get(fork)
+        return fork
 
     def _belongs(self, join: str, fork: str, fan: FanOut, found: dict[str, str | None]) -> bool:
-        leading = self._leading_to(join, fork)
+        leading = reached(self.predecessors, [join], {fork})
         starts = [target for target in fan.targets if target in leading]
         others = [other for other in self.joins if other != join and other in leading] if starts else []
         passed = self._on_every_way(starts, join, leading) if others else ()
         return bool(starts) and not any(o in passed and self._match(o, found) == fork for o in others)
 
-    def _leading_to(self, vertex: str, avoid: str) -> set[str]:
-        """Vertices with a way to this one (itself included) that does not pass `avoid`."""
-        seen = {vertex}
-        queue = deque(seen)
-        while queue:
-            for before in self.predecessors[queue.popleft()]:
-                if before not in seen and before != avoid:
-                    seen.add(before)
-                    queue.append(before)
-        return seen
-
     def _on_every_way(self, starts: Iterable[str], goal: str, within: set[str]) -> set[str]:
         """Vertices that all ways from the starts to the goal lead through."""
         import networkx as nx
 
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_edges_from(("", start) for start in starts)  # no vertex has an empty name
-        graph.add_edges_from((v, t) for v in within for t in self.successors[v] if t in within)
-        dominators = nx.immediate_dominators(graph, "")
+        ways: dict[str, Iterable[str]] = {"": starts}  # no vertex has an empty name
+        ways |= {vertex: within.intersection(self.successors[vertex]) for vertex in within}
+        dominators = nx.immediate_dominators(digraph(ways), "")
         passed: set[str] = set()
         vertex = dominators[goal]
         while vertex:
@@ -403,16 +387,8 @@ class Topology:
             if other != join
             and (self.match[other] in below or (self.match[other] == fork and (self.closes[other] or other in out)))
         }
-        seen = {join}
-        queue = deque(seen)
-        while queue:
-            for vertex in self.predecessors[queue.popleft()]:
-                if vertex not in seen and vertex not in barred:
-                    seen.add(vertex)
-                    queue.append(vertex)
-        result = frozenset(seen)
-        self._entries[join, below] = result
-        return result
+        found = self._entries[join, below] = frozenset(reached(self.predecessors, [join], barred))
+        return found
 
     def scope(self, fork: str, below: frozenset[str]) -> ForkScope:
         """Return the tables for a fork that was opened inside other forks.

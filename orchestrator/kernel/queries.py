@@ -44,9 +44,8 @@ def state_values(run: RunState) -> JsonObject:
 def branches(run: RunState) -> list[Branch]:
     """All live tokens, those of inner graphs after the ones of the graph around them."""
     return [
-        Branch(token.path, token.node, token.phase.value, frame.plan.schema.dump(token.version.values))
-        for frame in run.frames()
-        for token in frame.live.values()
+        Branch(token.path, token.node, token.phase.value, token.frame.plan.schema.dump(token.values))
+        for token in run.live_tokens()
     ]
 
 
@@ -171,12 +170,7 @@ def reserve_of(run: RunState, key: str) -> Reserve:
 
 def total_reserve(run: RunState) -> Reserve:
     """What all calls under way reserve."""
-    reserves = run.reserves.values()
-    return Reserve(
-        tokens=sum(one.tokens for one in reserves),
-        cost=sum(one.cost for one in reserves),
-        calls=sum(one.calls for one in reserves),
-    )
+    return sum(run.reserves.values(), Reserve())
 
 
 def limits_left(run: RunState, activation: Activation) -> LimitsLeft:

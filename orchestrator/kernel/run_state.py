@@ -140,6 +140,11 @@ class RunState:
             yield self.root
         yield from list(self.inner_frames.values())
 
+    def live_tokens(self) -> Iterator[Activation]:
+        """The live tokens of all graphs that `frames` gives."""
+        for frame in self.frames():
+            yield from frame.live.values()
+
     def activation(self, key: str) -> Activation | None:
         """A live activation of any phase."""
         found = self.running.get(key)

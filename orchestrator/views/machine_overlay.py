@@ -19,13 +19,12 @@ def machine_overlay(machine: RunState, status: str, error: Failure | None) -> Ov
     """
     visits = node_visits(machine)
     waiting: set[NodeKey] = set()
-    for frame in machine.frames():
-        for token in frame.live.values():
-            place = (frame.place, token.node)
-            if token.counted:
-                visits[place] -= 1
-            if token.phase is Phase.ASKING:
-                waiting.add(place)
+    for token in machine.live_tokens():
+        place = (token.frame.place, token.node)
+        if token.counted:
+            visits[place] -= 1
+        if token.phase is Phase.ASKING:
+            waiting.add(place)
     return Overlay(
         visits={place: count for place, count in visits.items() if count > 0},
         taken=edges_taken(machine),

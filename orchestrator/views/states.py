@@ -74,18 +74,14 @@ class States(Fold):
         """See `Fold.applied`. A fork of the run can change values, in versions with the same keys as before."""
         if not isinstance(record, r.Forked) or not record.update:
             return
-        for frame in self.run.frames():
-            for token in frame.live.values():
-                self._merges.pop(token.version.key, None)
-                self._made[token.version.key] = self._whole(frame.plan.schema, token.version)
+        for token in self.run.live_tokens():
+            self._merges.pop(token.version.key, None)
+            self._made[token.version.key] = self._whole(token.frame.plan.schema, token.version)
 
     def finish(self) -> None:
         """See `Fold.finish`. Steps that have not ended have a state, too."""
-        for activation in self.run.running.values():
+        for activation in (*self.run.running.values(), *self.run.live_tokens()):
             self._before(activation)
-        for frame in self.run.frames():
-            for token in frame.live.values():
-                self._before(token)
 
     def added(self, token: Activation) -> None:
         """See `Observer.added`. A merge is looked at while its parents are known."""

@@ -114,16 +114,15 @@ class StepTree(Fold):
         busy: set[str] = set()
         ready: set[str] = set()
         keys: set[str] = set()
-        for frame in self.run.frames():
-            for token in frame.live.values():
-                path = token.path
-                keys.add(token.key)
-                if token.phase in (Phase.RUNNING, Phase.INSIDE, Phase.ASKING):
-                    _add_with_all_around(busy, path)
-                elif token.phase is not Phase.WAITING:
-                    _add_with_all_around(ready, path)
-                _add_with_all_around(live, path)
-                _label(self._branch(path), token)
+        for token in self.run.live_tokens():
+            path = token.path
+            keys.add(token.key)
+            if token.phase in (Phase.RUNNING, Phase.INSIDE, Phase.ASKING):
+                _add_with_all_around(busy, path)
+            elif token.phase is not Phase.WAITING:
+                _add_with_all_around(ready, path)
+            _add_with_all_around(live, path)
+            _label(self._branch(path), token)
         for key in self._steps.keys() - keys:  # what was in a graph that ended, or lost a race
             self._ended(key, "dropped", self.run.updated)
         return LiveBranches(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))

@@ -173,11 +173,10 @@ class Timeline(Fold):
         for row in reversed(self.rows):
             if row.parent is not None:
                 self.rows[row.parent].usage += row.usage
-        for frame in self.run.frames():
-            for token in frame.live.values():
-                at = self._live.get(token.key)
-                if at is not None and token.phase is Phase.ASKING:
-                    at.status = "waiting"
+        for token in self.run.live_tokens():
+            at = self._live.get(token.key)
+            if at is not None and token.phase is Phase.ASKING:
+                at.status = "waiting"
 
     def _begin(self, activation: Activation, record: r.Record) -> None:
         known = self.by_activation.get(activation.key)

@@ -280,10 +280,9 @@ class Trace(Fold):
     def _update_queued(self, changed: OverlayChange) -> None:
         found: dict[NodeKey, None] = {}
         if not self.run.running and self.run.ended is None:
-            for frame in self.run.frames():
-                for token in frame.live.values():
-                    if token.phase in _STILL:
-                        found.update(dict.fromkeys(enclosing_nodes(frame.place, token.node)))
+            for token in self.run.live_tokens():
+                if token.phase in _STILL:
+                    found.update(dict.fromkeys(enclosing_nodes(token.frame.place, token.node)))
         if found or self._queued:
             changed.places.update(found.keys() ^ self._queued.keys())
             self._queued.clear()

@@ -63,29 +63,9 @@ class Totals:
         """The totals of the calling run, once it has journaled these."""
         return Totals(
             machine.run_id,
-            changed(machine.shared_usage, entry.inner_usage or Usage(), self.usage),
-            exchanged(total_reserve(machine), reserve_of(machine, entry.intended.key), self.reserve),
+            machine.shared_usage - (entry.inner_usage or Usage()) + self.usage,
+            total_reserve(machine) - reserve_of(machine, entry.intended.key) + self.reserve,
         )
-
-
-def changed(total: Usage, before: Usage, now: Usage) -> Usage:
-    """A total with one part of it changed."""
-    return Usage(
-        calls=total.calls - before.calls + now.calls,
-        input_tokens=total.input_tokens - before.input_tokens + now.input_tokens,
-        output_tokens=total.output_tokens - before.output_tokens + now.output_tokens,
-        cost=total.cost - before.cost + now.cost,
-        estimated=total.estimated or now.estimated,
-    )
-
-
-def exchanged(total: Reserve, before: Reserve, now: Reserve) -> Reserve:
-    """A reserve with one part of it changed."""
-    return Reserve(
-        tokens=total.tokens - before.tokens + now.tokens,
-        cost=total.cost - before.cost + now.cost,
-        calls=total.calls - before.calls + now.calls,
-    )
 
 
 def own_totals(machine: RunState) -> Totals:
@@ -119,7 +99,7 @@ def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Re
     known = entry.inner_usage or Usage()
     if inner.usage.calls > known.calls:  # else a crash came between the two journals, and it was allowed before
         # A crash may also have lost what the inner run spent since.
-        exceeded = exceeded_limit(activation, changed(Usage(calls=-1), known, inner.usage))
+        exceeded = exceeded_limit(activation, inner.usage - known - Usage(calls=1))
         if exceeded is not None:
             return Exceeded(*exceeded)
     return must_wait(activation, reserve)

@@ -26,7 +26,6 @@ from orchestrator.executor.effects.callers import (
     Totals,
     ask_remote,
     caller_of,
-    exchanged,
     lacks_room,
     note_exceeded,
     note_spent,
@@ -235,7 +234,7 @@ class Callers:
         """The run's totals, once it has journaled a call."""
         totals = own_totals(self._log.machine)
         usage = totals.usage.model_copy(update={"calls": totals.usage.calls + new})
-        return Totals(totals.run_id, usage, exchanged(totals.reserve, before, call_reserve))
+        return Totals(totals.run_id, usage, totals.reserve - before + call_reserve)
 
     def report(self, call: str) -> None:
         """Journal what the run has spent by now, where its callers are driven here; else the next call does."""

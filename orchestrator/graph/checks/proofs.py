@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import listed
-from orchestrator.graph.nodedata import is_shipped
+from orchestrator.graph.node import is_shipped
 from orchestrator.graph.report import Proof
 from orchestrator.graph.topology import DONE, IF_NAMED, START
 

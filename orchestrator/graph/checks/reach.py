@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from orchestrator.graph.checks.words import listed
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.topology import ANY, END, START, STOP
+from orchestrator.graph.topology import ANY, END, START, STOP, reached
 from orchestrator.problem import Problem
 
 
@@ -31,13 +32,7 @@ def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
 def _reached(ways: Iterable[tuple[str, str]], *starts: str) -> set[str]:
     """Every vertex that some way leads to. By hand: every graph is checked so, also one that is only looked at, and
     to load networkx takes longer than all the rest of that."""
-    following: dict[str, list[str]] = {}
+    following: defaultdict[str, list[str]] = defaultdict(list)
     for source, target in ways:
-        following.setdefault(source, []).append(target)
-    found, stack = set(starts), list(starts)
-    while stack:
-        for vertex in following.get(stack.pop(), ()):
-            if vertex not in found:
-                found.add(vertex)
-                stack.append(vertex)
-    return found
+        following[source].append(target)
+    return reached(following, starts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from orchestrator.graph.topology import FanOut, Topology
+from orchestrator.graph.topology import FanOut, Topology, digraph, reached
 from orchestrator.problem import Problem
 
 MOST_PAIRS = 20_000
@@ -37,7 +37,8 @@ def _meetings(topology: Topology) -> list[Problem]:
                 staying = [j for j in exits if node not in topology.entries(j, frozenset())]
                 if node not in _first_meetings(topology, fork, fan.targets, staying):
                     continue
-                one, other = _who_meets(topology, fork, fan.targets, staying, node)
+                ways = _region(topology, fork, fan.targets, staying)
+                one, other, *_ = [branch for branch in ways[_SOURCE] if node in reached(ways, [branch])]
                 found[node] = Problem(
                     "C2",
                     f"{one} and {other} of fork {fork} meet at {node}: "
@@ -71,42 +72,18 @@ def _first_meetings(topology: Topology, fork: str, targets: tuple[str, ...], exi
         return []
     import networkx as nx
 
-    digraph: nx.DiGraph[str] = nx.DiGraph()
-    digraph.add_nodes_from(graph)
-    digraph.add_edges_from((v, t) for v, following in graph.items() for t in following)
     met = []
     followed = {target for vertex, following in graph.items() if vertex != _SOURCE for target in following}
-    dominators = nx.immediate_dominators(digraph, _SOURCE)
+    dominators = nx.immediate_dominators(digraph(graph), _SOURCE)
     for vertex, dominator in dominators.items():
         shape = topology.nodes.get(vertex)
         if shape is None or shape.join is not None or dominator != _SOURCE or vertex == fork:
             continue
         # Where a direct edge is one way, is there another that does not start here?
-        if vertex in graph[_SOURCE] and not (
-            vertex in followed and _leads(graph, [t for t in graph[_SOURCE] if t != vertex], vertex)
-        ):
-            continue
-        met.append(vertex)
+        others = [target for target in graph[_SOURCE] if target != vertex]
+        if vertex not in graph[_SOURCE] or (vertex in followed and vertex in reached(graph, others)):
+            met.append(vertex)
     return met
-
-
-def _leads(graph: dict[str, list[str]], sources: Iterable[str], goal: str) -> bool:
-    seen: set[str] = set()
-    stack = list(sources)
-    while stack:
-        vertex = stack.pop()
-        if vertex == goal:
-            return True
-        if vertex not in seen:
-            seen.add(vertex)
-            stack.extend(graph[vertex])
-    return False
-
-
-def _who_meets(topology: Topology, fork: str, targets: tuple[str, ...], exits: list[str], node: str) -> tuple[str, str]:
-    graph = _region(topology, fork, targets, exits)
-    coming = [branch for branch in graph[_SOURCE] if _leads(graph, [branch], node)]
-    return coming[0], coming[1]
 
 
 # -- C5, C6: joins that have nothing, or not enough, to wait for --------------------------------------------------
@@ -151,13 +128,11 @@ def _most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float
         return inf
     import networkx as nx
 
-    digraph: nx.DiGraph[str] = nx.DiGraph()
-    digraph.add_nodes_from(inner)
-    digraph.add_edges_from((v, t) for v in inner for t in topology.successors[v] if t in inner)
-    if not nx.is_directed_acyclic_graph(digraph):
+    region = digraph({vertex: inner.intersection(topology.successors[vertex]) for vertex in inner})
+    if not nx.is_directed_acyclic_graph(region):
         return inf
     most: dict[str, int] = {join: 1}
-    for vertex in reversed(list(nx.topological_sort(digraph))):
+    for vertex in reversed(list(nx.topological_sort(region))):
         ways = [most.get(target, 0) for target in topology.successors[vertex]]
         fans = [sum(most.get(t, 0) for t in inside.targets) for inside in topology.fans.get(vertex, ())]
         most[vertex] = max([*ways, *fans], default=0)
@@ -189,7 +164,7 @@ def _walk(topology: Topology) -> list[Problem]:
             _note_waits(topology, vertex, forks, waits)
             place = forks.index(fork)
             forks = forks[:place] if topology.closes[vertex] else forks[: place + 1]
-        if topology.is_fork(vertex) and vertex not in forks:
+        if vertex in topology.fans and vertex not in forks:
             forks = (*forks, vertex)
         for target in topology.successors[vertex]:
             following = (target, forks)

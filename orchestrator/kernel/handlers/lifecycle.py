@@ -55,9 +55,8 @@ def forked(run: RunState, record: r.Forked) -> None:
 def migrated(run: RunState, record: r.Migrated) -> None:
     """Move the tokens to the nodes of a changed graph."""
     run.content = record.content
-    for frame in run.frames():
-        for token in frame.live.values():
-            token.node = record.nodes.get(token.node, token.node)
+    for token in run.live_tokens():
+        token.node = record.nodes.get(token.node, token.node)
 
 
 def ended(run: RunState, record: r.Ended) -> None:

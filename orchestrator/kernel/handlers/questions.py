@@ -48,12 +48,11 @@ def answers_withdrawn(run: RunState, record: r.AnswersWithdrawn) -> None:
     if record.policy:
         run.approve = None
     withdrawn = frozenset(record.questions)
-    for frame in run.frames():
-        for token in frame.live.values():
-            kept = {name: answer for name, answer in token.answers.items() if name not in withdrawn}
-            if len(kept) < len(token.answers):
-                token.answers = kept
-                token.withdrawn += 1
+    for token in run.live_tokens():
+        kept = {name: answer for name, answer in token.answers.items() if name not in withdrawn}
+        if len(kept) < len(token.answers):
+            token.answers = kept
+            token.withdrawn += 1
 
 
 def paused(run: RunState, record: r.Paused) -> None:

@@ -49,3 +49,11 @@ class RecordBase(BaseModel):
     v: int = RECORD_VERSION
     seal: str = ""
     """Proof that the owner of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""
+
+
+class ActivationRecord(RecordBase):
+    """A record about one activation of a node."""
+
+    activation: str
+    path: str = ""
+    node: str

@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from typing import Literal
 
 from orchestrator.graph.limits import Reserve, Usage
-from orchestrator.kernel.records.base import EffectClass, EffectKind, Failure, JsonDict, Moment, RecordBase
+from orchestrator.kernel.records.base import ActivationRecord, EffectClass, EffectKind, Failure, JsonDict, Moment
 
 
-class EffectIntended(RecordBase):
+class EffectIntended(ActivationRecord):
     """An effect is about to happen. Durable before it does."""
 
     type: Literal["effect_intended"] = "effect_intended"
-    activation: str
-    path: str = ""
-    node: str
     key: str
     """The idempotency key: a hash of activation, attempt, name, digest of the request and occurrence."""
     kind: EffectKind
@@ -35,13 +32,10 @@ class EffectIntended(RecordBase):
     """What it reserves until it is settled, if tokens or cost are limited."""
 
 
-class EffectSettled(RecordBase):
+class EffectSettled(ActivationRecord):
     """An effect ended."""
 
     type: Literal["effect_settled"] = "effect_settled"
-    activation: str
-    path: str = ""
-    node: str
     key: str
     ok: bool = True
     result: object = None
@@ -64,16 +58,13 @@ def failed_result(result: object) -> str | None:
     return str(result.get("error") or f"exit code {result['exit_code']}")
 
 
-class Spent(RecordBase):
+class Spent(ActivationRecord):
     """Usage and reserve of the run that a call of this run began, as totals: repeating the record adds nothing.
 
     Written before and after every call of the inner run. Each run counts its own steps and seconds.
     """
 
     type: Literal["spent"] = "spent"
-    activation: str
-    path: str = ""
-    node: str
     key: str
     """The call that began the inner run."""
     run: str

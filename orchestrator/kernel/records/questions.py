@@ -7,16 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.kernel.question import Answer, Question
-from orchestrator.kernel.records.base import RecordBase
+from orchestrator.kernel.records.base import ActivationRecord, RecordBase
 
 
-class Asked(RecordBase):
+class Asked(ActivationRecord):
     """An activation waits for an answer."""
 
     type: Literal["asked"] = "asked"
-    activation: str
-    path: str = ""
-    node: str
     question: Question
 
 

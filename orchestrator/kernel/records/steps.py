@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.kernel.records.base import RECORD_VERSION, Failure, JsonDict, Moment, RecordBase
+from orchestrator.kernel.records.base import RECORD_VERSION, ActivationRecord, Failure, JsonDict, Moment, RecordBase
 
 
-class StepDone(RecordBase):
+class StepDone(ActivationRecord):
     """An activation ended with an outcome. `error` is set when the outcome stands for a failure."""
 
     type: Literal["step_done"] = "step_done"
-    activation: str
-    path: str = ""
-    node: str
     outcome: str = "done"
     update: JsonDict = {}
     ops: dict[str, str] = {}
@@ -65,26 +62,20 @@ _set = object.__setattr__
 _STEP_DONE_FIELDS = set(StepDone.model_fields)
 
 
-class StepFailed(RecordBase):
+class StepFailed(ActivationRecord):
     """An activation failed after all retries: its graph fails."""
 
     type: Literal["step_failed"] = "step_failed"
-    activation: str
-    path: str = ""
-    node: str
     attempt: int = 1
     started: Moment = 0.0
     ended: Moment = 0.0
     error: Failure
 
 
-class StepRetried(RecordBase):
+class StepRetried(ActivationRecord):
     """An attempt failed, and the next one begins at `next_at`."""
 
     type: Literal["step_retried"] = "step_retried"
-    activation: str
-    path: str = ""
-    node: str
     attempt: int
     """The attempt that failed."""
     started: Moment = 0.0
@@ -93,13 +84,10 @@ class StepRetried(RecordBase):
     next_at: Moment
 
 
-class GraphOpened(RecordBase):
+class GraphOpened(ActivationRecord):
     """The graph inside a subgraph's activation began, with `values` as its whole start state."""
 
     type: Literal["graph_opened"] = "graph_opened"
-    activation: str
-    path: str = ""
-    node: str
     attempt: int = 1
     values: JsonDict
 
