@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
+from orchestrator.executor.failures import without_group
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.plan import Plan
 from orchestrator.render import to_svg
@@ -212,12 +213,8 @@ async def _drawn_meanwhile(view: LiveView) -> AsyncIterator[None]:
             view.draw()
             await anyio.sleep(_TICK)
 
-    try:
+    with without_group():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(draw)
             yield
             tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from group.exceptions[0].__cause__
-        raise

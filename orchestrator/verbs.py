@@ -189,9 +189,9 @@ class Graph(GraphDefinition[StateT]):
         Raises:
             ValueError: `depth` is below 1.
         """
-        from orchestrator.executor.effects.graph_tools import graph_tool
+        from orchestrator.executor.effects.graph_tools import GraphTool
 
-        return graph_tool(self, name, description, risk=risk, limits=limits, depth=depth)
+        return GraphTool(self, name, description, risk=risk, limits=limits, depth=depth)
 
     def to_svg(self, run: Run | None = None) -> str:
         """Return the graph as SVG.

@@ -10,7 +10,7 @@ from orchestrator.cli import report
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import ModelError, OrchestratorError, RunUnknown
-from orchestrator.executor.effects.graph_tools import GraphTool, graph_tool
+from orchestrator.executor.effects.graph_tools import GraphTool
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
 
@@ -57,7 +57,7 @@ class GraphServer:
         self._refs = refs
         called = names_of([graph.name for graph in graphs])
         self._tools: dict[str, GraphTool] = {
-            called[graph.name]: graph_tool(graph, called[graph.name], _description(graph)) for graph in graphs
+            called[graph.name]: GraphTool(graph, called[graph.name], _description(graph)) for graph in graphs
         }
 
     def server(self) -> Server[Any]:

@@ -8,7 +8,8 @@ place that brings a command to a run, whoever drives it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -54,50 +55,29 @@ class AnswerQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Let what runs land and start nothing more."""
+class Stop:
+    """Pause a run: what runs lands, and nothing more starts. Or cancel it: everything stops, and the run ends."""
 
+    type: Literal["pause", "cancel"]
     by: str = ""
     reason: str = ""
 
-    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Pause:
+    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Stop:
         """Itself: it fits any run."""
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal the pause. False: there was nothing to pause."""
+        """Journal it. False: the run was at its end, or is paused already."""
         machine = log.machine
-        if machine.result is not None or machine.ended is not None or machine.paused:
+        if machine.result is not None or machine.ended is not None or (self.type == "pause" and machine.paused):
             return False
-        log.push(Paused(**log.now(), by=self.by, reason=self.reason, message=message), message)
+        record = Paused if self.type == "pause" else Cancelled
+        log.push(record(**log.now(), by=self.by, reason=self.reason, message=message), message)
         return True
 
     def body(self) -> dict[str, object]:
         """See `Command.body`."""
-        return {"type": "pause", "by": self.by, "reason": self.reason}
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Stop everything and end the run."""
-
-    by: str = ""
-    reason: str = ""
-
-    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Cancel:
-        """Itself: it fits any run."""
-        return self
-
-    def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal the cancel. False: the run was at its end."""
-        if log.machine.result is not None or log.machine.ended is not None:
-            return False
-        log.push(Cancelled(**log.now(), by=self.by, reason=self.reason, message=message), message)
-        return True
-
-    def body(self) -> dict[str, object]:
-        """See `Command.body`."""
-        return {"type": "cancel", "by": self.by, "reason": self.reason}
+        return asdict(self)
 
 
 def command_of(body: Mapping[str, object]) -> Command | None:
@@ -109,9 +89,9 @@ def command_of(body: Mapping[str, object]) -> Command | None:
     by, reason = str(body.get("by", "")), str(body.get("reason", ""))
     match body.get("type"):
         case "pause":
-            return Pause(by, reason)
+            return Stop("pause", by, reason)
         case "cancel":
-            return Cancel(by, reason)
+            return Stop("cancel", by, reason)
         case "answer":
             digest = body.get("digest")
             return AnswerQuestion(

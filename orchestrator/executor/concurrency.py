@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -57,9 +56,7 @@ class Place:
         await self._gate.acquire_on_behalf_of(self)
         self._held = True
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._give_up()
 
     @asynccontextmanager

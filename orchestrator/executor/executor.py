@@ -11,6 +11,7 @@ import anyio
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.errors import RunExists
 from orchestrator.executor.answers import as_answer
+from orchestrator.executor.commands import Stop
 from orchestrator.executor.host import deletion, delivery, recovery
 from orchestrator.executor.host.child_runs import ChildRuns
 from orchestrator.executor.host.host import Host
@@ -77,14 +78,7 @@ class Executor(RunReader):
         self.store: Store = open_store(store) if isinstance(store, str) else store
         children = ChildRuns()
         resources = Resources.of(
-            graphs,
-            model,
-            models or {},
-            toolbox_of(tools),
-            deps,
-            clock=clock,
-            children=children,
-            concurrency=concurrency,
+            graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency
         )
         self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
         children.host = self._host
@@ -320,7 +314,7 @@ class Executor(RunReader):
             RunUnknown: the store has no such run.
             RunEnded: the run has ended.
         """
-        return await delivery.pause(self._host, run_id, by=by, reason=reason)
+        return await delivery.stop(self._host, run_id, Stop("pause", by, reason))
 
     async def cancel(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Cancel a run, whichever executor drives it. Finished steps stay in its journal.
@@ -337,7 +331,7 @@ class Executor(RunReader):
             RunUnknown: the store has no such run.
             RunEnded: the run has ended.
         """
-        return await delivery.cancel(self._host, run_id, by=by, reason=reason)
+        return await delivery.stop(self._host, run_id, Stop("cancel", by, reason))
 
     async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
         """Delete a run that is not being driven: its records, questions, messages and labels, for good.

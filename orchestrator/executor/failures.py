@@ -20,6 +20,7 @@ import linecache
 import math
 import sysconfig
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -78,6 +79,17 @@ def unwrap_single(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+@contextmanager
+def without_group() -> Iterator[None]:
+    """Raise the only error of a group as the block of a task group raised it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise
 
 
 def failure_of(error: BaseException, activation: Activation) -> Failure:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
@@ -161,14 +162,8 @@ async def create(
         RunExists: The store already has a run with this id.
     """
     lease, _, now_steady = _lease(info.run_id, owner, ttl)
-    if stopping():
-        await anyio.sleep_forever()
-    _kept[lease.token] = owner.executor
-    try:
+    async with _held_from_now(store, lease, owner, stopping):
         await store.create(info, records, graph=graph, lease=lease)
-    except BaseException as error:
-        await _not_taken(store, lease, error)
-        raise
     return LeaseHandle(store, lease, ttl, now_steady)
 
 
@@ -206,14 +201,8 @@ async def take(
             lease, now, now_steady = _lease(run_id, owner, ttl)
             # One that has run out by our clock is taken only if it still has, in case its holder wakes just now.
             replaces = held.token if held is not None and held.expires >= now else None
-            if stopping():
-                await anyio.sleep_forever()
-            _kept[lease.token] = owner.executor  # before anybody can see it in the store
-            try:
+            async with _held_from_now(store, lease, owner, stopping):
                 taken = await store.take_lease(lease, replaces=replaces, now=now)
-            except BaseException as error:
-                await _not_taken(store, lease, error)
-                raise
             if taken:
                 if held is not None:
                     _seen.pop(held.token, None)
@@ -226,13 +215,20 @@ async def take(
         await anyio.sleep(min(rest, _POLL))
 
 
-async def _not_taken(store: Store, lease: Lease, error: BaseException) -> None:
-    """Forget a lease that was not taken because of an error."""
-    del _kept[lease.token]
-    if not isinstance(error, Exception):
-        # A bare `asyncio.Task.cancel()` broke the wait for the store, which may have it: others would wait for its end.
-        with anyio.CancelScope(shield=True):
-            await give_back(store, lease.run_id, lease.token)
+@asynccontextmanager
+async def _held_from_now(store: Store, lease: Lease, owner: Owner, stopping: Callable[[], bool]) -> AsyncIterator[None]:
+    """Count a lease as held here before anybody can see it in the store; no longer, if the block raises."""
+    if stopping():
+        await anyio.sleep_forever()
+    _kept[lease.token] = owner.executor
+    try:
+        yield
+    except BaseException as error:
+        del _kept[lease.token]
+        if not isinstance(error, Exception):
+            with anyio.CancelScope(shield=True):
+                await give_back(store, lease.run_id, lease.token)
+        raise
 
 
 async def give_back(store: Store, run_id: str, token: str) -> None:

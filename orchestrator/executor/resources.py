@@ -101,8 +101,8 @@ class Resources:
         models: Mapping[str, Model],
         tools: Toolbox,
         deps: object,
-        *,
         clock: Clock,
+        *,
         children: Children,
         concurrency: int | None,
     ) -> Resources:

@@ -141,7 +141,8 @@ class RunLog:
         """Whether it is too late to hand anything to this process."""
         self._flusher = flusher
         self._moved: anyio.Event | None = None
-        journal.on_stored, journal.due_of = self._stored, self._due_of
+        journal.on_stored = self._stored
+        journal.due_of = lambda machine: self.clock.first_due(machine)  # the clock may be replaced
 
     # -- stamps --------------------------------------------------------------------------------------------------
 
@@ -237,9 +238,6 @@ class RunLog:
             watcher.stored(records)
         if self.after_store is not None:
             self.after_store()
-
-    def _due_of(self, machine: RunState) -> float | None:
-        return self.clock.first_due(machine)
 
     # -- the fence -----------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.graph.limits import Usage
@@ -25,17 +25,20 @@ class EffectEntry:
     def failed_try(self) -> EffectSettled | None:
         """The last try if it failed and the next one has not begun."""
         settled = self.settled
-        return settled if settled is not None and settled.next_at is not None and self._ends(settled) else None
-
-    def _ends(self, settled: EffectSettled) -> bool:
-        """Whether it belongs to the last intent, and not to an earlier one."""
-        return settled.seq > self.intended.seq
+        ends = settled is not None and settled.next_at is not None and settled.seq > self.intended.seq
+        return settled if ends else None
 
     @property
     def may_have_happened(self) -> bool:
         """False only if it is known not to have happened."""
         settled = self.settled
         return settled is None or settled.seq < self.intended.seq or settled.ok or settled.unknown
+
+
+def did_irreversible(result: object) -> bool:
+    """Whether the result of an effect says that an irreversible one happened on the way to it."""
+    metadata = result.get("metadata") if isinstance(result, Mapping) else None
+    return isinstance(metadata, Mapping) and bool(metadata.get(IRREVERSIBLE))
 
 
 class Ledger:

@@ -131,30 +131,6 @@ def _why(run: Run) -> str:
     return f"run {run.run_id}: exhausted{spent}{made}"
 
 
-def graph_tool(
-    graph: GraphDefinition,
-    name: str,
-    description: str,
-    *,
-    risk: Risk = "dangerous",
-    limits: Limits | None = None,
-    depth: int = DEPTH,
-) -> GraphTool:
-    """A tool that runs `graph`; see `GraphTool`.
-
-    Args:
-        name: what a model calls it.
-        description: what it does, for the model.
-        risk: what its calls can do to the world, which follows from the tools that the graph uses.
-        limits: of each of its runs: the fields set here replace those of the graph's own limits.
-        depth: how many runs may be inside each other where this tool is called, its own among them.
-
-    Raises:
-        ValueError: `depth` is below 1.
-    """
-    return GraphTool(graph, name, description, risk=risk, limits=limits, depth=depth)
-
-
 def _parameters(graph: GraphDefinition) -> Mapping[str, Any]:
     """JSON Schema of the graph's input: the fields that `input` names, else all that have no default."""
     cls = graph.schema.cls

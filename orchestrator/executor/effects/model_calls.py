@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -44,23 +44,9 @@ def model_for(effects: AttemptEffects) -> Model:
     return JournaledModel(effects, model)
 
 
-class _Models(Mapping[str, Model]):
-    def __init__(self, effects: AttemptEffects) -> None:
-        self._effects, self._models = effects, effects.attempt.resources.models
-
-    def __getitem__(self, name: str) -> Model:
-        return JournaledModel(self._effects, self._models[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._models)
-
-    def __len__(self) -> int:
-        return len(self._models)
-
-
 def models_for(effects: AttemptEffects) -> Mapping[str, Model]:
     """All named models, their calls journaled."""
-    return _Models(effects)
+    return {name: JournaledModel(effects, model) for name, model in effects.attempt.resources.models.items()}
 
 
 class JournaledModel:

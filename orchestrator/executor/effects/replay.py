@@ -18,7 +18,7 @@ In a new attempt (a retry) the effects of earlier attempts do not count, except 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ from orchestrator.errors import ReplayMismatch
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.ledger import IRREVERSIBLE, EffectEntry
+from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.records import EffectSettled, Failure
 from orchestrator.kernel.state import Activation
 
@@ -182,7 +182,8 @@ def find(entries: Iterable[EffectEntry], name: str, digest: str, occurrence: int
         if (intended.name, intended.digest, intended.occurrence) == (name, digest, occurrence):
             if intended.attempt == attempt:
                 return entry
-            if intended.effect == "irreversible" or irreversible_happened(entry):
+            settled = settled_of(entry)
+            if intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result)):
                 found = entry
     return found
 
@@ -223,14 +224,6 @@ def is_suspended(entry: EffectEntry) -> bool:
     """Whether it did nothing so far, since it asked something first or never got its turn, and may begin anew."""
     settled = settled_of(entry)
     return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
-
-
-def irreversible_happened(entry: EffectEntry) -> bool:
-    """Whether it was a call of a graph in whose run something irreversible happened, or may have."""
-    settled = settled_of(entry)
-    result = None if settled is None else settled.result
-    metadata = result.get("metadata") if isinstance(result, Mapping) else None
-    return isinstance(metadata, Mapping) and bool(metadata.get(IRREVERSIBLE))
 
 
 def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:

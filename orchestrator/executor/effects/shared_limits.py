@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 
 from orchestrator.errors import RunConflict, StoreError
-from orchestrator.executor.commands import Cancel
+from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.callers import (
     Denied,
     Exceeded,
@@ -91,7 +91,7 @@ async def admit(
 
 def _cancel(log: RunLog, denied: Denied) -> None:
     """Cancel a run inside of the one that denied its call."""
-    Cancel(f"run {denied.run_id}", str(denied)).apply(log)
+    Stop("cancel", f"run {denied.run_id}", str(denied)).apply(log)
 
 
 async def _wait_for(attempt: Attempt, what: RunLog | float) -> None:

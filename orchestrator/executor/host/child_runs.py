@@ -10,6 +10,7 @@ import anyio
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
 from orchestrator.executor.answers import as_answer
+from orchestrator.executor.commands import Stop
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.executor.host import delivery, recovery
@@ -75,7 +76,7 @@ class ChildRuns:
     async def cancel(self, run_id: str) -> Run | None:
         """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
         try:
-            return await delivery.cancel(self.host, run_id, by="", reason="")
+            return await delivery.stop(self.host, run_id, Stop("cancel"))
         except RunEnded:
             return await load(self.host, run_id)
         except RunUnknown:

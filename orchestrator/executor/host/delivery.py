@@ -9,7 +9,7 @@ import anyio
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, StaleAnswer
 from orchestrator.executor.answers import stale_or_unknown
-from orchestrator.executor.commands import AnswerQuestion, Cancel, Pause
+from orchestrator.executor.commands import AnswerQuestion, Stop
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.inbox import take_messages
@@ -119,18 +119,10 @@ async def post(host: Host, run_id: str, command: Command) -> tuple[bool, Record 
     return taken or record is not None, record
 
 
-async def pause(host: Host, run_id: str, *, by: str, reason: str) -> Run:
-    """See `Executor.pause`."""
-    return await _stop(host, run_id, Pause(check_text(by, "by"), check_text(reason, "reason")))
-
-
-async def cancel(host: Host, run_id: str, *, by: str, reason: str) -> Run:
-    """See `Executor.cancel`."""
-    return await _stop(host, run_id, Cancel(check_text(by, "by"), check_text(reason, "reason")))
-
-
-async def _stop(host: Host, run_id: str, command: Pause | Cancel) -> Run:
-    """Deliver a command that stops a run, and wait until the run stands still."""
+async def stop(host: Host, run_id: str, command: Stop) -> Run:
+    """Pause or cancel a run, and wait until it stands still; see `Executor.pause` and `Executor.cancel`."""
+    check_text(command.by, "by")
+    check_text(command.reason, "reason")
     while True:
         sent = await deliver(host, run_id, command)
         if sent.held is not None:

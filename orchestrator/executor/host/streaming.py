@@ -16,6 +16,7 @@ import anyio
 from orchestrator.clock import Clock
 from orchestrator.errors import StoreCorrupt
 from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.failures import without_group
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.typevars import StateT
@@ -273,12 +274,8 @@ async def streamed(host: Host, live: Drive) -> AsyncIterator[Stream]:
         except (Exception, SystemExit) as error:
             live.fault = live.fault or error  # raised where the events are read
 
-    try:
+    with without_group():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive)
             yield Stream(host, live, watcher)
             tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:  # what the block raised, as it raised it
-            raise group.exceptions[0] from group.exceptions[0].__cause__
-        raise

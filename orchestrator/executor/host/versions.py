@@ -72,17 +72,8 @@ def graph_to_go_on_in(run_id: str, old: GraphDefinition, new: GraphDefinition, m
             f"{lines or '  - the structure is another one'}\n"
             f"Give the executor the graph as it was, or start a new run."
         )
-    return GraphDefinition(
-        name=new.name,
-        state=new.state,
-        nodes={name: new.nodes[name] if name in ahead else node for name, node in old.nodes.items()},
-        edges=old.edges,
-        input=old.input,
-        output=old.output,
-        limits=new.limits,
-        version=new.version,
-        description=new.description,
-    )
+    nodes = {name: new.nodes[name] if name in ahead else node for name, node in old.nodes.items()}
+    return new.model_copy(update={"nodes": nodes, "edges": old.edges, "input": old.input, "output": old.output})
 
 
 @dataclass(slots=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
-from orchestrator.kernel.ledger import IRREVERSIBLE
+from orchestrator.kernel.ledger import did_irreversible
 from orchestrator.kernel.reservations import reserve
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameState
@@ -32,7 +30,7 @@ def effect_settled(run: RunState, record: r.EffectSettled) -> None:
     """Note how an effect ended, and count its usage."""
     if run.ledger.entry(record.key) is not None:
         _count_irreversible(run, record.key, record.activation, may_have_happened=record.ok or record.unknown)
-        if _did_irreversible(record):
+        if did_irreversible(record.result):
             for frame in _running_line(run, record.activation):
                 frame.irreversible += 1
     run.ledger.settle(record)
@@ -81,12 +79,6 @@ def _count_irreversible(run: RunState, key: str, activation: str, *, may_have_ha
     if may_have_happened != before:
         for frame in _running_line(run, activation):
             frame.irreversible += 1 if may_have_happened else -1
-
-
-def _did_irreversible(record: r.EffectSettled) -> bool:
-    """Whether a graph that was called as a tool had an irreversible effect in its own run."""
-    metadata = record.result.get("metadata") if isinstance(record.result, Mapping) else None
-    return isinstance(metadata, Mapping) and bool(metadata.get(IRREVERSIBLE))
 
 
 def _running_line(run: RunState, key: str) -> tuple[FrameState, ...]:
