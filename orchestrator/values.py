@@ -23,20 +23,6 @@ from pydantic_core import to_json
 from orchestrator.errors import InvalidValue
 from orchestrator.jsontypes import deeper_than
 
-__all__ = [
-    "FOREIGN_DEPTH",
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "MAX_DIGITS",
-    "Unfit",
-    "check",
-    "check_labels",
-    "check_text",
-    "checked",
-    "fault_in",
-    "read_bounded",
-]
-
 MAX_DEPTH = 160
 """Levels of lists and objects in a value. pydantic's JSON reader takes 200, and a record is up to 20 levels itself."""
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import render
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph.arrows import EdgesLike
 from orchestrator.graph.checks.all import problems_of, report_of
@@ -150,22 +151,8 @@ class Graph(GraphDefinition[StateT]):
         """
         import anyio
 
-        return anyio.run(
-            partial(
-                self.run,
-                input,
-                store=store,
-                model=model,
-                models=models,
-                tools=tools,
-                deps=deps,
-                run_id=run_id,
-                labels=labels,
-                approve=approve,
-                limits=limits,
-                check=check,
-            )
-        )
+        with_these = partial(self.run, input, store=store, model=model, models=models, tools=tools, deps=deps)
+        return anyio.run(partial(with_these, run_id=run_id, labels=labels, approve=approve, limits=limits, check=check))
 
     def as_tool(
         self, name: str, description: str, *, risk: Risk = "dangerous", limits: Limits | None = None, depth: int = 10
@@ -202,8 +189,6 @@ class Graph(GraphDefinition[StateT]):
         Returns:
             An SVG document.
         """
-        from orchestrator import render
-
         return render.to_svg(self, run)
 
     def to_mermaid(self, run: Run | None = None) -> str:
@@ -215,8 +200,6 @@ class Graph(GraphDefinition[StateT]):
         Returns:
             The text of a Mermaid diagram.
         """
-        from orchestrator import render
-
         return render.to_mermaid(self, run)
 
     def to_dot(self, run: Run | None = None) -> str:
@@ -228,8 +211,6 @@ class Graph(GraphDefinition[StateT]):
         Returns:
             The text of a DOT file.
         """
-        from orchestrator import render
-
         return render.to_dot(self, run)
 
     def to_text(self, run: Run | None = None) -> str:
@@ -241,14 +222,10 @@ class Graph(GraphDefinition[StateT]):
         Returns:
             Lines of text without colour.
         """
-        from orchestrator import render
-
         return render.to_text(self, run)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """For notebooks."""
-        from orchestrator import render
-
         return {
             "image/svg+xml": render.to_svg(self),
             "text/vnd.mermaid": render.to_mermaid(self),

@@ -113,11 +113,9 @@ def escaped(char: str) -> str:
 
 
 def _plain(text: str) -> bool:
-    return text.isprintable() and (text.isascii() or (_HIDDEN.search(text) is None and not _has_marks(text)))
-
-
-def _has_marks(text: str) -> bool:
-    return any(unicodedata.combining(char) for char in text)
+    return text.isprintable() and (
+        text.isascii() or (_HIDDEN.search(text) is None and not any(map(unicodedata.combining, text)))
+    )
 
 
 def _exactly(text: str) -> Iterator[str]:

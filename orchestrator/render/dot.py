@@ -9,9 +9,9 @@ from orchestrator.render.build import draw
 from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark
 from orchestrator.render.geometry import Direction
 from orchestrator.render.order import backward
-from orchestrator.render.overlaid import SAID, WORDS, RunLike
+from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
-from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
+from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name, node_remarks
 
 if TYPE_CHECKING:
     import graphviz  # type: ignore[import-untyped]
@@ -22,6 +22,7 @@ _INK, _SOFT, _LINE, _WIRE, _CARD, _GROUP, _PILL = (
     "#182230", "#5d6b82", "#cdd3dd", "#8d98aa", "#ffffff", "#f6f7f9", "#344054",
 )  # fmt: skip
 _DONE = "#00795a"
+_FONT = {"fontname": "Helvetica", "fontsize": "12", "fontcolor": _INK}
 _STATES = {
     "failed": {"color": "#c04400", "fillcolor": "#fff1ea", "penwidth": "3"},
     "waiting": {"color": "#b26a00", "fillcolor": "#fff7e6", "penwidth": "2.2", "style": "rounded,filled,dotted"},
@@ -62,9 +63,7 @@ def to_dot(graph: GraphDefinition, run: RunLike | None = None, *, direction: Dir
             "nodesep": "0.35",
             "ranksep": "0.5",
             "pad": "0.25",
-            "fontname": "Helvetica",
-            "fontsize": "12",
-            "fontcolor": _INK,
+            **_FONT,
             "bgcolor": "#ffffff",
         },
         node_attr={
@@ -73,9 +72,7 @@ def to_dot(graph: GraphDefinition, run: RunLike | None = None, *, direction: Dir
             "fillcolor": _CARD,
             "color": _LINE,
             "penwidth": "1.2",
-            "fontname": "Helvetica",
-            "fontsize": "12",
-            "fontcolor": _INK,
+            **_FONT,
             "margin": "0.2,0.08",
         },
         edge_attr={
@@ -120,7 +117,7 @@ def _cluster(cluster: ClusterMark, levels: Mapping[str | None, Level]) -> graphv
     name, detail = head_texts(cluster)
     state = _state(cluster.node)
     inside.attr(
-        label=_said(f"{name}{_times(cluster.node.count)}", f"{detail}{_words(cluster.node)}"),
+        label=_said(f"{name}{_times(cluster.node.count)}", f"{detail}{node_remarks(cluster.node)}"),
         id=_said(cluster.node.id),
         tooltip=_said(cluster.node.told),
         labeljust="l",
@@ -153,7 +150,7 @@ def _node(dot: graphviz.Digraph, node: NodeMark) -> None:
         looks |= state
         if node.look == "human":
             looks["style"] = state.get("style", "filled").replace("rounded,", "")
-        label = _said(f"{node_name(node)}{_times(node.count)}", f"{node_detail(node)}{_words(node)}")
+        label = _said(f"{node_name(node)}{_times(node.count)}", f"{node_detail(node)}{node_remarks(node)}")
     dot.node(node.key, label=label, id=_said(node.id), tooltip=_said(node.told), **looks)
 
 
@@ -192,15 +189,6 @@ def _said(*lines: str) -> str:
 
 def _state(node: NodeMark) -> dict[str, str]:
     return next((looks for name, looks in _STATES.items() if name in node.states), {})
-
-
-def _words(node: NodeMark) -> str:
-    """What colour must not say alone."""
-    said = ["per item"] if node.per_item else []
-    said += [WORDS.get(state, state) for state in SAID if state in node.states][:1]
-    took = node.mark.texts.get("took", "")
-    said += [took] if took else []
-    return "".join(f" · {word}" for word in said)
 
 
 def _times(count: str) -> str:

@@ -11,9 +11,9 @@ from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.geometry import Direction
-from orchestrator.render.overlaid import SAID, WORDS, RunLike
+from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
-from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name
+from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name, node_remarks
 
 _SHAPES = {
     "start": ("([", "])"),
@@ -84,7 +84,7 @@ def _level(levels: Mapping[str | None, Level], cluster: str | None, indent: str)
         opening, closing = _SHAPES.get(node.look, ("(", ")"))
         yield f'{indent}{node.key}{opening}"{_label(node)}"{closing}'
     for inner in levels[cluster].clusters:
-        yield f'{indent}subgraph {inner.key} ["{_said(" ".join(head_texts(inner)) + _state(inner.node))}"]'
+        yield f'{indent}subgraph {inner.key} ["{_said(" ".join(head_texts(inner)) + node_remarks(inner.node))}"]'
         yield from _level(levels, inner.key, f"{indent}  ")
         yield f"{indent}end"
 
@@ -93,15 +93,7 @@ def _label(node: NodeMark) -> str:
     if node.terminal:
         return _said(node_name(node))
     name = f"{node_name(node)} {node.count}".rstrip()
-    return f"{_said(name)}{_BREAK}{_said(node_detail(node) + _state(node))}"
-
-
-def _state(node: NodeMark) -> str:
-    said = ["per item"] if node.per_item else []
-    said += [WORDS.get(state, state) for state in SAID if state in node.states][:1]
-    took = node.mark.texts.get("took", "")
-    said += [took] if took else []
-    return "".join(f" · {word}" for word in said)
+    return f"{_said(name)}{_BREAK}{_said(node_detail(node) + node_remarks(node))}"
 
 
 def _arrow(edge: EdgeMark) -> str:

@@ -18,17 +18,20 @@ element within the part that has `data-slot` of that name; `told` is added to th
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from orchestrator.views.overlay import Overlay, Planned
 from orchestrator.views.safe_text import told
 
 if TYPE_CHECKING:
     from orchestrator.kernel.question import Question
+
+K = TypeVar("K")
+V = TypeVar("V", int, float)
 
 NODE_STATES = ("visited", "faulty", "running", "waiting", "failed", "queued", "interrupted")
 """The states of a node. Several may hold. `faulty`: it ended, and a call of a tool in it failed."""
@@ -69,16 +72,7 @@ def overlay_of(run: RunLike | None) -> Overlay | None:
     if run is None:
         return None
     found = run if isinstance(run, Overlay) else run.overlay()
-    faulty = Counter[tuple[str, str]]()
-    for (frame, node), count in found.faulty.items():
-        faulty[place(frame), node] += count
-    visits, taken, seconds = Counter[tuple[str, str]](), Counter[tuple[str, int]](), Counter[tuple[str, str]]()
-    for (frame, node), count in found.visits.items():
-        visits[place(frame), node] += count
-    for (frame, index), count in found.taken.items():
-        taken[place(frame), index] += count
-    for (frame, node), spent in found.seconds.items():
-        seconds[place(frame), node] += spent  # type: ignore[assignment]  # a Counter adds up anything
+    visits = _summed(found.visits)
     items: dict[tuple[str, str], tuple[int, int]] = {}
     for (frame, node), (done, known) in found.items.items():
         before = items.get((place(frame), node), (0, 0))
@@ -91,19 +85,27 @@ def overlay_of(run: RunLike | None) -> Overlay | None:
         entered.update(_around(path))
     return Overlay(
         visits=visits,
-        taken=taken,
+        taken=_summed(found.taken),
         waiting=_places(found.waiting, around=True),
         running=_places(found.running, around=True),
         failed=_places(found.failed),
         status=found.status,
-        seconds=seconds,
+        seconds=_summed(found.seconds),
         items=items,
         queued=_places(found.queued, around=True),
         entered=entered,
         told=said,
-        faulty=faulty,
+        faulty=_summed(found.faulty),
         planned=found.planned,
     )
+
+
+def _summed(found: Mapping[tuple[str, K], V]) -> Mapping[tuple[str, K], V]:
+    """The same by the places of graphs: what their branches have is added up."""
+    sums: defaultdict[tuple[str, K], Any] = defaultdict(int)
+    for (frame, part), amount in found.items():
+        sums[place(frame), part] += amount
+    return sums
 
 
 def node_mark(run: Overlay, path: str, node: str) -> Mark:

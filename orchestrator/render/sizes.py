@@ -6,6 +6,7 @@ import unicodedata
 from typing import NamedTuple
 
 from orchestrator.render.drawing import ClusterMark, EdgeMark, NodeMark
+from orchestrator.render.overlaid import SAID, WORDS
 from orchestrator.views.safe_text import cut
 
 NAME_SIZE, DETAIL_SIZE, LABEL_SIZE, PILL_SIZE = 13.0, 11.0, 11.0, 10.5
@@ -64,6 +65,13 @@ def node_name(node: NodeMark) -> str:
 def node_detail(node: NodeMark) -> str:
     """A node's small line as drawn."""
     return cut(node.detail, LONGEST_DETAIL)
+
+
+def node_remarks(node: NodeMark) -> str:
+    """What pictures without signs say of a node behind its kind: `per item`, its state and what it took."""
+    states = [WORDS.get(state, state) for state in SAID if state in node.states]
+    said = (*(["per item"] if node.per_item else ()), *states[:1], node.mark.texts.get("took", ""))
+    return "".join(f" · {word}" for word in said if word)
 
 
 def edge_label(edge: EdgeMark) -> str:

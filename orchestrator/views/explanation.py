@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,7 @@ class StepExplanation:
 
     def to_json(self) -> dict[str, object]:
         """The explanation as plain JSON."""
-        return {
-            "seq": self.seq,
-            "step": self.step,
-            "status": self.status,
-            "came": self.came,
-            "went": self.went,
-            "not_taken": list(self.not_taken),
-        }
+        return {**asdict(self), "not_taken": list(self.not_taken)}
 
     def to_text(self) -> str:
         """The explanation as lines for a terminal."""
@@ -62,13 +55,7 @@ class RunExplanation:
 
     def to_json(self) -> dict[str, object]:
         """The explanation as plain JSON."""
-        return {
-            "run_id": self.run_id,
-            "seq": self.seq,
-            "status": self.status,
-            "why": self.why,
-            "steps": [step.to_json() for step in self.steps],
-        }
+        return {**asdict(self), "steps": [step.to_json() for step in self.steps]}
 
     def to_text(self) -> str:
         """The explanation as lines for a terminal."""

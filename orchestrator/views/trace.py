@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.topology import IF_NAMED
@@ -23,6 +23,9 @@ from orchestrator.views.reader import Fold, read
 from orchestrator.views.work_time import WorkTime
 
 _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
+_COUNTS = ("visits", "taken", "seconds", "items", "told", "faulty")
+_PLACES = ("waiting", "running", "failed", "queued", "entered")
+"""Fields of an `Overlay` that are mappings, and those that are sets."""
 
 
 @dataclass(slots=True)
@@ -140,21 +143,10 @@ class Trace(Fold):
             status: the run's status; None: the one that the journal says.
         """
         live = self.live
-        return Overlay(
-            visits=dict(live.visits),
-            taken=dict(live.taken),
-            waiting=frozenset(live.waiting),
-            running=frozenset(live.running),
-            failed=frozenset(live.failed),
-            status=self.run.status if status is None else status,
-            seconds=dict(live.seconds),
-            items=dict(live.items),
-            queued=frozenset(live.queued),
-            entered=frozenset(live.entered),
-            told=dict(live.told),
-            faulty=dict(live.faulty),
-            planned=tuple(self.planned(number) for number in range(len(self._plans))),
-        )
+        kept: dict[str, Any] = {name: dict(getattr(live, name)) for name in _COUNTS}
+        kept |= {name: frozenset(getattr(live, name)) for name in _PLACES}
+        planned = tuple(self.planned(number) for number in range(len(self._plans)))
+        return Overlay(**kept, status=self.run.status if status is None else status, planned=planned)
 
     @property
     def live(self) -> Overlay:
