@@ -14,17 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.jsontypes import canonical
+from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Approve, Deny, Question
-from orchestrator.kernel.records import (
-    Answered,
-    AnswersWithdrawn,
-    Asked,
-    EffectIntended,
-    Record,
-    Resumed,
-    RunStarted,
-    encode_unsealed,
-)
 from orchestrator.kernel.run_state import RunState
 
 _BYTES = 16
@@ -78,18 +69,18 @@ class Chain:
     def __init__(self, key: bytes | None, digest: bytes) -> None:
         self._key, self._digest = key, digest
 
-    def sealed(self, record: Record) -> Record:
+    def sealed(self, record: r.Record) -> r.Record:
         """The next record, with its seal."""
         code = self._next(record)
         return record.model_copy(update={"seal": code}) if code else record
 
-    def holds(self, record: Record) -> bool:
+    def holds(self, record: r.Record) -> bool:
         """Go on to the next record; whether its seal is valid."""
         code = self._next(record)
         return bool(code) and hmac.compare_digest(code, record.seal)
 
-    def _next(self, record: Record) -> str:
-        self._digest = hashlib.sha256(self._digest + encode_unsealed(record)).digest()
+    def _next(self, record: r.Record) -> str:
+        self._digest = hashlib.sha256(self._digest + r.encode_unsealed(record)).digest()
         if self._key is None:
             return ""
         return hmac.new(self._key, b"record " + self._digest, "sha256").digest()[:_BYTES].hex()
@@ -103,14 +94,14 @@ class Audit:
     """`seq` of those with a valid seal."""
     chain: Chain | None
     """At the journal's end; None: nothing is sealed."""
-    records: Sequence[Record] = ()
+    records: Sequence[r.Record] = ()
 
     @property
     def whole(self) -> bool:
         """Whether all records are believed."""
         return len(self.believed) == len(self.records)
 
-    def withdrawal(self, machine: RunState, now: float) -> AnswersWithdrawn | None:
+    def withdrawal(self, machine: RunState, now: float) -> r.AnswersWithdrawn | None:
         """The record that takes away what is approved in records that are not believed; None: nothing is.
 
         An answer stays where what it allowed was done already: to ask for that again would change nothing.
@@ -121,7 +112,7 @@ class Audit:
         policy = machine.approve is not None and not self.believes_policy()
         if not questions and not policy:
             return None
-        return AnswersWithdrawn(
+        return r.AnswersWithdrawn(
             seq=machine.head + 1,
             ts=now,
             questions=tuple(questions),
@@ -131,20 +122,22 @@ class Audit:
 
     def believes_policy(self) -> bool:
         """Whether the run's policy, and everything behind it, is believed: it rules over what comes after it."""
-        said = [one.seq for one in self.records if isinstance(one, RunStarted | Resumed) and one.approve is not None]
+        said = [
+            one.seq for one in self.records if isinstance(one, r.RunStarted | r.Resumed) and one.approve is not None
+        ]
         return bool(said) and all(record.seq in self.believed for record in self.records[said[-1] - 1 :])
 
-    def _doubtful(self, machine: RunState, answer: Answered) -> bool:
+    def _doubtful(self, machine: RunState, answer: r.Answered) -> bool:
         if answer.seq in self.believed or isinstance(answer.answer, Deny):
             return False
-        asked = {one.question.id: one.question for one in self.records if isinstance(one, Asked)}
+        asked = {one.question.id: one.question for one in self.records if isinstance(one, r.Asked)}
         question = asked.get(answer.question)
         if question is None or not (question.kind in _APPROVING or isinstance(answer.answer, Approve)):
             return False
         return not _done_since(machine, answer, question)
 
 
-def audit(seal: Seal | None, run_id: str, records: Sequence[Record]) -> Audit:
+def audit(seal: Seal | None, run_id: str, records: Sequence[r.Record]) -> Audit:
     """Check the seals of a journal. Without a `seal` nothing is believed."""
     if seal is None:
         return Audit(frozenset(), None, records)
@@ -152,13 +145,13 @@ def audit(seal: Seal | None, run_id: str, records: Sequence[Record]) -> Audit:
     return Audit(frozenset([record.seq for record in records if chain.holds(record)]), chain, records)
 
 
-def live_answers(machine: RunState) -> Iterable[tuple[str, Answered]]:
+def live_answers(machine: RunState) -> Iterable[tuple[str, r.Answered]]:
     """The answers that steps have which are not done yet, by question."""
     for token in machine.live_tokens():
         yield from token.answers.items()
 
 
-def _done_since(machine: RunState, answer: Answered, question: Question) -> bool:
+def _done_since(machine: RunState, answer: r.Answered, question: Question) -> bool:
     """Whether what this answer allowed was done since, and its end is known.
 
     That can be seen of a tool call only: what else the step did may have been something else than was approved.
@@ -170,7 +163,7 @@ def _done_since(machine: RunState, answer: Answered, question: Question) -> bool
     )
 
 
-def _is_of(intended: EffectIntended, question: Question, answer: Answered) -> bool:
+def _is_of(intended: r.EffectIntended, question: Question, answer: r.Answered) -> bool:
     """Whether a question is about this effect."""
     if question.kind == "unknown_outcome":
         return question.payload.get("key") == intended.key

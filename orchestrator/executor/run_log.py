@@ -152,13 +152,8 @@ class RunLog:
 
     def at(self, activation: Activation) -> StepStamp:
         """The stamp of a record about a step."""
-        return {
-            "seq": self.machine.head + 1,
-            "ts": self.clock.now(),
-            "activation": activation.key,
-            "path": activation.path,
-            "node": activation.node,
-        }
+        seq, ts, path = self.machine.head + 1, self.clock.now(), activation.path
+        return {"seq": seq, "ts": ts, "activation": activation.key, "path": path, "node": activation.node}
 
     def of(self, record: EffectIntended) -> StepStamp:
         """The stamp of a record about the step of an earlier record."""

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -254,14 +254,12 @@ def as_json(value: object, where: str, *, inside: int = 0, size: int = MAX_BYTES
         SecretInState: it holds a secret.
     """
     try:
-        return _any(MAX_DEPTH + inside, size).encode(value)
+        return _any(depth=MAX_DEPTH + inside, size=size).encode(value)
     except Unfit as error:
         raise InvalidValue(f"{where}: {error}", where=where) from None
 
 
-@cache
-def _any(depth: int, size: int) -> Codec:
-    return Codec(Any, depth=depth, size=size)
+_any = cache(partial(Codec, Any))
 
 
 def refuse_secrets(value: object, *, finite: bool = False) -> None:

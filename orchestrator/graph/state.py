@@ -410,9 +410,9 @@ class StateSchema:
 
     @cached_property
     def _data(self) -> JsonObject:
-        from orchestrator.graph.statedata import data_of
+        from orchestrator.graph.statedata import class_data
 
-        return self._stored if self._stored is not None else data_of(self)
+        return self._stored or self.inline or class_data(self)
 
     def data(self) -> JsonObject:
         """Everything about the state as JSON: its name, fields, types, reducers, defaults and `ref`."""

@@ -36,11 +36,6 @@ class _Schema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
-def data_of(schema: StateSchema) -> JsonObject:
-    """A state schema as JSON."""
-    return schema.inline if schema.inline is not None else class_data(schema)
-
-
 def class_data(schema: StateSchema) -> JsonObject:
     """A state schema as JSON, worked out from its class."""
     cls = schema.cls

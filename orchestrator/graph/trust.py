@@ -129,7 +129,6 @@ class Trust:
         return plain and self.names(module) and not _of_python(module)
 
 
-ALL = Trust(everything=True)
 NOTHING = Trust()
 """Only what comes with this library."""
 

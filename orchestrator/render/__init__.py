@@ -62,31 +62,19 @@ __all__ = [
     "told",
 ]
 
-_HOMES = {
-    "Drawing": "drawing",
-    "HasOverlay": "overlaid",
-    "Live": "moments",
-    "Mark": "overlaid",
-    "Moment": "moments",
-    "RenderError": "backends",
-    "Replay": "moments",
-    "RunLike": "overlaid",
-    "engines": "backends",
-    "draw": "build",
-    "lines": ".views.safe_text",
-    "plain": ".views.safe_text",
-    "redact": ".redaction",
-    "replay": "moments",
-    "stylesheet": "style",
-    "to_dot": "dot",
-    "to_html": "html",
-    "to_mermaid": "mermaid",
-    "to_png": "png",
-    "to_svg": "svg",
-    "to_text": "text",
-    "to_yaml": "yaml_",
-    "told": ".views.safe_text",
+_NAMES = {
+    "backends": ("RenderError", "engines"),
+    "build": ("draw",),
+    "drawing": ("Drawing",),
+    "moments": ("Live", "Moment", "Replay", "replay"),
+    "overlaid": ("HasOverlay", "Mark", "RunLike"),
+    "style": ("stylesheet",),
+    ".redaction": ("redact",),
+    ".views.safe_text": ("lines", "plain", "told"),
+    "yaml_": ("to_yaml",),
+    **{form: (f"to_{form}",) for form in ("dot", "html", "mermaid", "png", "svg", "text")},
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

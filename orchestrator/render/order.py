@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from orchestrator.graph.topology import reached
 from orchestrator.render.drawing import EdgeMark, Level
 
 
@@ -102,12 +103,8 @@ def _owners(keys: list[str], edges: list[EdgeMark]) -> dict[str, str]:
         following[edge.source].append(edge.target)
     owner: dict[str, str] = {}
     for root in keys:
-        pending = [root] if root not in owner else []
-        while pending:
-            key = pending.pop()
-            if key not in owner:
-                owner[key] = root
-                pending.extend(following[key])
+        if root not in owner:
+            owner.update(dict.fromkeys(reached(following, [root], owner), root))
     return owner
 
 
