@@ -114,12 +114,8 @@ class LiveView:
         lines = tree.going_on(self._model, self._model.live_branches(), time.time(), _WIDTH, _HEIGHT)
         text = "\n".join(line.fitted(_WIDTH).text for line in lines)
         pre = f'<pre style="{_LINES}">{html.escape(text)}</pre>'
-        self._put(
-            {
-                "text/html": f'<div style="{_BESIDE}"><div style="max-width:100%">{picture}</div>{pre}</div>',
-                "text/plain": text,
-            }
-        )
+        both = f'<div style="{_BESIDE}"><div style="max-width:100%">{picture}</div>{pre}</div>'
+        self._put({"text/html": both, "text/plain": text})
         ended = time.monotonic()
         self._changed = False
         self._next = ended + max(_TICK, (ended - began) / _SHARE, len(picture) / _BYTES)

@@ -112,13 +112,8 @@ class Audit:
         policy = machine.approve is not None and not self.believes_policy()
         if not questions and not policy:
             return None
-        return r.AnswersWithdrawn(
-            seq=machine.head + 1,
-            ts=now,
-            questions=tuple(questions),
-            policy=policy,
-            reason="there is no valid seal of what was approved",
-        )
+        why = "there is no valid seal of what was approved"
+        return r.AnswersWithdrawn(seq=machine.head + 1, ts=now, questions=tuple(questions), policy=policy, reason=why)
 
     def believes_policy(self) -> bool:
         """Whether the run's policy, and everything behind it, is believed: it rules over what comes after it."""

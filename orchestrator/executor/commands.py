@@ -71,8 +71,10 @@ class Stop:
         machine = log.machine
         if machine.result is not None or machine.ended is not None or (self.type == "pause" and machine.paused):
             return False
-        record = Paused if self.type == "pause" else Cancelled
-        log.push(record(**log.now(), by=self.by, reason=self.reason, message=message), message)
+        if self.type == "pause":
+            log.push(Paused(**log.now(), by=self.by, reason=self.reason, message=message), message)
+        else:
+            log.push(Cancelled(**log.now(), by=self.by, reason=self.reason, message=message), message)
         return True
 
     def body(self) -> dict[str, object]:
@@ -94,11 +96,7 @@ def command_of(body: Mapping[str, object]) -> Command | None:
             return Stop("cancel", by, reason)
         case "answer":
             digest = body.get("digest")
-            return AnswerQuestion(
-                str(body.get("question")),
-                _answers.validate_python(body.get("answer")),
-                by,
-                digest if isinstance(digest, str) else None,
-            )
+            answer = _answers.validate_python(body.get("answer"))
+            return AnswerQuestion(str(body.get("question")), answer, by, digest if isinstance(digest, str) else None)
         case _:
             return None

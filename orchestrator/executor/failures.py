@@ -97,13 +97,9 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
     error = unwrap_single(error)
     kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
     asked = getattr(error, "retry_after", None)
-    return Failure(
-        type=kind,
-        message=cut(without_known(message_of(error)), MOST_SAID),
-        node=activation.node,
-        path=activation.path,
-        retry_after=asked if isinstance(asked, int | float) and math.isfinite(asked) else None,
-    )
+    wait = asked if isinstance(asked, int | float) and math.isfinite(asked) else None
+    message = cut(without_known(message_of(error)), MOST_SAID)
+    return Failure(type=kind, message=message, node=activation.node, path=activation.path, retry_after=wait)
 
 
 def traceback_of(error: BaseException) -> str:

@@ -179,11 +179,8 @@ class _Statement:
         if token.text in (END, STOP):
             self._refuse(f"{token.text} is an end: no edge starts there", "remove what follows it", token)
         if token.text == ANY and outcome not in RESERVED:
-            self._refuse(
-                "'*' as a source takes only a reserved outcome",
-                "write '* -> NODE : error', ': timeout' or ': exhausted'",
-                token,
-            )
+            mend = "write '* -> NODE : error', ': timeout' or ': exhausted'"
+            self._refuse("'*' as a source takes only a reserved outcome", mend, token)
         if token.text == START and outcome is not None:
             self._refuse("START has no outcomes", f"remove {outcome!r}", token)
 

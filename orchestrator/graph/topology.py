@@ -108,7 +108,16 @@ class ForkScope:
 def reached(
     following: Mapping[str, Iterable[str]], starts: Iterable[str], barred: Collection[str] = frozenset()
 ) -> set[str]:
-    """The vertices that `following` leads to from `starts`, themselves included, without entering `barred` ones."""
+    """Find every vertex that can be reached.
+
+    Args:
+        following: the successors of each vertex, or its predecessors to search backwards.
+        starts: the vertices to begin at.
+        barred: vertices that are not entered.
+
+    Returns:
+        The vertices found, the starts included.
+    """
     seen = set(starts)
     ahead = list(seen)
     while ahead:
@@ -120,7 +129,14 @@ def reached(
 
 
 def digraph(following: Mapping[str, Iterable[str]]) -> nx.DiGraph[str]:
-    """The same ways as a graph of networkx."""
+    """Make a networkx graph.
+
+    Args:
+        following: the successors of each vertex.
+
+    Returns:
+        A new graph with these vertices and edges, in this order.
+    """
     import networkx as nx
 
     graph: nx.DiGraph[str] = nx.DiGraph()

@@ -36,7 +36,14 @@ class EffectEntry:
 
 
 def did_irreversible(result: object) -> bool:
-    """Whether the result of an effect says that an irreversible one happened on the way to it."""
+    """Return whether an irreversible effect happened on the way to a result.
+
+    Args:
+        result: the result of an effect, as plain JSON.
+
+    Returns:
+        True if the result's metadata says so.
+    """
     metadata = result.get("metadata") if isinstance(result, Mapping) else None
     return isinstance(metadata, Mapping) and bool(metadata.get(IRREVERSIBLE))
 

@@ -68,7 +68,14 @@ def node_detail(node: NodeMark) -> str:
 
 
 def node_remarks(node: NodeMark) -> str:
-    """What pictures without signs say of a node behind its kind: `per item`, its state and what it took."""
+    """Return what pictures without symbols say behind a node's kind.
+
+    Args:
+        node: the node.
+
+    Returns:
+        `per item`, its state and its time, as far as they apply; each begins with a separator.
+    """
     states = [WORDS.get(state, state) for state in SAID if state in node.states]
     said = (*(["per item"] if node.per_item else ()), *states[:1], node.mark.texts.get("took", ""))
     return "".join(f" · {word}" for word in said if word)

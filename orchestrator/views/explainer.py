@@ -104,12 +104,8 @@ class Explainer:
             return f"{said}; {plain(came.edge.edge.each or '')} was empty, so it led straight here"
         if came.branch is not None:
             each = came.edge.edge.each if came.edge is not None else None
-            kind = (
-                f"item {came.branch + 1} of {came.branches} in {plain(each)}"
-                if each
-                else (f"branch {came.branch + 1} of {came.branches}")
-            )
-            said += f", {kind}"
+            number = f"{came.branch + 1} of {came.branches}"
+            said += f", item {number} in {plain(each)}" if each else f", branch {number}"
         if came.needs:
             needed = _some([str(number + 1) for number in came.needs])
             said += f"; started when the items that it needs were done: item {needed} (record {came.seq})"
@@ -187,14 +183,10 @@ class Explainer:
             return last or f"it is {status}"
         waiting = list(self.causes.run.questions.values())
         if waiting:
-            asked = _some(
-                [
-                    f"{question.kind} at {plain(question.node)}" if question.node else told(question.prompt, 80)
-                    for question in waiting
-                ]
-            )
+            asked = [f"{one.kind} at {plain(one.node)}" if one.node else told(one.prompt, 80) for one in waiting]
             running = sum(row.status == "running" for row in self.rows.rows if row.live)
-            return f"it waits for an answer: {asked}" + (f"; {running} more running" if status == "running" else "")
+            more = f"; {running} more running" if status == "running" else ""
+            return f"it waits for an answer: {_some(asked)}{more}"
         live = [step_name(row) for row in self.rows.rows if row.live]
         if status == "interrupted":
             return f"no process drives it: its process ended, or it was stopped, at {_some(live) or 'its beginning'}"

@@ -162,13 +162,8 @@ class Run(Generic[StateT]):
         elif self.status == "paused":
             asked = [f"{one.kind} {one.id}{f': {one.prompt}' if one.prompt else ''}" for one in self.waiting]
             why = f"it waits for {'; '.join(asked)}" if asked else "it waits"
-        raise RunFailed(
-            self.run_id,
-            self.status,
-            why,
-            type="" if error is None else error.type,
-            traceback="" if error is None else redact(error.traceback),
-        )
+        kind, trace = ("", "") if error is None else (error.type, redact(error.traceback))
+        raise RunFailed(self.run_id, self.status, why, type=kind, traceback=trace)
 
     @property
     def refs(self) -> Mapping[str, object]:

@@ -56,14 +56,7 @@ def _settle_abandoned(log: RunLog) -> None:
             type="Cancelled", message="cancelled while it was under way", node=intended.node, path=intended.path
         )
         stamp = log.of(intended)
+        key, began, unknown = intended.key, intended.ts, intended.effect == "irreversible"
         log.put(
-            EffectSettled(
-                **stamp,
-                key=intended.key,
-                ok=False,
-                error=error,
-                started=intended.ts,
-                ended=stamp["ts"],
-                unknown=intended.effect == "irreversible",
-            )
+            EffectSettled(**stamp, key=key, ok=False, error=error, started=began, ended=stamp["ts"], unknown=unknown)
         )

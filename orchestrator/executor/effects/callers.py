@@ -61,11 +61,9 @@ class Totals:
 
     def in_caller(self, machine: RunState, entry: EffectEntry) -> Totals:
         """The totals of the calling run, once it has journaled these."""
-        return Totals(
-            machine.run_id,
-            machine.shared_usage - (entry.inner_usage or Usage()) + self.usage,
-            total_reserve(machine) - reserve_of(machine, entry.intended.key) + self.reserve,
-        )
+        usage = machine.shared_usage - (entry.inner_usage or Usage()) + self.usage
+        reserve = total_reserve(machine) - reserve_of(machine, entry.intended.key) + self.reserve
+        return Totals(machine.run_id, usage, reserve)
 
 
 def own_totals(machine: RunState) -> Totals:
@@ -130,16 +128,8 @@ def note_spent(log: RunLog, entry: EffectEntry, inner: Totals, call: str, messag
     """
     known, key = entry.inner_usage or Usage(), entry.intended.key
     if message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
-        spent = Spent(
-            **log.of(entry.intended),
-            key=key,
-            run=inner.run_id,
-            call=call,
-            usage=inner.usage,
-            reserve=inner.reserve,
-            message=message,
-        )
-        log.push(spent, message)
+        stamp, run, usage, reserve = log.of(entry.intended), inner.run_id, inner.usage, inner.reserve
+        log.push(Spent(**stamp, key=key, run=run, call=call, usage=usage, reserve=reserve, message=message), message)
 
 
 def total_up(log: RunLog, key: str, run: Run | None) -> None:

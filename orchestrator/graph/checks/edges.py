@@ -61,11 +61,8 @@ def _label_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
         declared = graph.nodes[edge.source].outcomes
         if edge.outcome not in (*declared, *graph.nodes[edge.source].if_named):
             mend = mend_name(edge.outcome, declared, "declare it, or remove the edge")
-            yield _problem(
-                edge,
-                f"edge {edge} is for outcome {edge.outcome!r}, and {edge.source} declares "
-                f"{listed(declared)} only: {mend}",
-            )
+            but = f"{edge.source} declares {listed(declared)} only"
+            yield _problem(edge, f"edge {edge} is for outcome {edge.outcome!r}, and {but}: {mend}")
 
 
 def _coverage_problems(graph: GraphDefinition) -> Iterator[Problem]:
@@ -82,11 +79,9 @@ def _coverage_problems(graph: GraphDefinition) -> Iterator[Problem]:
         if name not in general:
             for outcome in left:
                 label = "" if node.outcomes == ("done",) else f" : {outcome}"
-                yield Problem(
-                    "C1.outcome", f"outcome {outcome!r} of {name} has no edge: add '{name} -> NODE{label}'", (name,)
-                )
+                fault = f"outcome {outcome!r} of {name} has no edge"
+                yield Problem("C1.outcome", f"{fault}: add '{name} -> NODE{label}'", (name,))
         elif not left and node.outcomes:
             edge = general[name]
-            yield _problem(
-                edge, f"edge {edge} is never taken: every outcome of {name} has its own edge; remove it, or name one"
-            )
+            why = f"every outcome of {name} has its own edge"
+            yield _problem(edge, f"edge {edge} is never taken: {why}; remove it, or name one")

@@ -36,18 +36,14 @@ def _outcome_problems(name: str, outcomes: tuple[str, ...]) -> Iterator[Problem]
     if not outcomes:
         yield Problem("C1.outcome", f"{name} declares no outcome: declare one, such as 'done'", (name,))
     for place, outcome in enumerate(outcomes):
+        said = f"{name} declares outcome {outcome!r}"
         if outcome in RESERVED:
-            yield Problem(
-                "C1.outcome",
-                f"{name} declares outcome {outcome!r}, which every node has: remove it; edges can use it anyway",
-                (name,),
-            )
+            why = "which every node has: remove it; edges can use it anyway"
+            yield Problem("C1.outcome", f"{said}, {why}", (name,))
         elif outcome == "each" or not _is_name(outcome) or outcome in (START, END, STOP):
-            yield Problem(
-                "C1.outcome", f"{name} declares outcome {outcome!r}, which no edge can name: rename it", (name,)
-            )
+            yield Problem("C1.outcome", f"{said}, which no edge can name: rename it", (name,))
         elif outcome in outcomes[:place]:
-            yield Problem("C1.outcome", f"{name} declares outcome {outcome!r} twice: remove one", (name,))
+            yield Problem("C1.outcome", f"{said} twice: remove one", (name,))
 
 
 def _is_name(text: str) -> bool:

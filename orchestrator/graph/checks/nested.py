@@ -24,12 +24,8 @@ def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
         if inner is None:
             continue
         if inner.depth >= MOST_DEEP:
-            yield Problem(
-                "C1.nested",
-                f"the graph inside {name} has graphs nested {inner.depth} deep, "
-                f"and the limit is {MOST_DEEP}: combine some of them",
-                (name,),
-            )
+            fault = f"the graph inside {name} has graphs nested {inner.depth} deep"
+            yield Problem("C1.nested", f"{fault}, and the limit is {MOST_DEEP}: combine some of them", (name,))
             continue
         schema = inner.schema
         inputs, outputs = _mapping(node, "inputs"), _mapping(node, "outputs")
@@ -41,11 +37,8 @@ def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
                     yield Problem("C1.field", f"{what} of {name} name {field!r}, {no}: {mend}", (name,))
         for field in schema.fields:
             if schema.field(field).required and field not in inputs:
-                yield Problem(
-                    "C1.field",
-                    f"{name} gives its graph {inner.name} no {field!r}, which has no default: add it to inputs=",
-                    (name,),
-                )
+                fault = f"{name} gives its graph {inner.name} no {field!r}, which has no default"
+                yield Problem("C1.field", f"{fault}: add it to inputs=", (name,))
 
 
 def mapping_problems(graph: GraphDefinition) -> Iterator[Problem]:
@@ -60,11 +53,8 @@ def mapping_problems(graph: GraphDefinition) -> Iterator[Problem]:
         for what, verb, fields, allowed in used:
             for field in fields:
                 if allowed is not None and field not in allowed:
-                    yield Problem(
-                        "C1.field",
-                        f"{what} of {name} use {field!r}, which its {verb}= leaves out: add {field!r} to {verb}=",
-                        (name,),
-                    )
+                    fault = f"{what} of {name} use {field!r}, which its {verb}= leaves out"
+                    yield Problem("C1.field", f"{fault}: add {field!r} to {verb}=", (name,))
 
 
 def _mapping(node: object, attribute: str) -> Mapping[str, object]:

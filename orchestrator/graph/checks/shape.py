@@ -39,12 +39,8 @@ def _meetings(topology: Topology) -> list[Problem]:
                     continue
                 ways = _region(topology, fork, fan.targets, staying)
                 one, other, *_ = [branch for branch in ways[_SOURCE] if node in reached(ways, [branch])]
-                found[node] = Problem(
-                    "C2",
-                    f"{one} and {other} of fork {fork} meet at {node}: "
-                    "declare join='all' (once) or 'each' (per branch)",
-                    (node,),
-                )
+                fault = f"{one} and {other} of fork {fork} meet at {node}"
+                found[node] = Problem("C2", f"{fault}: declare join='all' (once) or 'each' (per branch)", (node,))
     return list(found.values())
 
 
@@ -105,14 +101,8 @@ def _too_many(topology: Topology) -> list[Problem]:
             continue
         most = max(_most_tokens(topology, fork, join, fan) for fan in topology.fans[fork])
         if wanted > most:
-            found.append(
-                Problem(
-                    "C6",
-                    f"{join} waits for {wanted} branches of fork {fork}, and at most {most:g} can arrive: "
-                    f"declare join={most:g} or less, or join='all'",
-                    (join,),
-                )
-            )
+            fault = f"{join} waits for {wanted} branches of fork {fork}, and at most {most:g} can arrive"
+            found.append(Problem("C6", f"{fault}: declare join={most:g} or less, or join='all'", (join,)))
     return found
 
 
@@ -172,13 +162,8 @@ def _walk(topology: Topology) -> list[Problem]:
                 came[following] = state
                 stack.append(following)
         if len(came) > MOST_PAIRS:
-            return [
-                Problem(
-                    "C3",
-                    f"the graph is too complex: its nodes can be reached with more than {MOST_PAIRS:,} different "
-                    "sets of open forks; put parts of it into subgraphs",
-                )
-            ]
+            why = f"its nodes can be reached with more than {MOST_PAIRS:,} different sets of open forks"
+            return [Problem("C3", f"the graph is too complex: {why}; put parts of it into subgraphs")]
     return [*lost.values(), *_circles(topology, waits)]
 
 
@@ -196,12 +181,8 @@ def _lost(topology: Topology, join: str, state: _State, came: dict[_State, _Stat
         before = came[step]
         if before is not None and fork in before[1]:
             after = step[0]
-            return Problem(
-                "C4",
-                f"{before[0]} leads back to {after}, between fork {fork} and its join {join}: "
-                f"go back to {fork}, or to a node before it",
-                (before[0], after, join),
-            )
+            fault = f"{before[0]} leads back to {after}, between fork {fork} and its join {join}"
+            return Problem("C4", f"{fault}: go back to {fork}, or to a node before it", (before[0], after, join))
         step = before
     return Problem("C4", f"a path reaches {join} without passing its fork {fork}: lead it through {fork}", (join,))
 
@@ -219,12 +200,7 @@ def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Prob
         circle = [one for one, _ in nx.find_cycle(graph.subgraph(members), members[0])]
         start = min(range(len(circle)), key=lambda i: members.index(circle[i]))
         circle = circle[start:] + circle[:start]
-        found.append(
-            Problem(
-                "C3",
-                f"{' and '.join(circle)} wait for each other through {' -> '.join([*circle, circle[0]])}: "
-                f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the paths",
-                tuple(circle),
-            )
-        )
+        fault = f"{' and '.join(circle)} wait for each other through {' -> '.join([*circle, circle[0]])}"
+        mend = f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the paths"
+        found.append(Problem("C3", f"{fault}: {mend}", tuple(circle)))
     return found

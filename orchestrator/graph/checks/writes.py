@@ -44,12 +44,8 @@ def _fan_problems(
     if fan.field is not None:
         for name in regions[0]:
             field = min(writers[name])
-            yield Problem(
-                "writes",
-                f"{name} runs once per item of {fan.field!r} and writes {field!r}, with no join after it: "
-                f"give {field!r} a reducer, or join the map",
-                (name,),
-            )
+            fault = f"{name} runs once per item of {fan.field!r} and writes {field!r}, with no join after it"
+            yield Problem("writes", f"{fault}: give {field!r} a reducer, or join the map", (name,))
         return
     for (one, first), (other, second) in combinations(zip(fan.targets, regions, strict=True), 2):
         for left in first:
@@ -57,12 +53,9 @@ def _fan_problems(
                 both = writers[left] & writers[right]
                 if both and left != right and left not in second and right not in first:
                     field = min(both)
-                    yield Problem(
-                        "writes",
-                        f"{left} and {right} both write {field!r}, in branches {one} and {other} of fork {place} that "
-                        f"never join: give {field!r} a reducer, or join them",
-                        (left, right),
-                    )
+                    where = f"in branches {one} and {other} of fork {place} that never join"
+                    fault = f"{left} and {right} both write {field!r}, {where}"
+                    yield Problem("writes", f"{fault}: give {field!r} a reducer, or join them", (left, right))
 
 
 def _plain_writes(graph: GraphDefinition, name: str) -> frozenset[str]:

@@ -37,10 +37,8 @@ def encode(record: Record) -> bytes:
 
 def encode_unsealed(record: Record) -> bytes:
     """The part of `encode` that a seal signs: all but the seal."""
-    return (
-        record.__pydantic_serializer__.to_json(record, exclude_defaults=True, exclude={"seal"})[:-1]
-        + _ENDINGS[record.type]
-    )
+    written = record.__pydantic_serializer__.to_json(record, exclude_defaults=True, exclude={"seal"})
+    return written[:-1] + _ENDINGS[record.type]
 
 
 def record_from_fields(fields: JsonDict, run_id: str) -> Record:

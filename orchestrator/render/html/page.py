@@ -85,16 +85,8 @@ def _still(graph: GraphDefinition) -> str:
 
 
 def _pane(prefix: str, data: Mapping[str, Any], svg: str, fold: str) -> str:
-    return Template(_text("run.html")).substitute(
-        p=prefix,
-        graph=escape(data["graph"]),
-        run=escape(data["run"]),
-        status=escape(data["status"]),
-        why=escape(data["why"]),
-        head=data["head"],
-        svg=svg,
-        fold=fold,
-    )
+    said = {name: escape(data[name]) for name in ("graph", "run", "status", "why")}
+    return Template(_text("run.html")).substitute(said, p=prefix, head=data["head"], svg=svg, fold=fold)
 
 
 def _inside(svg: str) -> str:

@@ -56,13 +56,9 @@ def step_line(point: Point) -> str:
     """A step as one line: record, place, outcome, and what it wrote or why it failed."""
     place = line(f"{point.path}/{point.node}" if point.path else point.node)
     outcome = "" if point.outcome in ("done", None) else f" -> {line(str(point.outcome))}"
-    said = (
-        f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
-        if point.error is not None
-        else _shown(dict(point.update))
-        if point.update
-        else ""
-    )
+    said = _shown(dict(point.update)) if point.update else ""
+    if point.error is not None:
+        said = f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
     failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
     return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}  {texts.short(narrow(said))}".rstrip()
 

@@ -14,16 +14,10 @@ if TYPE_CHECKING:
 
 def run_table(found: Sequence[RunInfo]) -> str:
     """Runs as lines: id, graph, status, age and labels."""
-    rows = [
-        (
-            line(info.run_id),
-            line(info.graph),
-            line(info.status),
-            ago(info.updated),
-            line(" ".join(f"{key}={value}" for key, value in info.labels.items())),
-        )
-        for info in found
-    ]
+    rows = []
+    for info in found:
+        labels = " ".join(f"{key}={value}" for key, value in info.labels.items())
+        rows.append((line(info.run_id), line(info.graph), line(info.status), ago(info.updated), line(labels)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
         "  ".join((*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1])).rstrip()
