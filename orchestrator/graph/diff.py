@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.digests import state_shape
-from orchestrator.graph.edge import Edge
 from orchestrator.graph.topology import ANY
 from orchestrator.jsontypes import JsonObject
 
@@ -56,7 +55,8 @@ def structure_diff(old: GraphDefinition, new: GraphDefinition) -> Diff:
             diff.note(name, f"node {name!r} is gone")
             continue
         if now.outcomes != node.outcomes:
-            diff.note(name, f"node {name!r} has outcomes {_list(now.outcomes)}, it had {_list(node.outcomes)}")
+            before, after = ", ".join(node.outcomes), ", ".join(now.outcomes)
+            diff.note(name, f"node {name!r} has outcomes {after}, it had {before}")
         if now.join != node.join:
             diff.note(name, f"node {name!r} says join={now.join!r}, it said join={node.join!r}")
         if node.subgraph is not None and now.subgraph is not None:
@@ -75,8 +75,8 @@ def structure_diff(old: GraphDefinition, new: GraphDefinition) -> Diff:
 
 def _diff_edges(old: GraphDefinition, new: GraphDefinition, diff: Diff) -> None:
     for source in dict.fromkeys(edge.source for edge in (*old.edges, *new.edges)):
-        before = [_told(edge) for edge in old.edges if edge.source == source]
-        after = [_told(edge) for edge in new.edges if edge.source == source]
+        before = [str(edge) for edge in old.edges if edge.source == source]
+        after = [str(edge) for edge in new.edges if edge.source == source]
         for edge in before:
             if edge not in after:
                 diff.note(source, f"edge {edge} is gone")
@@ -99,15 +99,6 @@ def _diff_state(old: GraphDefinition, new: GraphDefinition, diff: Diff) -> None:
             diff.note(None, f"state field {name!r} has another type or reducer")
     if before.get("$defs") != after.get("$defs"):
         diff.note(None, "a type that the state uses changed")
-
-
-def _told(edge: Edge) -> str:
-    label = " ".join(part for part in (edge.outcome, f"each {edge.each}" if edge.each else None) if part)
-    return f"{edge.source} -> {edge.target}{f' : {label}' if label else ''}"
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(names)
 
 
 def _mapping(value: object) -> Mapping[str, object]:

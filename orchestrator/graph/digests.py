@@ -22,7 +22,7 @@ def structure_digest(nodes: JsonObject, edges: Sequence[Edge], schema: StateSche
         nodes: name -> outcomes, join, and the digest of the graph inside.
     """
     arrows: list[object] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in edges]
-    return _digest({"nodes": nodes, "edges": arrows, "state": state_shape(schema)})
+    return content_digest({"nodes": nodes, "edges": arrows, "state": state_shape(schema)})
 
 
 def content_digest(data: JsonObject) -> str:
@@ -31,10 +31,6 @@ def content_digest(data: JsonObject) -> str:
     Raises:
         InvalidValue: a text or a number in it has no JSON form, so that no run of the graph could be stored.
     """
-    return _digest(data)
-
-
-def _digest(data: JsonObject) -> str:
     try:
         return digest(data)
     except (ValueError, RecursionError) as error:  # a UnicodeEncodeError is a ValueError

@@ -157,10 +157,8 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     name = str(data.get("name", "State"))
     specs = data.get("fields")
     assert isinstance(specs, Mapping)
-    definitions: dict[str, Any] = {}
     unresolved: list[str] = []
-    for field, spec in specs.items():
-        definitions[field] = _definition(str(field), spec, trust, unresolved)
+    definitions: dict[str, Any] = {key: _definition(str(key), spec, trust, unresolved) for key, spec in specs.items()}
     cls = create_model(name, __module__=__name__, **definitions)
     inline: dict[str, object] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}
     fields = fields_of(cls)

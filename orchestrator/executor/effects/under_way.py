@@ -99,16 +99,14 @@ class UnderWay:
         except BaseException as error:
             why = attempt.stopped()
             if why is not None and log.journal.fault is None:
-                self.land(self._ticket(key), Ending(error=attempt.failure_named(*why)))
+                ticket = Ticket(key, log.clock.now(), False, attempt)
+                self.land(ticket, Ending(error=attempt.failure_named(*why)))
             else:
                 self.forget(key)
             if isinstance(error, Exception):
                 raise attempt.signalled(Lost(error)) from error
             raise
         return Ticket(key, log.clock.now(), effect.irreversible, attempt, digest, occurrence, tries)
-
-    def _ticket(self, key: str) -> Ticket:
-        return Ticket(key, self.attempt.log.clock.now(), False, self.attempt)
 
     def land(self, ticket: Ticket, ending: Ending) -> None:
         """Journal how an effect ended that is under way."""
