@@ -164,7 +164,7 @@ def _answer(
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import warn
-    from orchestrator.cli.report import GoOn
+    from orchestrator.cli.report import NextCommands
     from orchestrator.cli.run_lookup import load, one_run
     from orchestrator.cli.run_session import TerminalSession, conclude, drive
     from orchestrator.cli.shown_questions import was_shown
@@ -180,11 +180,11 @@ def _answer(
     seen = load(url, run_id)
     asked = _asked(seen, question, url)
     said = given(asked)
-    go_on = GoOn(store)
+    next_commands = NextCommands(store)
     if question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
         raise UsageError(
             f"run {run_id!r} asks a different question from the one you last saw. Read this one and name it:\n"
-            f"{question_text(asked)}\n  {go_on.answer(run_id, asked)}"
+            f"{question_text(asked)}\n  {next_commands.answer(run_id, asked)}"
         )
 
     async def tell(executor: Executor, *, resume: bool) -> Run:
@@ -194,7 +194,7 @@ def _answer(
         told = one_run(url, run_id, partial(tell, resume=False), writes=True)
         manner = replace(manner_of(told, url, store, json=json), shows=False)
         if told.status == "interrupted" and not json:
-            warn(f"{run_id} is answered; to continue:\n  {manner.go_on.resume(run_id)}")
+            warn(f"{run_id} is answered; to continue:\n  {manner.next_commands.resume(run_id)}")
         else:
             conclude(told, manner)
         return COMPLETED

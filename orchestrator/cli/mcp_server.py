@@ -39,7 +39,7 @@ class GraphServer:
     Args:
         executor: runs the graphs. It is open.
         graphs: what is offered.
-        go_on: what the commands that go on need to be told.
+        next_commands: what the commands that go on need to be told.
         approve: of which risk calls of tools are approved at once, as by `--approve`.
         refs: see `Refs`.
     """
@@ -49,11 +49,11 @@ class GraphServer:
         executor: Executor,
         graphs: Sequence[Graph],
         *,
-        go_on: report.GoOn,
+        next_commands: report.NextCommands,
         approve: str | None,
         refs: Refs,
     ) -> None:
-        self._executor, self._go_on, self._approve = executor, go_on, approve
+        self._executor, self._go_on, self._approve = executor, next_commands, approve
         self._refs = refs
         called = names_of([graph.name for graph in graphs])
         self._tools: dict[str, GraphTool] = {

@@ -31,7 +31,7 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
             else:
                 groups.setdefault(launch, []).append(run_id)
 
-    async def go_on(launch: Launch, names: list[str]) -> None:
+    async def resume_runs(launch: Launch, names: list[str]) -> None:
         try:
             code = launch.load()
         except (UsageError, OrchestratorError) as error:
@@ -46,5 +46,5 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
 
     async with anyio.create_task_group() as tasks:
         for launch, names in groups.items():
-            tasks.start_soon(go_on, launch, names)
+            tasks.start_soon(resume_runs, launch, names)
     return runs, faults

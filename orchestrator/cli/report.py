@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GoOn:
-    """What the commands that go on need to be told beside the run: the store and what cannot be looked up."""
+class NextCommands:
+    """Writes the commands that continue a run, with the options that they need."""
 
     store: str | None = None
     """As given by `--store`; None if the next command finds the same one by itself."""
     code: tuple[str, ...] = ()
     """`--graph`, `--tools` and `--model` where the run's own references will not be followed."""
     gone: bool = False
-    """Whether the store ends with this command, so that there is nothing to go on with."""
+    """Whether the store ends with this command, so that the run cannot be continued."""
 
     def resume(self, run_id: str) -> str:
-        """The command that takes a run up again."""
+        """Return the command that resumes a run."""
         return words.command("resume", run_id, *self.code, *self._where())
 
     def answer(self, run_id: str, question: Question) -> str:
-        """The command that answers a question, and no other one."""
+        """Return the command that answers one question."""
         tail = ("--question", words.line(question.id), *self.code, *self._where())
         if question.kind == "approval":
             return words.command("approve", run_id, *tail)
@@ -60,24 +60,24 @@ def document(run: Run, *, output: bool = True) -> dict[str, object]:
     return made if output else {**made, "output": redacted(made["output"])}
 
 
-def tell(run: Run, go_on: GoOn, *, json: bool) -> None:
+def tell(run: Run, next_commands: NextCommands, *, json: bool) -> None:
     """The result on stdout, and on stderr what there is to know or to do beside it."""
     if json:
         out_json(document(run))
     elif run.status in ("completed", "exhausted"):
         out(texts.plain(run.output), exact=True)
-    tell_status(run, go_on)
+    tell_status(run, next_commands)
 
 
-def tell_status(run: Run, go_on: GoOn) -> None:
+def tell_status(run: Run, next_commands: NextCommands) -> None:
     """On stderr: why the run stopped, and the exact command that goes on."""
-    if run.status in ("paused", "interrupted") and go_on.gone:
+    if run.status in ("paused", "interrupted") and next_commands.gone:
         asked = "".join(f"\n{question_text(question)}" for question in run.waiting)
         warn(f"{run.run_id} was {run.status}, and is lost: its store was in memory. Name a file with --store{asked}")
     elif run.status == "paused":
-        warn(waiting_text(run.run_id, run.waiting, go_on))
+        warn(waiting_text(run.run_id, run.waiting, next_commands))
     elif run.status == "interrupted":
-        warn(f"{run.run_id} was interrupted; to continue:\n  {go_on.resume(run.run_id)}")
+        warn(f"{run.run_id} was interrupted; to continue:\n  {next_commands.resume(run.run_id)}")
     elif run.status == "failed":
         place = f" at {narrow(run.error.node)}" if run.error is not None and run.error.node else ""
         warn(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}")
@@ -97,10 +97,10 @@ def tell_traceback(run: Run) -> None:
         warn(str(redacted(run.error.traceback)))
 
 
-def waiting_text(run_id: str, questions: Sequence[Question], go_on: GoOn) -> str:
+def waiting_text(run_id: str, questions: Sequence[Question], next_commands: NextCommands) -> str:
     """What a paused run waits for, each question with the command that answers it."""
     lines = [f"{run_id} is paused and waits for:"]
     for question in questions:
         lines += [f"  {line}" for line in question_text(question).splitlines()]
-        lines.append(f"    {go_on.answer(run_id, question)}")
+        lines.append(f"    {next_commands.answer(run_id, question)}")
     return "\n".join(lines)

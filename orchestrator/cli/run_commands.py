@@ -69,7 +69,7 @@ def run(
     Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
     """
     from orchestrator.cli.launch import Given
-    from orchestrator.cli.report import GoOn
+    from orchestrator.cli.report import NextCommands
     from orchestrator.cli.run_session import Manner, TerminalSession, drive
     from orchestrator.cli.storage import store_file, store_url
     from orchestrator.cli.trust import seal as sealed
@@ -84,7 +84,7 @@ def run(
     name = _name(run_id)
     refs = launch.refs()
     seal = sealed(name, refs, url)
-    go_on = GoOn(store, () if seal else launch.options(), gone=store_file(url) is None)
+    next_commands = NextCommands(store, () if seal else launch.options(), gone=store_file(url) is None)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         start = partial(
@@ -95,7 +95,7 @@ def run(
         await executor.submit(*start.args, **start.keywords)
         return await TerminalSession(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
 
-    return drive(url, code, name, begin, Manner(go_on, json=json, events=events, traceback=traceback))
+    return drive(url, code, name, begin, Manner(next_commands, json=json, events=events, traceback=traceback))
 
 
 def _name(run_id: str | None) -> str:

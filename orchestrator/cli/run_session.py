@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Manner:
     """How a command shows a run."""
 
-    go_on: report.GoOn
+    next_commands: report.NextCommands
     json: bool = False
     events: bool = False
     shows: bool = True
@@ -47,7 +47,7 @@ class Manner:
 
 
 class TerminalSession:
-    """One run, driven until it ends or nobody here can answer what it asks."""
+    """Drives one run until it ends or asks a question that cannot be answered at this terminal."""
 
     def __init__(self, executor: Executor, run_id: str, sink: progress.Sink, *, seen: int) -> None:
         self._executor, self._run_id, self._sink = executor, run_id, sink
@@ -149,12 +149,12 @@ def drive(
 def conclude(run: Run, manner: Manner) -> None:
     """Tell a run's result, as the manner wants it."""
     if manner.shows or not run.waiting:
-        note(run, store_url(manner.go_on.store))
+        note(run, store_url(manner.next_commands.store))
     if manner.events:
         out_line(report.document(run))
-        report.tell_status(run, manner.go_on)
+        report.tell_status(run, manner.next_commands)
     else:
-        report.tell(run, manner.go_on, json=manner.json)
+        report.tell(run, manner.next_commands, json=manner.json)
     if manner.traceback:
         report.tell_traceback(run)
 
@@ -163,7 +163,9 @@ def _interrupted(url: str, run_id: str, manner: Manner, *, code: int = exits.INT
     try:
         run = load(url, run_id)
     except RunUnknown:
-        warn("interrupted; the store was in memory" if manner.go_on.gone else "interrupted before the run began")
+        warn(
+            "interrupted; the store was in memory" if manner.next_commands.gone else "interrupted before the run began"
+        )
         return code
     code = exits.of_status(run.status) if run.status in FINAL else code
     with telling(code):

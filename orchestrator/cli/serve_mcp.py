@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.launch import Code, Launch
     from orchestrator.cli.mcp_server import GraphServer
-    from orchestrator.cli.report import GoOn
+    from orchestrator.cli.report import NextCommands
     from orchestrator.executor import Executor
 
 _LOCAL = "127.0.0.1"
@@ -58,7 +58,7 @@ def serve_mcp(
 
     from orchestrator.cli.interrupts import Interrupted, run_async
     from orchestrator.cli.launch import Given
-    from orchestrator.cli.report import GoOn
+    from orchestrator.cli.report import NextCommands
     from orchestrator.cli.storage import store_file, store_url
 
     if importlib.util.find_spec("mcp") is None:
@@ -75,14 +75,14 @@ def serve_mcp(
     url = f"sqlite:///{file}"  # the commands that go on may be given in another directory
     serve = partial(_http, port) if http else _stdio
     try:
-        run_async(partial(_serve, url, codes, served, GoOn(url), risk, serve))
+        run_async(partial(_serve, url, codes, served, NextCommands(url), risk, serve))
     except Interrupted:
         return INTERRUPTED
     return COMPLETED
 
 
 async def _serve(
-    url: str, codes: list[Code], served: Mapping[str, Launch], go_on: GoOn, risk: str | None, serve: Any
+    url: str, codes: list[Code], served: Mapping[str, Launch], next_commands: NextCommands, risk: str | None, serve: Any
 ) -> None:
     from orchestrator.cli.mcp_server import GraphServer
     from orchestrator.cli.trust import seal as sealed
@@ -94,7 +94,7 @@ async def _serve(
 
     def offered(executor: Executor) -> GraphServer:
         graphs = [code.graph for code in codes]
-        return GraphServer(executor, graphs, go_on=go_on, approve=risk, refs=refs)
+        return GraphServer(executor, graphs, next_commands=next_commands, approve=risk, refs=refs)
 
     await serve(url, codes, offered)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.approvals import approvals
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.launch import Code, Given, Launch, of_run
-from orchestrator.cli.report import GoOn
+from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_lookup import load, one_run
 from orchestrator.cli.run_session import Manner
 from orchestrator.cli.storage import store_url
@@ -57,4 +57,4 @@ def take(run_id: str, store: str | None, given: Given, *, json: bool, seen: Run 
 def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:
     """How to tell of a run that is in the store; with the code that it was told to go on in, unless it knows that."""
     known = launch is None or trusted(run.run_id, run.refs, url)
-    return Manner(GoOn(store, () if known or launch is None else launch.options()), json=json)
+    return Manner(NextCommands(store, () if known or launch is None else launch.options()), json=json)

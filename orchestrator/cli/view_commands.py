@@ -91,7 +91,7 @@ def show(
     from orchestrator.cli.approvals import approvals
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.redaction import redacted
-    from orchestrator.cli.report import GoOn, document, tell_traceback, waiting_text
+    from orchestrator.cli.report import NextCommands, document, tell_traceback, waiting_text
     from orchestrator.cli.run_lookup import loaded, one_run
     from orchestrator.cli.shown_questions import note
     from orchestrator.cli.storage import store_url
@@ -108,7 +108,7 @@ def show(
     if at is None:
         note(found, url)
     if not json:
-        waiting = waiting_text(found.run_id, found.waiting, GoOn(store)) if found.waiting else ""
+        waiting = waiting_text(found.run_id, found.waiting, NextCommands(store)) if found.waiting else ""
         out(run_text(found, points, why, approved, waiting))
         if traceback:
             tell_traceback(found)

@@ -38,7 +38,7 @@ def watch(
     from orchestrator.cli.environment import on_terminal, user_name
     from orchestrator.cli.output import out, out_line
     from orchestrator.cli.redaction import redacted
-    from orchestrator.cli.report import GoOn, document, tell_status
+    from orchestrator.cli.report import NextCommands, document, tell_status
     from orchestrator.cli.run_lookup import one_run
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.watcher import Watch
@@ -60,7 +60,7 @@ def watch(
         return COMPLETED
     if found.status in ("completed", "exhausted"):
         out(str(redacted(texts.plain(found.output))))
-    tell_status(found, GoOn(store))
+    tell_status(found, NextCommands(store))
     return COMPLETED
 
 

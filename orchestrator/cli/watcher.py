@@ -85,7 +85,7 @@ class Watch:
             self._left = said
             self._sink.hold()
             note(run, store_url(self._store))
-            report.tell_status(run, report.GoOn(self._store))
+            report.tell_status(run, report.NextCommands(self._store))
 
     # -- asking --------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def _trusted() -> SSLContext:
 
 @dataclass(frozen=True)
 class HTTPCall:
-    """One request on its way: what is sent, and what must not be told of it."""
+    """One request: what is sent, and the secrets that must not appear in messages."""
 
     body: dict[str, Any] = field(repr=False)
     headers: dict[str, str] = field(repr=False)
@@ -57,7 +57,7 @@ class HTTPCall:
 
 
 class ModelConnection:
-    """The way to one server, for one model. Its clients are made when they are needed, one for each event loop."""
+    """The connection of one model to its server. Clients are made on demand, one for each event loop."""
 
     def __init__(self, name: str, base_url: str | None, timeout: float, query: Mapping[str, str], limit: int) -> None:
         self.name, self.base_url, self.timeout, self.query, self.limit = name, base_url, timeout, dict(query), limit

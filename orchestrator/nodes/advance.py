@@ -56,7 +56,7 @@ class Advance(Node, kind="advance"):
     effect: Effect = "pure"
     """It looks at the state only."""
     prompt: Annotated[str, filled_by("question", "done", "step")] = PROMPT
-    """What whoever works on a step is told."""
+    """The prompt for one step."""
     question: Annotated[str, Port(str)] = "question"
     """Field with the whole task."""
     steps: Annotated[str, Port(list)] = "steps"
@@ -81,8 +81,8 @@ class Advance(Node, kind="advance"):
             return Outcome("done", update)
         step = steps[len(results)]
         done = list(zip(steps, results, strict=False))
-        told = "\n".join(f"{number}. {what}\nResult: {found}" for number, (what, found) in enumerate(done, 1))
+        results = "\n".join(f"{number}. {what}\nResult: {found}" for number, (what, found) in enumerate(done, 1))
         earlier: list[JsonValue] = [{"question": what, "output": found, "error": None} for what, found in done]
-        text = fill(self.prompt, question=question, done=told or "nothing", step=step)
+        text = fill(self.prompt, question=question, done=results or "nothing", step=step)
         message = user(text, data={"question": step, "task": question, "steps": earlier})
         return Outcome("step", {**update, self.step: step, self.messages: [message]})

@@ -48,7 +48,7 @@ class CheckCall(Node, kind="check_call"):
     message: Annotated[str, Port()] = "message"
     """Field that gets the message of a call that cannot be made."""
     on_error: Literal["raise", "observe"] = "observe"
-    """What becomes of a call that cannot be made: the step fails, or the model is told."""
+    """What happens to a call that cannot be made: the step fails, or the model gets the reason."""
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["valid", "invalid"]]:
         call = ToolCall.model_validate(getattr(state, self.call))

@@ -50,9 +50,9 @@ class Complete(Node, kind="complete"):
     result: Annotated[str, Port(str)] = "reply"
     """Field that gets the reply."""
     fault: Annotated[str | None, Port(str)] = None
-    """Field that is told why a reply cannot be used, instead of a failure."""
+    """Field for the reason why a reply cannot be used; None: such a reply is a failure."""
     task: str | None = None
-    """What the model is told of the kind of decision, beside the message."""
+    """The kind of decision, which is passed to the model with the messages."""
     options: Mapping[str, JsonValue] = {}
     """Parameters for the provider, such as `temperature`."""
 

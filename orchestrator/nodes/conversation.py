@@ -29,10 +29,10 @@ def joined(state: object, field: str, messages: Sequence[Message]) -> list[Messa
 ENDED = "ended"
 """In the data of a result's message: the call ended the work."""
 BEGAN_ANEW = "[this call started from a clean state: what earlier calls of this tool had set up is gone]"
-"""What a model is told when a tool that keeps a state lost it between two calls."""
+"""The note to the model when a stateful tool lost its state between two calls."""
 
 
-def told(call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOWN) -> Message:
+def result_message(call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOWN) -> Message:
     """What came of a call, as a message.
 
     Args:
@@ -70,7 +70,7 @@ def answer_of(message: Message) -> str:
 
 def failed(call: ToolCall, why: str) -> Message:
     """That nothing came of a call."""
-    return told(call, ToolFailure(error=why))
+    return result_message(call, ToolFailure(error=why))
 
 
 def distinct(calls: Sequence[ToolCall], talk: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -15,7 +15,7 @@ from orchestrator.graph.outcome import FAILED, Failing, Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.jsontypes import canonical
 from orchestrator.models.messages import Message, ToolCall
-from orchestrator.nodes.conversation import added, told
+from orchestrator.nodes.conversation import added, result_message
 from orchestrator.nodes.model_decision import question_in_hand, quoted
 from orchestrator.nodes.parallel import gather
 from orchestrator.nodes.steps import Step, output_of
@@ -136,7 +136,7 @@ class Execute(Node, kind="execute"):
             )
         if self.call is not None and self.message is not None:
             call = ToolCall.model_validate(getattr(state, self.call))
-            update[self.message] = told(call, result, _edited(ctx, call, args), most=_most(ctx, call))
+            update[self.message] = result_message(call, result, _edited(ctx, call, args), most=_most(ctx, call))
         return self._outcome([(name, made, result)], update)
 
     async def _several(self, state: object, ctx: Context, calls: str, results: str) -> Outcome[str]:
@@ -146,7 +146,9 @@ class Execute(Node, kind="execute"):
             most=self.most,
             lanes=[_pool(ctx, call) for call in wanted],
         )
-        messages = [told(call, result, most=_most(ctx, call)) for call, (_, result) in zip(wanted, found, strict=True)]
+        messages = [
+            result_message(call, result, most=_most(ctx, call)) for call, (_, result) in zip(wanted, found, strict=True)
+        ]
         called = [(call.name, made, result) for call, (made, result) in zip(wanted, found, strict=True)]
         return self._outcome(called, {results: added(state, results, messages)})
 

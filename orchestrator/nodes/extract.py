@@ -89,7 +89,7 @@ class Extract(Node, kind="extract"):
     required: bool = False
     """Whether a text without an answer fails the step."""
     fault: Annotated[str | None, Port(str)] = None
-    """Field that is told what the text is that has no answer."""
+    """Field for the message that a text has no answer; None: no field."""
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["found", "missing"]]:
         text = str(getattr(state, self.text))

@@ -80,7 +80,7 @@ class Plan(Node, kind="plan"):
     prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
     """The user's message."""
     correction: Annotated[str, filled_by("fault")] = CORRECTION
-    """What the planner is told of a plan that cannot be used."""
+    """The prompt after a plan that cannot be used."""
     question: Annotated[str, Port(str)] = "question"
     """Field with the task."""
     steps: Annotated[str, Port(list)] = "steps"
@@ -102,7 +102,7 @@ class Plan(Node, kind="plan"):
         question = str(getattr(state, self.question))
         tools: Sequence[Tool] = tools_of(ctx, self.kind) if self.form == "blueprint" else tuple(ctx.tools)
         facts: dict[str, JsonValue] = {"question": question, "form": self.form, "tools": [_fact(one) for one in tools]}
-        prompt = fill(self.prompt, question=question, tools=_told(tools, self.form))
+        prompt = fill(self.prompt, question=question, tools=_tool_list(tools, self.form))
         messages = [said(self.system), user(prompt, data=facts)]
         left = self.retries
         while True:
@@ -123,7 +123,7 @@ def _fact(tool: Tool) -> dict[str, JsonValue]:
     return {"name": tool.name, "description": tool.description, "parameters": dict(parameters)}
 
 
-def _told(tools: Iterable[Tool], form: Form) -> str:
+def _tool_list(tools: Iterable[Tool], form: Form) -> str:
     lines = [f"{_form(tool) if form == 'blueprint' else tool.name}: {_line(tool.description)}" for tool in tools]
     return "\n".join(lines) or "none"
 

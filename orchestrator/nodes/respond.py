@@ -86,13 +86,13 @@ class Respond(Node, kind="respond"):
     """False: the model can only answer, in words or by `finish`, and `answer` is the only outcome. The text of a reply
     that cannot be used is the answer then, once the retries are spent."""
     parallel_tool_calls: bool | None = None
-    """Whether the model is told that it may make several calls at once; None: it is told nothing."""
+    """Whether to ask the model for several calls at once; None: leave it to the model."""
     keep: PositiveInt | None = None
     """The model sees so many messages at least, the latest ones, the system message and the questions; None: all."""
     retries: NonNegativeInt = 1
-    """How often in one step the model is told that its reply could not be used."""
+    """How often in one step the model is asked again after an unusable reply."""
     task: str | None = None
-    """What the model is told of the kind of decision, beside the messages."""
+    """The kind of decision, which is passed to the model with the messages."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:

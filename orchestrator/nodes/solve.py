@@ -86,11 +86,11 @@ class Solve(Node, kind="solve"):
 def worker_log(plan: Sequence[PlannedCall], evidence: Mapping[str, Step]) -> str:
     """A plan with what came of it, step by step, as a solver is shown it."""
     return "\n".join(
-        f"Plan: {call.thought or call.written}\nEvidence:\n{_told(evidence.get(call.id))}" for call in plan
+        f"Plan: {call.thought or call.written}\nEvidence:\n{_evidence_text(evidence.get(call.id))}" for call in plan
     )
 
 
-def _told(step: Step | None) -> str:
+def _evidence_text(step: Step | None) -> str:
     if step is None:
         return STOPPED
     return f"Error: {step.text}" if step.failed else step.text

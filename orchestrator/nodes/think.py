@@ -78,7 +78,7 @@ class Think(Node, kind="think"):
             ctx,
             task="think",
             system=self.system,
-            prompt=fill(self.prompt, question=question, steps="\n\n".join(map(_told, steps))),
+            prompt=fill(self.prompt, question=question, steps="\n\n".join(map(_step_text, steps))),
             data={"question": question, "steps": [_fact(step) for step in steps]},
         )
         kind, _, words = reply.partition(":")
@@ -93,7 +93,7 @@ class Think(Node, kind="think"):
         return Outcome("question", {self.current: words})
 
 
-def _told(step: Step) -> str:
+def _step_text(step: Step) -> str:
     return f"Question: {step.question}\n{'Error' if step.failed else 'Output'}: {step.text}"
 
 

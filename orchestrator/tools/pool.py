@@ -21,7 +21,7 @@ from orchestrator.tools.deadlocks import in_vain
 from orchestrator.tools.instances import Factory, Instance, whole
 from orchestrator.tools.leases import InstanceLease
 from orchestrator.tools.pool_client import PoolClient
-from orchestrator.tools.waiters import Aside, goes_on, locked, stopped_by
+from orchestrator.tools.waiters import Aside, is_open, locked, stopped_by
 
 T = TypeVar("T")
 
@@ -252,7 +252,7 @@ class Pool(Generic[T]):
         if self._loop is None or self._loop == here:
             self._loop = here
             return
-        if (self._held or self._taken) and goes_on(self._loop):
+        if (self._held or self._taken) and is_open(self._loop):
             raise RuntimeError(f"{self!r} is in use in another event loop: give each loop its own pool")
         # That loop is over, and what belonged to it can only be closed if that takes no loop.
         for instance in (*self._free, *(lease.instance for lease in self._held.values() if lease.instance)):

@@ -39,8 +39,8 @@ def stopped_by(error: BaseException) -> bool:
     return isinstance(error, kinds)
 
 
-def goes_on(loop: anyio.lowlevel.EventLoopToken) -> bool:
-    """Whether an event loop is not over yet."""
+def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:
+    """Return whether an event loop has not been closed."""
     native: Any = loop.native_token
     if hasattr(native, "is_closed"):
         return not native.is_closed()

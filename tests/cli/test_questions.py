@@ -65,7 +65,7 @@ def test_the_same_command_again_does_not_approve_the_next_call_unread(shell: She
     assert (first.code, "And again?" in first.err, "--question" in first.command) == (3, True, True)
     again = shell("approve", "n")
     assert (again.code, shell.read("notes.txt")) == (2, ["hello"])
-    assert "asks another question than the one you saw last" in again.err
+    assert "asks a different question from the one you last saw" in again.err
     assert "And again?" in again.err
     assert shell("deny", "n", "--question", "nosuch").code == 4
     done = shell.go_on(again)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Run, append, node, tool
 from orchestrator.cli.approvals import approvals
 from orchestrator.cli.output import _json
-from orchestrator.cli.report import GoOn, document, waiting_text
+from orchestrator.cli.report import NextCommands, document, waiting_text
 from orchestrator.cli.view_commands import _row
 from orchestrator.comparison import _compared
 from orchestrator.errors import OrchestratorError
@@ -162,7 +162,7 @@ async def read(executor: Executor, name: str) -> None:
         _json(event.to_json())
     points = await executor.history(name, at=run.seq)
     why = reasons(run)
-    waiting = waiting_text(run.run_id, run.waiting, GoOn(None))
+    waiting = waiting_text(run.run_id, run.waiting, NextCommands(None))
     run_text(run, points, why, await approvals(executor, run), waiting)
     stand = stand_of(run)
     _json([stand.to_json(), stand.to_text(), (await _compared(executor, run)).cells()])

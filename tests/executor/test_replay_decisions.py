@@ -21,7 +21,7 @@ from orchestrator.executor.effects.replay import (
     LeftBehind,
     Reconcile,
     Reuse,
-    Wait,
+    RetryLater,
     decide,
     failed_span,
     find,
@@ -90,7 +90,7 @@ def test_what_is_settled_is_given_back(kind: EffectClass, error: str) -> None:
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_failed_try_with_another_one_to_come_is_waited_for(kind: EffectClass) -> None:
     entry = EffectEntry(intent(kind), end(error="ModelUnavailable", tries=2, next_at=13.0))
-    assert decided(kind, entry) == Wait("k1", until=13.0, meant=3.0, tries=3)
+    assert decided(kind, entry) == RetryLater("k1", until=13.0, meant=3.0, tries=3)
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -1,12 +1,12 @@
 """One run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
 
-Its steps are run by `Workers`; what they journal, and what comes from outside, goes through the run's log.
+`Workers` run its steps. Their records, and requests from outside, go through the run's log.
 
 How a drive ends:
 
-    nothing runs any more            the run has ended, or waits for answers: all is durable, the lease given back
-    the awaiting task is cancelled   interrupted: what landed is made durable, the lease given back
-    the journal cannot be written    all workers are stopped and the error is raised; the run can be resumed
+    no step runs any more            the run has ended or waits for answers: all is durable, the lease is released
+    the awaiting task is cancelled   interrupted: finished steps are made durable, the lease is released
+    the journal cannot be written    all workers stop and the error is raised; the run can be resumed
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Drive:
         self.log, self.resources = log, resources
         self.run_id = log.run_id
         self.seen: set[int] = set()
-        """Inbox messages that were handled; they are in the inbox until their records are stored."""
+        """Ids of handled inbox messages; they stay in the inbox until their records are stored."""
         self.changes: tuple[str, ...] | None = None
-        """How its graph's content, or its tools, changed since it was last driven; None: they did not."""
+        """How the graph's content or the tools changed since the run was last driven; None: not at all."""
         self.tools: dict[str, str] | None = None
-        """Its tools as they are now, if they changed."""
+        """The current tools, if they changed."""
         self.fault: BaseException | None = None
-        """Why the drive was given up."""
+        """The error that stopped the drive."""
         self.done = anyio.Event()
-        """Set when the lease is given back."""
+        """Set when the lease is released."""
         self.snapshots = SnapshotPolicy(kept)
         self._workers = Workers(log, resources, self, pace)
         self._timers = Timers(log)
@@ -131,7 +131,7 @@ class Drive:
             log.closing = True
             with anyio.CancelScope(shield=True):
                 await (log.holdings.rest if pauses else log.holdings.release)(log.run_id)
-                await self.let_go()
+                await self.release()
         if self.fault is not None:
             raise self.fault
 
@@ -161,7 +161,7 @@ class Drive:
                 return  # else something came, and may be over already
 
     def land(self, record: Record) -> list[Activation]:
-        """Journal how a step ended; gives what it started."""
+        """Journal the end of a step and return the activations that it started."""
         if record.type == "asked":
             return self._ask(record)
         started = self.log.put(record).started
@@ -205,13 +205,13 @@ class Drive:
             self._tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """End the drive as a cancelled one ends: what landed is made durable, the run can be resumed."""
+        """Stop the drive as a cancellation does: the journal is flushed, and the run can be resumed."""
         self.log.closing = True
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
 
-    async def let_go(self) -> None:
-        """Make durable what landed, give the lease back, and wake all that wait for that."""
+    async def release(self) -> None:
+        """Flush the journal, release the lease and wake all waiters."""
         log = self.log
         if log.journal.fault is None and log.journal.stored < log.journal.head:
             with anyio.move_on_after(LAST_FLUSH):

@@ -183,25 +183,25 @@ class Attempt:
         return found
 
     def aside(self) -> AbstractAsyncContextManager[None]:
-        """Wait in here for what other steps do: they may need this one's place among those that run at a time."""
+        """Wait for other steps inside this context; it frees the step's place in the concurrency limit."""
         return nullcontext() if self.place is None else self.place.aside()
 
-    # -- going on ------------------------------------------------------------------------------------------------
+    # -- stopping ------------------------------------------------------------------------------------------------
 
     def signalled(self, signal: Signal) -> Signal:
-        """Note why the attempt ends without an outcome, and give what is to be raised out of its node for that."""
+        """Note why the attempt ends without an outcome, and return the signal to raise in its node."""
         if self.signal is None:
             self.signal = TimedOut() if self.timed_out else signal
         return self.signal
 
     @property
     def timed_out(self) -> bool:
-        """Whether the attempt's time has run out, also where the node has not noticed, or goes on regardless."""
+        """Whether the attempt's time has run out, even if the node has not noticed or ignores it."""
         scope = self.scope
         return scope is not None and (scope.cancel_called or anyio.current_time() >= scope.deadline)
 
-    def go_on(self) -> None:
-        """Refuse a node that caught a signal, or whose time has run out, whatever it wants outside.
+    def check_running(self) -> None:
+        """Refuse further calls of a node that caught a signal or whose time has run out.
 
         Raises:
             Suspend, Refused, Lost, TimedOut: the signal.
@@ -209,11 +209,11 @@ class Attempt:
         if self.signal is not None or self.timed_out:
             raise self.signal or self.signalled(TimedOut())
 
-    async def may_go_on(self) -> None:
-        """As `go_on`. A node that catches what this raises, and tries again for ever, holds up nothing but itself."""
+    async def wait_if_stopped(self) -> None:
+        """Like `check_running`, but yields first: a node that retries in an endless loop does not block others."""
         if self.signal is not None or self.timed_out:
             await anyio.lowlevel.cancel_shielded_checkpoint()
-            self.go_on()
+            self.check_running()
 
     def stopped(self) -> tuple[str, str] | None:
         """Why the run itself stopped this attempt, as type and message; None if all that stops is this process."""

@@ -118,17 +118,17 @@ class JournaledModel:
                     raise self._no_reply()
                 reply = effects.end(ticket, effect, received(bare(reply)))
             except GeneratorExit:
-                effects.under_way.put_down(ticket)
+                effects.under_way.pause_reading(ticket)
                 raise
             except BaseException as error:
                 # What the node has read cannot be taken back: then only a retry of the step asks again.
-                if not effects.broke(ticket, error, None if shown else effect):
+                if not effects.settle_failure(ticket, error, None if shown else effect):
                     raise
             finally:
                 calling_key.set(None)
                 current_fence.set(outside)
             if reply is None:
-                ticket = await effects.once_more(effect, ticket)
+                ticket = await effects.intend_retry(effect, ticket)
         yield ModelEvent(reply=request.parse(effects.result(settled, effect) if reply is None else reply))
 
     def _called(self, key: str) -> None:

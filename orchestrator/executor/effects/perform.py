@@ -54,7 +54,7 @@ class AttemptEffects:
             EffectFailed: it failed before, by the journal.
             ReplayMismatch: see `Context.effect`.
             Refused: a limit forbids it.
-            Suspend: a person is asked what became of it.
+            Suspend: a person is asked for its outcome.
         """
         settled, ticket = await self.begin(effect)
         while ticket is not None:
@@ -64,20 +64,20 @@ class AttemptEffects:
             try:
                 done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
                 if self.under_way.is_suspended_in(ticket.key):
-                    self.attempt.go_on()
+                    self.attempt.check_running()
                 return self.end(ticket, effect, done)
             except BaseException as error:
-                if not self.broke(ticket, error, effect):
+                if not self.settle_failure(ticket, error, effect):
                     raise
             finally:
                 current_fence.reset(fence)
                 inside.reset(outer)
-            ticket = await self.once_more(effect, ticket)
+            ticket = await self.intend_retry(effect, ticket)
         return self.result(settled, effect)
 
     async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
-        """How the effect ended, if that is known; else its ticket, the intent being durable: do it, then `end` it."""
-        await self.attempt.may_go_on()
+        """Return the settled result if it is known, else a ticket with a durable intent: make the call, then `end`."""
+        await self.attempt.wait_if_stopped()
         wanted = effect.digest
         occurrence = self._counts.get((effect.name, wanted), 0)
         self._counts[effect.name, wanted] = occurrence + 1
@@ -139,24 +139,24 @@ class AttemptEffects:
             effect, key, wanted, occurrence, again=again, tries=tries or 1, reserve=reserve
         )
 
-    async def once_more(self, effect: Effect[Any], ticket: Ticket) -> Ticket:
-        """Wait until a failed call is due again, and intend it: the ticket of the next try."""
+    async def intend_retry(self, effect: Effect[Any], ticket: Ticket) -> Ticket:
+        """Wait until a failed call is due again, journal its intent and return the ticket of the next try."""
         entry = self.attempt.log.machine.ledger.entry(ticket.key)
         tried = None if entry is None else entry.failed_try
         if tried is not None and tried.next_at is not None:
             await self._sleep(tried.next_at, tried.next_at - tried.ended)
         else:
-            self.attempt.go_on()
+            self.attempt.check_running()
         return await self._intend(effect, ticket.key, ticket.digest, ticket.occurrence, ticket.tries + 1)
 
     async def _sleep(self, until: float, meant: float) -> None:
         await anyio.sleep(self.attempt.log.clock.left(until, meant))
-        self.attempt.go_on()
+        self.attempt.check_running()
 
     # -- how it ended --------------------------------------------------------------------------------------------
 
     def end(self, ticket: Ticket, effect: Effect[T], value: T) -> T:
-        """Journal the result of an effect, and give it as a replay will."""
+        """Journal the result of an effect and return it in the form in which a replay returns it."""
         unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
         usage = None if effect.usage is None else effect.usage(value)
         encoded = effect.encoded(value)
@@ -166,14 +166,14 @@ class AttemptEffects:
         self.under_way.land(ticket, Ending(result, usage=usage, unknown=unknown))
         return value
 
-    def broke(self, ticket: Ticket, error: BaseException, effect: Effect[Any] | None = None) -> bool:
-        """Journal that an effect raised, or was stopped by the run. Stopped with the process, it stays unsettled.
+    def settle_failure(self, ticket: Ticket, error: BaseException, effect: Effect[Any] | None = None) -> bool:
+        """Journal that an effect failed or was stopped by the run. If the process stops, it stays unsettled.
 
         Args:
-            effect: it, if it may be tried again.
+            effect: the effect, if it may be retried.
 
         Returns:
-            whether it is to be tried again, `once_more`.
+            Whether to retry it, see `intend_retry`.
         """
         if ticket.key not in self.under_way:
             return False  # the attempt is over; only now something closed what read it
@@ -185,7 +185,7 @@ class AttemptEffects:
         return ending.next_at is not None
 
     def _ending(self, ticket: Ticket, error: BaseException, effect: Effect[Any] | None) -> Ending | None:
-        """How an effect ended that raised or was stopped; None if its next holder finds it under way."""
+        """Return how an effect that raised or was stopped ended; None if it stays unsettled for the next holder."""
         attempt = self.attempt
         if self.under_way.is_suspended_in(ticket.key):
             asked = attempt.failure_named(replay.SUSPENDED, "it asked something first")
@@ -205,7 +205,7 @@ class AttemptEffects:
         return Ending(error=attempt.failure_named(*why), unknown=ticket.irreversible)
 
     def _wait_before(self, effect: Effect[Any], ticket: Ticket, error: Exception) -> float | None:
-        """Seconds until the call is tried again; None if it is not, or if that is up to the node's own `retry`."""
+        """Return the seconds until the next try; None without one, or if the node's own `retry` decides."""
         own = self.attempt.spec.retry
         if effect.retry is None or (own is not None and own.matches(error)):
             return None

@@ -107,7 +107,7 @@ async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str]
         Suspend: there is no answer yet.
     """
     attempt = under_way.attempt
-    await attempt.may_go_on()
+    await attempt.wait_if_stopped()
     own = passed_on(attempt, question, faults)
     if own.id not in attempt.activation.answers:
         await under_way.settle_down()

@@ -1,4 +1,4 @@
-"""Limits before a call: those of the run, and those of the runs around it, which its calls spend too.
+"""Limits that are checked before a call: those of the run and of its calling runs, which it spends as well.
 
     the caller is driven here        checked and journaled together with the call, no other step in between
     no process drives it             its lease is taken for a moment, and the call journaled
@@ -6,8 +6,8 @@
     the call that began the run,
       or the caller, is over         no caller waits for it: only its own limits hold
 
-The last three are rare: an inner run goes on by itself because it was answered or resumed itself, or because another
-process has its caller.
+The last three are rare: an inner run continues on its own because it was answered or resumed directly, or because
+another process drives its caller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from orchestrator.kernel.records import Caller, LimitSpent
 
 
 def remaining_limits(attempt: Attempt) -> LimitsLeft:
-    """What is left of each limit: of the run, and of the runs around it."""
+    """Return what is left of each limit of the run and of its calling runs."""
     own = limits_left(attempt.log.machine, attempt.activation)
     callers = callers_of(attempt.resources.children, attempt.log)
     return own if callers is None else callers.left(own)
@@ -53,12 +53,12 @@ def remaining_limits(attempt: Attempt) -> LimitsLeft:
 async def admit(
     attempt: Attempt, callers: Callers | None, effect: Effect[Any], key: str, *, again: bool
 ) -> Reserve | None:
-    """Wait until the limits leave room for a call; what it reserves, if that is to be journaled.
+    """Wait until the limits leave room for a call and return its reservation, if it must be journaled.
 
-    A call that is made again was allowed before: it is neither refused nor does it wait.
+    A repeated call was admitted before, so it is neither refused nor delayed.
 
     Raises:
-        Refused: a limit is spent, of the run or of one around it.
+        Refused: a limit of the run or of a calling run is spent.
     """
     log, activation = attempt.log, attempt.activation
     machine = log.machine
@@ -81,7 +81,7 @@ async def admit(
         except (StoreError, RunConflict) as error:
             raise attempt.signalled(Lost(error)) from error
         if answer is None:
-            attempt.go_on()
+            attempt.check_running()
             return reserve
         if isinstance(answer, Denied):
             _cancel(log, answer)  # the run around it does so as well, unless it is not driven now
@@ -90,28 +90,28 @@ async def admit(
 
 
 def _cancel(log: RunLog, denied: Denied) -> None:
-    """Cancel a run inside of the one that denied its call."""
+    """Cancel a run whose call was denied by a calling run."""
     Stop("cancel", f"run {denied.run_id}", str(denied)).apply(log)
 
 
 async def _wait_for(attempt: Attempt, what: RunLog | float) -> None:
-    """Wait until a run journals something, or for so many seconds; other steps can have this one's place."""
+    """Wait until a run journals something, or for some seconds, without occupying a place in the concurrency limit."""
     async with attempt.aside():
         await (anyio.sleep(what) if isinstance(what, float | int) else what.moved())
-    attempt.go_on()
+    attempt.check_running()
 
 
-# -- the runs around -------------------------------------------------------------------------------------------------
+# -- calling runs ---------------------------------------------------------------------------------------------------
 
 
 class Callers:
-    """The runs around a run, the nearest first."""
+    """The calling runs of a run, nearest first."""
 
     def __init__(self, children: Children, log: RunLog, caller: Caller) -> None:
         self._children, self._log, self._caller = children, log, caller
 
     def _around(self) -> list[tuple[RunLog, EffectEntry]]:
-        """The callers that are driven here, up to the first that is not, with the calls that they wait in."""
+        """Return the callers driven here, up to the first that is not, with the calls that they wait for."""
         found: list[tuple[RunLog, EffectEntry]] = []
         caller: Caller | None = self._caller
         while caller is not None:
@@ -124,7 +124,7 @@ class Callers:
         return found
 
     def left(self, own: LimitsLeft) -> LimitsLeft:
-        """What is left of each limit, with those of the callers."""
+        """Return what is left of each limit, including those of the callers."""
         least = own.model_dump()
         for log, entry in self._around():
             activation = log.machine.activation(entry.intended.activation)
@@ -138,7 +138,7 @@ class Callers:
 
     @property
     def reserve(self) -> bool:
-        """Whether a caller limits tokens or cost, so that calls reserve; true where that is not known here."""
+        """Whether a caller limits tokens or cost, so that calls reserve; true if that is unknown here."""
         caller: Caller | None = self._caller
         while caller is not None:
             log = self._children.live(caller.run_id)
@@ -157,14 +157,14 @@ class Callers:
         """Journal a call of the run in every caller, before it is made.
 
         Args:
-            call: its key.
-            reserve: what it reserves.
-            before: what it reserves already.
-            new: whether the run counts it from now on.
+            call: the call's key.
+            reserve: its reservation.
+            before: the reservation that it has already.
+            new: whether the run has not counted it yet.
 
         Returns:
-            None: it may be made. `Denied`: a limit is spent, which the caller's journal has. A run: wait for what it
-            has under way, then ask again; or for so many seconds.
+            None: the call may be made. `Denied`: a limit is spent, as the caller's journal says. A run: wait for its
+            effects in progress, then ask again. A number: wait for so many seconds, then ask again.
         """
         granted: dict[str, Granted] = {}
         while True:
@@ -181,10 +181,10 @@ class Callers:
     async def _ask(
         self, call: str, reserve: Reserve, before: Reserve, granted: dict[str, Granted], *, new: bool
     ) -> list[tuple[RunLog, EffectEntry, Totals]] | Denied | RunLog | float:
-        """The callers that are driven here, and the totals to journal in each; or why the call is not admitted now.
+        """Return the callers driven here with the totals to journal in each, or why the call is not admitted now.
 
         Args:
-            granted: what callers that are not driven here have answered, by run id; answers are added.
+            granted: the answers of callers that are not driven here, by run id; new answers are added.
         """
         totals = self._with(call_reserve=reserve, before=before, new=new)
         found: list[tuple[RunLog, EffectEntry, Totals]] = []
@@ -218,7 +218,7 @@ class Callers:
         return found
 
     async def _deny(self, log: RunLog, entry: EffectEntry, exceeded: Exceeded, between: Sequence[RunLog]) -> Denied:
-        """Journal which limit forbids the call, and stop all that waits for it, from the outermost run inwards."""
+        """Journal which limit forbids the call, and stop everything that waits for it, outermost run first."""
         activation = log.machine.activation(entry.intended.activation)
         note_exceeded(log, entry, exceeded)
         with anyio.CancelScope(shield=True):  # a crash must not leave inner runs cancelled without a reason
@@ -231,20 +231,20 @@ class Callers:
         return denied
 
     def _with(self, *, call_reserve: Reserve, before: Reserve, new: bool) -> Totals:
-        """The run's totals, once it has journaled a call."""
+        """Return the run's totals as they are after a call is journaled."""
         totals = own_totals(self._log.machine)
         usage = totals.usage.model_copy(update={"calls": totals.usage.calls + new})
         return Totals(totals.run_id, usage, totals.reserve - before + call_reserve)
 
     def report(self, call: str) -> None:
-        """Journal what the run has spent by now, where its callers are driven here; else the next call does."""
+        """Journal what the run has spent in callers that are driven here; for others the next call does."""
         totals = own_totals(self._log.machine)
         for log, entry in self._around():
             note_spent(log, entry, totals, call)
             totals = own_totals(log.machine)
 
     def hurry(self) -> None:
-        """Begin to write the callers' journals now, without waiting for it."""
+        """Start writing the callers' journals, without waiting."""
         for log, _ in self._around():
             log.hurry()
 
@@ -252,13 +252,13 @@ class Callers:
         """Wait until the callers' journals are in the store.
 
         Raises:
-            RunConflict, RunUnknown, StoreError: one cannot be written.
+            RunConflict, RunUnknown, StoreError: a journal cannot be written.
         """
         for log, _ in self._around():
             await log.durable()
 
 
 def callers_of(children: Children, log: RunLog) -> Callers | None:
-    """The runs around a run; None if no call began it."""
+    """Return the calling runs of a run; None if no call started it."""
     caller = caller_of(log.machine)
     return None if caller is None else Callers(children, log, caller)

@@ -1,6 +1,6 @@
-"""The effects of one attempt between their intent and their end: journaled before and after, and closed with the step.
+"""The effects of one attempt that are in progress: journaled before and after, and closed with the step.
 
-A step is suspended between effects only: a task that asks something waits until nothing else is under way.
+A step is suspended only between effects: a task that asks a question waits until no other effect is in progress.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 
 inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
-"""Keys of the effects inside of which this task runs, outermost first: what they wait for must not wait for them."""
+"""Keys of the effects that this task runs inside, outermost first. What they wait for must not wait for them."""
 
 
 def innermost() -> str:
@@ -32,7 +32,7 @@ def innermost() -> str:
 
 
 class UnderWay:
-    """The effects of an attempt that are intended and have not ended."""
+    """The effects of an attempt that are intended and not settled."""
 
     __slots__ = ("_asking", "_landed", "_open", "_readers", "_reading", "attempt", "callers")
 
@@ -42,11 +42,11 @@ class UnderWay:
         self._open: set[str] = set()
         self._landed = anyio.Event()
         self._asking: list[str] = []
-        """Those inside of which something asks: they wait for the step's suspension, and it not for them."""
+        """Effects that contain an open question: they wait for the suspension, and it does not wait for them."""
         self._reading: dict[str, tuple[Ticket, int]] = {}
-        """Those whose results the node reads piece by piece, and the id of the task that does."""
+        """Effects whose results the node is streaming, with the id of the reading task."""
         self._readers: list[Callable[[], Awaitable[None]]] = []
-        """What closes the streams that the node began to read."""
+        """Functions that close the streams that the node opened."""
 
     def __contains__(self, key: str) -> bool:
         return key in self._open
@@ -64,10 +64,10 @@ class UnderWay:
         tries: int,
         reserve: Reserve | None,
     ) -> Ticket:
-        """Journal the intent of a call. When it is durable, in the runs around too, the call may be made.
+        """Journal the intent of a call and wait until it is durable, also in the calling runs.
 
         Raises:
-            Lost: it cannot be made durable, or another process has taken the run over.
+            Lost: the journal cannot be written, or another process has taken over the run.
         """
         attempt, log = self.attempt, self.attempt.log
         log.push(
@@ -109,16 +109,16 @@ class UnderWay:
         return Ticket(key, log.clock.now(), effect.irreversible, attempt, digest, occurrence, tries)
 
     def land(self, ticket: Ticket, ending: Ending) -> None:
-        """Journal how an effect ended that is under way."""
+        """Journal the end of an effect in progress."""
         self.forget(ticket.key)
         self.settle(ticket.key, ticket.started, ending, tries=ticket.tries)
 
     def settle(self, key: str, started: float, ending: Ending, *, tries: int = 1) -> EffectSettled:
-        """Journal how an effect ended.
+        """Journal the end of an effect.
 
         Args:
             started: Unix seconds.
-            tries: how many tries of it were made.
+            tries: the number of tries so far.
         """
         log = self.attempt.log
         stamp = log.at(self.attempt.activation)
@@ -142,11 +142,11 @@ class UnderWay:
         return record
 
     def settle_now(self, key: str, ending: Ending) -> EffectSettled:
-        """The same, of one that is not under way: its outcome was found out otherwise."""
+        """Like `settle`, for an effect that is not in progress: its outcome was found in another way."""
         return self.settle(key, self.attempt.log.clock.now(), ending)
 
     def forget(self, key: str) -> None:
-        """An effect ends here without a record: it stays unsettled, and the run's next holder finds it so."""
+        """Drop an effect without a record: it stays unsettled for the next holder of the run."""
         self._open.discard(key)
         self._reading.pop(key, None)
         self._landed.set()
@@ -154,7 +154,7 @@ class UnderWay:
     # -- suspension ----------------------------------------------------------------------------------------------
 
     async def settle_down(self) -> None:
-        """Wait until no effect of this attempt is under way: a step is suspended between effects only."""
+        """Wait until no effect of this attempt is in progress: a step is suspended only between effects."""
         task = anyio.get_current_task().id
         around = [*inside.get(), *(key for key, (_, reader) in self._reading.items() if reader == task)]
         self._asking.extend(around)
@@ -173,17 +173,17 @@ class UnderWay:
             raise
 
     def is_suspended_in(self, key: str) -> bool:
-        """Whether the step is suspended while something inside of this effect asks."""
+        """Whether the step is suspended by a question inside this effect."""
         return key in self._asking and isinstance(self.attempt.signal, Suspend)
 
     # -- replies that are read piece by piece --------------------------------------------------------------------
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
-        """The node reads a stream; `close` closes it, and with it its connection."""
+        """Register `close`, which closes a stream that the node reads and its connection."""
         self._readers.append(close)
 
     async def close_readers(self) -> None:
-        """Close what the node left open: a connection does not wait for the garbage collector."""
+        """Close the streams that the node left open, without waiting for the garbage collector."""
         readers, self._readers = self._readers, []
         if readers:
             with anyio.move_on_after(1, shield=True):
@@ -192,22 +192,22 @@ class UnderWay:
                         await close()
 
     def read_here(self, ticket: Ticket) -> None:
-        """The result of this effect comes in pieces, and what this task does between two of them is up to the node."""
+        """Note that this task streams the effect's result, and that the node runs between two pieces."""
         self._reading[ticket.key] = (ticket, anyio.get_current_task().id)
 
-    def put_down(self, ticket: Ticket) -> None:
-        """The node reads no further, for now: a replay of this attempt begins to read anew, up to where it stops."""
+    def pause_reading(self, ticket: Ticket) -> None:
+        """Pause a stream that the node stopped reading; a replay of the attempt reads it again up to this point."""
         self._open.discard(ticket.key)
         self._landed.set()
 
-    def stop_reading(self, *, goes_on: bool) -> None:
-        """The attempt is over: nothing reads on in what was not read to its end.
+    def stop_reading(self, *, will_resume: bool) -> None:
+        """End the streams that were not read to their end, because the attempt is over.
 
         Args:
-            goes_on: it begins anew later, and may read it then.
+            will_resume: the attempt runs again later and may read them then.
         """
         for ticket, _ in list(self._reading.values()):
-            if goes_on:
+            if will_resume:
                 self.forget(ticket.key)
             else:
                 error = self.attempt.failure(ModelError("the node stopped reading the reply"))

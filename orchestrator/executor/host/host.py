@@ -64,14 +64,14 @@ class Host:
         self.flusher, self.pace = Flusher(), YieldBudget()
         self.tasks: TaskGroup | None = None
         self.fatal: SystemExit | None = None
-        """What a run that nobody awaits wants the process to end with."""
+        """The exit that a background run requested; it is raised when the executor closes."""
         self.stopping = False
         """Whether the process is about to end."""
         self.standstill = Standstill(resources.clock)
         self.heartbeat = Heartbeat(store, self.live, lease_ttl)
 
     async def begin(self) -> None:
-        """Begin what goes on beside all runs. An executor may be opened again, and in another event loop."""
+        """Start the background tasks. An executor may be opened again, also in another event loop."""
         tasks = await anyio.create_task_group().__aenter__()
         self.tasks = tasks
         self.heartbeat.reset()
@@ -81,7 +81,7 @@ class Host:
         tasks.start_soon(guard, self.stop)
 
     async def end(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
-        """Interrupt what runs, and close what runs hold of the pools of tools, and the tools."""
+        """Interrupt all runs, release their pool instances and close the tools."""
         tasks, self.tasks = self.tasks, None
         try:
             if tasks is not None:
@@ -93,7 +93,7 @@ class Host:
             await self.resources.tools.__aexit__(kind, error, None)
 
     async def stop(self) -> None:
-        """Interrupt every run, and wait until all are given back. Tasks that wait for a run are not woken again."""
+        """Interrupt every run and wait until all leases are released. Tasks that wait for a run stay suspended."""
         self.stopping = True
         with anyio.move_on_after(LAST_FLUSH + 1):
             while leases.keeps(self.owner):
@@ -112,7 +112,7 @@ class Host:
         return self.tasks
 
     async def create(self, graph: GraphDefinition, started: RunStarted) -> Drive:
-        """Add a run to the store and take it up.
+        """Add a run to the store and take its lease.
 
         Raises:
             RunExists: the id is taken.
@@ -139,15 +139,15 @@ class Host:
         return self._add(live)
 
     async def open(self, run_id: str, *, wait: float = 0.0, accept: bool = False, trust_answers: bool = True) -> Drive:
-        """Take a run up that is in the store, in the code that was given for its graph.
+        """Take the lease of a stored run and load it with the current code of its graph.
 
         Args:
-            trust_answers: whether what its records approve is believed, where no seal says so.
+            trust_answers: whether to accept recorded approvals that have no seal.
 
         Raises:
             RunUnknown, RunEnded, GraphUnknown, GraphChanged
             ToolsChanged: tools that it may still call are missing, or take other arguments.
-            RunConflict: somebody else holds it.
+            RunConflict: another executor holds it.
         """
         info = await self.store.info(run_id)
         if info.status in FINAL:
@@ -161,8 +161,8 @@ class Host:
         self.background()
         hold = await self._take(run_id, wait)
         try:
-            near, changes = await self.loader.to_go_on(info, graph, strict=self.strict and not accept)
-            machine = near.machine
+            checkpoint, changes = await self.loader.load_to_resume(info, graph, strict=self.strict and not accept)
+            machine = checkpoint.machine
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
             lines = compare_offered(
@@ -172,7 +172,7 @@ class Host:
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
-        live = self._add(self._live(machine, hold, near.kept))
+        live = self._add(self._live(machine, hold, checkpoint.kept))
         live.log.clock = DriveClock(
             self.resources.clock, machine.updated, self.standstill.seconds(run_id, machine.head)
         )
@@ -185,11 +185,11 @@ class Host:
         return live
 
     async def borrow(self, run_id: str) -> Drive:
-        """Take a run up without its code, to journal something and give it back.
+        """Take the lease of a run without loading its code, to journal something and release it.
 
         Raises:
             RunUnknown, RunEnded
-            RunConflict: somebody else holds it.
+            RunConflict: another executor holds it.
         """
         hold = await self._take(run_id)
         try:
@@ -229,7 +229,7 @@ class Host:
             await leases.give_back(self.store, run_id, token)
 
     def resumed(self, live: Drive, approve: str | None = None, *, unpause: bool = True) -> None:
-        """Journal that a run was taken up again, if anything is to be done in it."""
+        """Journal that a run is resumed, if there is anything left to do in it."""
         machine = live.machine
         if machine.ended is not None:
             return
@@ -270,16 +270,16 @@ class Host:
         return self.run_of(live)
 
     async def release(self, live: Drive) -> None:
-        """Give back a run that was taken up and is not driven."""
+        """Release a run that was opened and is not driven."""
         live.log.closing = True
         if self.live.get(live.run_id) is live:
             del self.live[live.run_id]
         if live.machine.ended is not None:
             await self.holdings.release(live.run_id)
-        await live.let_go()
+        await live.release()
 
     async def drive_alone(self, live: Drive) -> None:
-        """Drive a run that nobody awaits; its error is kept for whoever asks."""
+        """Drive a run in the background; `wait` raises its error later."""
         try:
             await self.drive(live)
         except Exception as error:
@@ -292,7 +292,7 @@ class Host:
             self.background().cancel_scope.cancel()
 
     def run_of(self, live: Drive) -> Run:
-        """The run as it stands at the end of a drive."""
+        """Return the run at the end of a drive."""
         graph = live.machine.plan.graph
         assert graph is not None
         return Run(live.machine, graph, self.store, interrupted=True)

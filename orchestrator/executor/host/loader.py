@@ -1,11 +1,11 @@
-"""A run as far as the store has it: its machine, in the graph it was stored with or the one that it can go on in."""
+"""Loads a run from the store: its state, in its stored graph or in one that it can be resumed in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
-from orchestrator.executor.host.versions import folded, graph_to_go_on_in, last_content
+from orchestrator.executor.host.versions import folded, graph_to_resume_in, last_content
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.definition import GraphDefinition
@@ -25,7 +25,7 @@ class RunLoader:
         self._store, self._resources, self._snapshots = store, resources, snapshots
 
     async def machine_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> RunState:
-        """The machine of a run at a position, in a graph of the structure that it has.
+        """Return the state of a run at a position, in a graph of its structure.
 
         Raises:
             RunUnknown, StoreCorrupt, StoreTooNew
@@ -35,17 +35,17 @@ class RunLoader:
             apply_stored(machine, record)
         return machine
 
-    async def to_go_on(
+    async def load_to_resume(
         self, info: RunInfo, graph: GraphDefinition, *, strict: bool
     ) -> tuple[Checkpoint, tuple[str, ...] | None]:
-        """The machine to go on with, and what changed since the run was last driven (None: nothing)."""
-        near = await self._snapshots.nearest(info, graph)
-        records = await self._store.read(info.run_id, after=near.machine.head)
-        if last_content(records) in ("" if near.machine.head else graph.content, graph.content):
+        """Return the state to resume from, and what changed since the run was last driven (None: nothing)."""
+        checkpoint = await self._snapshots.nearest(info, graph)
+        records = await self._store.read(info.run_id, after=checkpoint.machine.head)
+        if last_content(records) in ("" if checkpoint.machine.head else graph.content, graph.content):
             for record in records:
-                apply_stored(near.machine, record)
-            return near, None
-        if near.machine.head:
+                apply_stored(checkpoint.machine, record)
+            return checkpoint, None
+        if checkpoint.machine.head:
             records = await self._store.read(info.run_id)
         graph, changes = await self._fitting(info, graph, records, strict=strict)
         return Checkpoint(folded(graph, records), 0), changes
@@ -73,14 +73,14 @@ class RunLoader:
     async def _fitting(
         self, info: RunInfo, graph: GraphDefinition, records: Sequence[Record], *, strict: bool
     ) -> tuple[GraphDefinition, tuple[str, ...] | None]:
-        """The graph to go on in, and what changed since the run was last driven (None: nothing)."""
+        """Return the graph to resume in, and what changed since the run was last driven (None: nothing)."""
         last = last_content(records)
         if graph.content == last:
             return graph, None
         before = await self._graph_data(info.run_id, last)
         if graph.structure != info.structure:
             old = GraphDefinition.from_data(await self._graph_data(info.run_id, info.content))
-            graph = graph_to_go_on_in(info.run_id, old, graph, folded(old, records))
+            graph = graph_to_resume_in(info.run_id, old, graph, folded(old, records))
             if graph.content == last:
                 return graph, None
         changes = content_changes(before, graph.data())

@@ -82,7 +82,7 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
     """See `Executor.recover`."""
     found: dict[str, Run] = {}
 
-    async def go_on(run_id: str) -> None:
+    async def recover_one(run_id: str) -> None:
         try:
             live = await host.open(run_id)
             host.resumed(live, unpause=False)
@@ -95,7 +95,7 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
     async def all_of(runs: Collection[str]) -> None:
         async with anyio.create_task_group() as tasks:
             for run_id in runs:
-                tasks.start_soon(go_on, run_id)
+                tasks.start_soon(recover_one, run_id)
 
     wanted = [one for one in await lost(host, host.resources.graphs) if only is None or one in only]
     # Runs that others called go on when those make their calls again; what is left then goes on by itself.
@@ -114,10 +114,10 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
     while True:
         page = await host.store.runs(status=("running", "paused"), after=cursor, limit=200)
         known = [one for one in page.runs if (graphs is None or one.graph in graphs) and one.run_id not in host.live]
-        told = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
+        addressed = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
         for info in known:
-            goes_on = host.standstill.overdue(info) or info.status == "running" or info.run_id in told
-            if goes_on and not is_held(await host.store.lease(info.run_id)):
+            recoverable = host.standstill.overdue(info) or info.status == "running" or info.run_id in addressed
+            if recoverable and not is_held(await host.store.lease(info.run_id)):
                 found.append(info.run_id)
         cursor = page.cursor
         if cursor is None:

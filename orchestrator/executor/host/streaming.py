@@ -1,7 +1,7 @@
-"""The events of a run in the store, and of the drive that makes more of them.
+"""The events of a run: stored ones, and new ones while it is driven.
 
-Iterators, and not async generators: who leaves one of those early has to close it by hand, or trio complains and
-asyncio cleans up late. These hold nothing that needs closing.
+These are iterators instead of async generators: a generator that is left early must be closed explicitly, or trio
+complains and asyncio cleans up late. Iterators hold nothing that needs closing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CHUNK = 500
 
 
 class Watcher:
-    """One watcher of a live run: what is durable already, in order, with the live events between.
+    """A watcher of a live run: its durable records in order, with the live events between them.
 
-    Nothing that a watcher does, or leaves undone, holds up the run: it keeps a bounded number of records and
-    reads what it missed from the store.
+    A slow watcher never delays the run: it buffers a bounded number of records and reads what it missed from the
+    store.
     """
 
     def __init__(
@@ -49,26 +49,26 @@ class Watcher:
         self._closed = False
 
     def catch_up(self, stored: int) -> None:
-        """Records up to this one are in the store already."""
+        """Note that records up to this one are in the store."""
         self._stored = max(self._stored, stored)
         self._wake.set()
 
     def stored(self, records: Sequence[Record]) -> None:
-        """These records are durable now."""
+        """Add records that are durable now."""
         self._records.extend(records)
         if records:
             self._stored = max(self._stored, records[-1].seq)
             self._wake.set()
 
     def live(self, seq: int, kind: str, data: dict[str, object]) -> None:
-        """A live event, to be shown when record `seq` is durable."""
+        """Add a live event, which is delivered when record `seq` is durable."""
         event = Event(type=kind, seq=None, ts=self._clock.now(), run_id=self.run_id, data=data)
         self._live.append((seq, event))
         if seq <= self._stored:
             self._wake.set()
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """End the iteration after the records so far."""
         self._closed = True
         self._wake.set()
 
@@ -101,7 +101,7 @@ class Watcher:
 
 
 def watch(host: Host, run_id: str, after: int) -> Watcher:
-    """A watcher of a run, which reads what it missed from the store."""
+    """Return a watcher of a run, which reads what it missed from the store."""
 
     async def read(seen: int) -> Sequence[Record]:
         return await host.store.read(run_id, after=seen, limit=_CHUNK)
@@ -110,7 +110,7 @@ def watch(host: Host, run_id: str, after: int) -> Watcher:
 
 
 class RecordFollower:
-    """Records behind `after`; following a run that is driven here, live events between them."""
+    """Iterates over the records after `after`, with live events between them if it follows a run driven here."""
 
     def __init__(self, host: Host, run_id: str, after: int, *, follow: bool) -> None:
         self._host, self._run_id, self._after, self._follow = host, run_id, after, follow
@@ -165,7 +165,7 @@ class RecordFollower:
             before: Sequence[Record] = vars(error).get("records", ())
             if not before:
                 raise
-            self._ahead.extend(before)  # what can be read is told first; the next look meets the damage again
+            self._ahead.extend(before)  # deliver the readable records first; the next read meets the damage again
             return
         self._ahead.extend(records)
         if not self._follow:
@@ -177,7 +177,7 @@ class RecordFollower:
                 await self._idle()
 
     async def _idle(self) -> None:
-        """Wait a little; whoever takes the run up here ends it, so that nothing that he tells is missed."""
+        """Wait briefly, or until the run is opened here, so that none of its live events are missed."""
         followers = self._host.idle_followers.setdefault(self._run_id, set())
         followers.add(self)
         self._woken = anyio.Event()
@@ -190,7 +190,7 @@ class RecordFollower:
                 del self._host.idle_followers[self._run_id]
 
     def notify(self) -> None:
-        """The run was taken up here, and nothing is done in it yet."""
+        """Stop waiting: the run was opened here, and nothing has happened in it yet."""
         self._join()
         self._woken.set()
 

@@ -53,8 +53,8 @@ def last_content(records: Sequence[Record]) -> str:
     return found
 
 
-def graph_to_go_on_in(run_id: str, old: GraphDefinition, new: GraphDefinition, machine: RunState) -> GraphDefinition:
-    """The graph that a run of the graph `old` goes on in, now that its code is that of `new`.
+def graph_to_resume_in(run_id: str, old: GraphDefinition, new: GraphDefinition, machine: RunState) -> GraphDefinition:
+    """Return the graph in which a run of the graph `old` is resumed with the code of `new`.
 
     `machine` is the run, folded without code.
 

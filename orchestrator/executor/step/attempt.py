@@ -77,7 +77,7 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
             raise InvalidOutcome(fault.message)
         if activation.key in machine.ledger:
             # Also of a node that calls nothing any more: what it did before may not be left behind.
-            context.stop_reading(goes_on=False)
+            context.stop_reading(will_resume=False)
             context.effects.check()
             await context.close_readers()
         return _done(attempt, result, outcome, values, ops, started)
@@ -85,7 +85,7 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
         try:
             return _not_done(attempt, context, raised, started)
         finally:
-            context.stop_reading(goes_on=True)
+            context.stop_reading(will_resume=True)
             await context.close_readers()
 
 
@@ -142,7 +142,7 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
         reopened = context.reopen(causes)
         if reopened:
             raise causes[0]
-    context.stop_reading(goes_on=False)
+    context.stop_reading(will_resume=False)
     return _raised(log, activation, error, attempt.spec.retry, started)
 
 

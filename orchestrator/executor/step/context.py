@@ -184,7 +184,7 @@ class StepContext(Context):
         schema: Mapping[str, object] | None = None,
         deadline: float | None = None,
     ) -> Any:
-        await self._attempt.may_go_on()
+        await self._attempt.wait_if_stopped()
         shown_with: dict[str, object] = as_json(dict(payload or {}), "the payload of a question", inside=1)
         prompt = check_text(prompt, "the prompt of a question")
         if not all(isinstance(choice, str) for choice in choices):
@@ -215,10 +215,10 @@ class StepContext(Context):
 
     # -- the end of the attempt ----------------------------------------------------------------------------------
 
-    def stop_reading(self, *, goes_on: bool) -> None:
+    def stop_reading(self, *, will_resume: bool) -> None:
         """See `UnderWay.stop_reading`."""
         if self._effects is not None:
-            self._effects.under_way.stop_reading(goes_on=goes_on)
+            self._effects.under_way.stop_reading(will_resume=will_resume)
 
     def reopen(self, errors: Sequence[BaseException]) -> bool:
         """See `AttemptEffects.reopen`."""

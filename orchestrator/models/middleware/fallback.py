@@ -55,7 +55,11 @@ class Fallback(Middleware):
                 async with closing(way(request)) as events:
                     async for event in events:
                         begun = True
-                        yield event if event.reply is None or not failed else _told(event, event.reply, name, failed)
+                        yield (
+                            event
+                            if event.reply is None or not failed
+                            else _with_failures(event, event.reply, name, failed)
+                        )
                 return
             except self._on as error:
                 if begun:
@@ -64,7 +68,7 @@ class Fallback(Middleware):
         raise _all(failed) from failed[0][1]
 
 
-def _told(event: ModelEvent, reply: Reply, name: str, failed: list[tuple[str, Exception]]) -> ModelEvent:
+def _with_failures(event: ModelEvent, reply: Reply, name: str, failed: list[tuple[str, Exception]]) -> ModelEvent:
     after = "; ".join(_line(error) for _, error in failed)
     details = {**reply.details, "fallback": {"model": name, "after": after}}
     return event.model_copy(

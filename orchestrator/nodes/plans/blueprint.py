@@ -32,7 +32,7 @@ MOST_CALLS = 300
 LONGEST = 100_000
 """Its characters."""
 _TOLD = 20
-"""Faults of a plan that are told."""
+"""The most problems of a plan that are listed."""
 
 
 class PlannedCall(BaseModel):

@@ -23,7 +23,7 @@ from orchestrator import Approve, Context, Executor, Graph, Update, node
 from orchestrator.cli import serve_mcp
 from orchestrator.cli.launch import Launch
 from orchestrator.cli.mcp_server import GraphServer
-from orchestrator.cli.report import GoOn
+from orchestrator.cli.report import NextCommands
 from orchestrator.models import OfflineModel
 from orchestrator.tools.mcp import McpToolbox
 
@@ -69,7 +69,7 @@ async def served(store: str = "memory://") -> AsyncIterator[tuple[Client, Execut
         return {"graph": graph}
 
     async with Executor(store=store, graphs=[doing], model=OfflineModel()) as executor:
-        server = GraphServer(executor, [doing], go_on=GoOn(store), approve=None, refs=refs).server()
+        server = GraphServer(executor, [doing], next_commands=NextCommands(store), approve=None, refs=refs).server()
         async with Client(server) as client:
             yield client, executor
 
@@ -170,7 +170,9 @@ async def test_over_http_for_this_machine_only(tmp_path: Path, capsys: pytest.Ca
     serve = partial(serve_mcp._http, 0)
     port = 0
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_mcp._serve, url, [launch.load()], {"tool_user": launch}, GoOn(url), "none", serve)
+        tasks.start_soon(
+            serve_mcp._serve, url, [launch.load()], {"tool_user": launch}, NextCommands(url), "none", serve
+        )
         address = await _address(capsys)
         port = int(address.rpartition(":")[2].partition("/")[0])
         async with McpToolbox.http(address) as box:

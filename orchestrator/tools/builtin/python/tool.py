@@ -78,7 +78,7 @@ class Python(_Sandboxed):
         _check(code, variables)
         sandbox = await anyio.to_thread.run_sync(Sandbox, self._limits)
         try:
-            return _told(await _ran(sandbox, code, variables))
+            return _result_of(await _ran(sandbox, code, variables))
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(sandbox.close)
@@ -132,7 +132,7 @@ class PythonSession(_Sandboxed):
         ran = await _ran(env, code, variables)
         if env.lost:
             notes.append("[the variables are lost; the next code gets a new interpreter]")
-        return _told(ran, *notes)
+        return _result_of(ran, *notes)
 
 
 def _check(code: str, variables: dict[str, JsonValue] | None) -> None:
@@ -152,7 +152,7 @@ async def _ran(sandbox: Sandbox, code: str, variables: dict[str, JsonValue] | No
         raise
 
 
-def _told(ran: Ran, *notes: str) -> ToolResult:
+def _result_of(ran: Ran, *notes: str) -> ToolResult:
     text = "\n".join(part.removesuffix("\n") for part in (ran.printed, ran.value, *notes) if part)
     if ran.error is None:
         return ToolResult(output=text or "(no output: end with an expression, or print)")

@@ -135,7 +135,7 @@ class Terminal(Tool):
             raise
         if code:
             notes.insert(0, f"exit code {code}")
-        return ToolResult(output=_told(kept.text(), notes), exit_code=code, metadata={"bytes": kept.total})
+        return ToolResult(output=_with_notes(kept.text(), notes), exit_code=code, metadata={"bytes": kept.total})
 
     async def _session(self) -> Session:
         return Session(self._started)
@@ -177,7 +177,7 @@ def _live(ctx: Context[object], limit: int) -> Told:
     return told
 
 
-def _told(text: str, notes: list[str]) -> str:
+def _with_notes(text: str, notes: list[str]) -> str:
     if not notes:
         return text or "(no output)"
     gap = "" if not text or text.endswith("\n") else "\n"
