@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from orchestrator import Graph, Message, ToolCall, ToolResult, tool
 from orchestrator.models import assistant, user
 from orchestrator.nodes import Observe
-from orchestrator.nodes.conversation import told
+from orchestrator.nodes.conversation import result_message
 from tests.support.one_node import executing
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,11 @@ async def observed(it: Observe, given: dict[str, Any]) -> tuple[str, dict[str, A
 
 def talk(*results: ToolResult) -> list[Message]:
     calls = ROUND[: len(results)]
-    return [user("Hi"), assistant("", calls), *(told(call, one) for call, one in zip(calls, results, strict=True))]
+    return [
+        user("Hi"),
+        assistant("", calls),
+        *(result_message(call, one) for call, one in zip(calls, results, strict=True)),
+    ]
 
 
 async def test_a_tool_that_ends_the_work_gives_the_answer_unless_it_failed() -> None:
@@ -56,7 +60,7 @@ async def test_a_tool_that_ends_the_work_gives_the_answer_unless_it_failed() -> 
 
 async def test_only_the_last_round_counts() -> None:
     earlier = talk(ToolResult(output=1), ToolResult(output="done"))
-    later = [*earlier, assistant("again", ROUND[:1]), told(ROUND[0], ToolResult(output=2))]
+    later = [*earlier, assistant("again", ROUND[:1]), result_message(ROUND[0], ToolResult(output=2))]
     assert (await observed(Observe(), {"messages": later}))[0] == "more"
 
 
