@@ -1,7 +1,10 @@
 """What all tests share.
 
-Three marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `storm`, `browser` and `peer`. Elsewhere they
-are not there at all, so that nothing counts as skipped.
+Three marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `storm`, `browser` and `peer`. A fourth,
+`full`, names those that need `--full`. Elsewhere they are not collected at all, so that nothing counts as skipped.
+
+Plain `pytest` is for every change: each law, in few examples and small sizes. `pytest --full`, which `.ci/run` uses, runs
+the same laws in more examples, in full sizes and with each row of each table on both event loops.
 """
 
 from __future__ import annotations
@@ -25,21 +28,11 @@ from orchestrator.testing import MockClock
 pytest_plugins = ["tests.support.servers"]
 """Here, so that all tests share one definition: else each folder's would start servers of its own."""
 
-# How quick a machine is, and what else it does just now, is no fault of what is tested.
-# `EXAMPLES=100` draws as many examples as hypothesis does by itself; the storm does so.
-settings.register_profile(
-    "patient",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    max_examples=int(os.environ.get("EXAMPLES", "40")),
-)
-settings.load_profile("patient")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the option of the storms."""
     parser.addoption("--storm-scale", type=int, default=1, help="how many times as many rounds the storms run")
-    parser.addoption("--every-pair", action="store_true", help="run all rows of long tables on both event loops")
+    parser.addoption("--full", action="store_true", help="full sizes, more examples, every row on both event loops")
 
 
 APART = {
@@ -47,6 +40,7 @@ APART = {
     "browser": "needs a browser, or what npm brings to one",
     "peer": "needs a program of others that `.ci/run` installs",
 }
+FULL_ONLY = "full"
 _TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
@@ -61,7 +55,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    for mark, words in APART.items():
+    if config.option.full:
+        os.environ["TESTS_FULL"] = "1"  # read by `tests.support.sizes`, also in workers
+    # How fast a machine is, and what else it does just now, is no fault of what is tested: no deadline.
+    # `EXAMPLES=100` draws as many examples as hypothesis does by itself; the storm does so.
+    settings.register_profile(
+        "patient",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "20")),
+    )
+    settings.load_profile("patient")
+    for mark, words in {**APART, FULL_ONLY: "takes seconds, and a shorter form runs always: needs --full"}.items():
         config.addinivalue_line("markers", f"{mark}: {words}")
     as_it_is = "storm" in config.option.markexpr or "TMPDIR" in os.environ
     if not as_it_is and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
@@ -101,14 +106,11 @@ def _compile_a_share(config: pytest.Config) -> None:
             importlib.import_module(name)
 
 
-_SHORT = 4
-"""Rows up to which a table runs on both event loops."""
-
-
 def _in_turn(items: list[pytest.Item]) -> set[pytest.Item]:
-    """What is left out of long tables: their rows run on one event loop or the other, in turn.
+    """What is left out of tables: their rows run on one event loop or the other, in turn.
 
-    In a table of several parameters each value of each of them still meets both event loops.
+    In a table of several parameters each value of each of them still meets both event loops. A test with no table runs
+    on both.
     """
     tables: dict[tuple[object, str], dict[tuple[str, ...], dict[str, pytest.Item]]] = {}
     for item in items:
@@ -120,7 +122,7 @@ def _in_turn(items: list[pytest.Item]) -> set[pytest.Item]:
             tables.setdefault((item.parent, item.originalname), {}).setdefault(row, {})[loop] = item
     left_out: set[pytest.Item] = set()
     for table in tables.values():
-        if len(table) <= _SHORT:
+        if len(table) == 1:
             continue
         places: dict[tuple[int, str], int] = {}
         for row in table:
@@ -140,8 +142,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("peer")
     wanted = {mark for mark in APART if mark in config.option.markexpr}
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
-    if not config.getoption("--every-pair"):
-        apart |= _in_turn(items)
+    if not config.option.full:
+        apart |= _in_turn(items) | {item for item in items if item.get_closest_marker(FULL_ONLY)}
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]
