@@ -73,8 +73,7 @@ def answer(
 def approve(
     run: options.Run,
     args: Annotated[
-        str | None,
-        typer.Option("--args", metavar="JSON", help="Replace all arguments of the call by these."),
+        str | None, typer.Option("--args", metavar="JSON", help="Replace all arguments of the call by these.")
     ] = None,
     question: options.Question = None,
     by: options.By = None,

@@ -24,8 +24,7 @@ def compare(
         str, typer.Argument(metavar="QUESTION", help="The question for each graph.", show_default=False)
     ],
     graphs: Annotated[
-        list[str],
-        typer.Argument(metavar="GRAPH...", help="The graphs, named as for `run`.", show_default=False),
+        list[str], typer.Argument(metavar="GRAPH...", help="The graphs, named as for `run`.", show_default=False)
     ],
     tools: options.Tools = None,
     model: options.Model = None,

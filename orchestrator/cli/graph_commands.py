@@ -41,10 +41,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def check(
-    graph: options.Graph,
-    trust: options.Trust = None,
-    json: options.Json = False,
-    store: options.Store = None,
+    graph: options.Graph, trust: options.Trust = None, json: options.Json = False, store: options.Store = None
 ) -> int:
     """Check a graph and list every problem.
 

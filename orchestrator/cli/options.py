@@ -66,8 +66,7 @@ RunTools = Annotated[
     typer.Option("--tools", metavar="REF", help="Tools to replace those that the run was started with."),
 ]
 RunModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="REF", help="A model to replace the one that the run was started with."),
+    str | None, typer.Option("--model", metavar="REF", help="A model to replace the one that the run was started with.")
 ]
 Approve = Annotated[
     str | None,
@@ -80,9 +79,7 @@ Approve = Annotated[
 Question = Annotated[
     str | None,
     typer.Option(
-        "--question",
-        metavar="ID",
-        help="Which question. Needed if several are open, or if you have not seen it.",
+        "--question", metavar="ID", help="Which question. Needed if several are open, or if you have not seen it."
     ),
 ]
 By = Annotated[
@@ -95,10 +92,7 @@ Traceback = Annotated[
 At = Annotated[
     int | None, typer.Option("--at", metavar="SEQ", min=1, help="The run after record SEQ. Default: the latest record.")
 ]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option("--label", metavar="K=V", help="A label of the run. Repeatable."),
-]
+Labels = Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="A label of the run. Repeatable.")]
 
 
 def risk(value: str | None) -> str | None:

@@ -29,8 +29,7 @@ def add_to(app: typer.Typer) -> None:
 def run(
     graph: options.Graph,
     question: Annotated[
-        str | None,
-        typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False),
+        str | None, typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False)
     ] = None,
     input: Annotated[  # noqa: A002 - the option's name
         str | None,
@@ -44,8 +43,7 @@ def run(
     model: options.Model = None,
     trust: options.Trust = None,
     run_id: Annotated[
-        str | None,
-        typer.Option("--run-id", metavar="ID", help="Your own id: the same id and input mean the same run."),
+        str | None, typer.Option("--run-id", metavar="ID", help="Your own id: the same id and input mean the same run.")
     ] = None,
     label: options.Labels = None,
     max_steps: Annotated[

@@ -112,11 +112,7 @@ class TerminalSession:
 
 
 def drive(
-    url: str,
-    code: Code,
-    run_id: str,
-    begin: Callable[[Executor, Manner], Awaitable[Run]],
-    manner: Manner,
+    url: str, code: Code, run_id: str, begin: Callable[[Executor, Manner], Awaitable[Run]], manner: Manner
 ) -> int:
     """Drive a run as `begin` says, tell its result, and give its exit code."""
 

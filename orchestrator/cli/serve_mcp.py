@@ -30,8 +30,7 @@ def add_to(app: typer.Typer) -> None:
 
 def serve_mcp(
     graphs: Annotated[
-        list[str],
-        typer.Argument(metavar="GRAPH...", help="The graphs, named as for `run`.", show_default=False),
+        list[str], typer.Argument(metavar="GRAPH...", help="The graphs, named as for `run`.", show_default=False)
     ],
     tools: options.Tools = None,
     model: options.Model = None,

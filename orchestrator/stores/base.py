@@ -86,12 +86,7 @@ class Store(Protocol):
         ...
 
     async def create(
-        self,
-        info: RunInfo,
-        records: Sequence[Record],
-        *,
-        graph: JsonObject | None = None,
-        lease: Lease | None = None,
+        self, info: RunInfo, records: Sequence[Record], *, graph: JsonObject | None = None, lease: Lease | None = None
     ) -> None:
         """Add a run with its first records, all or nothing.
 

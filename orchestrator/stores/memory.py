@@ -68,12 +68,7 @@ class MemoryStore:
     # ------------------------------------------------------------------------------- journal
 
     async def create(
-        self,
-        info: RunInfo,
-        records: Sequence[Record],
-        *,
-        graph: JsonObject | None = None,
-        lease: Lease | None = None,
+        self, info: RunInfo, records: Sequence[Record], *, graph: JsonObject | None = None, lease: Lease | None = None
     ) -> None:
         check_new(info, records, graph, lease)
         encoded = [encode(record) for record in records]

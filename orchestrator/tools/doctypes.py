@@ -9,14 +9,7 @@ from typing import Any, Literal, Union
 from orchestrator.errors import GraphError
 from orchestrator.graph.typetext import parse_type
 
-_SYNONYMS = {
-    "string": "str",
-    "integer": "int",
-    "number": "float",
-    "boolean": "bool",
-    "object": "dict",
-    "array": "list",
-}
+_SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
 _LONGEST = 500
 """Characters of a type that is read; a longer one says nothing that a schema could say."""
 _WORDS = re.compile(r"[A-Za-z_][\w.]*")

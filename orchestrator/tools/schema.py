@@ -186,8 +186,7 @@ def _parameters(
 ) -> dict[str, object]:
     try:
         schemas, shared = TypeAdapter.json_schemas(
-            [(key, "validation", adapter) for key, adapter in adapters.items()],
-            ref_template="#/$defs/{model}",
+            [(key, "validation", adapter) for key, adapter in adapters.items()], ref_template="#/$defs/{model}"
         )
     except PydanticUserError as error:
         raise TypeError(f"tool {name!r}: {_said(error)}; use types that JSON can represent") from None

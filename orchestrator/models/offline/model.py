@@ -11,15 +11,7 @@ from typing import Any
 from orchestrator.graph.limits import Usage
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.models.messages import Message, Reply, ToolCall
-from orchestrator.models.offline.expression import (
-    Term,
-    Unanswerable,
-    first_operation,
-    ready,
-    shown,
-    value_of,
-    written,
-)
+from orchestrator.models.offline.expression import Term, Unanswerable, first_operation, ready, shown, value_of, written
 from orchestrator.models.offline.fitting import ToolOffer, arguments, choose, missing
 from orchestrator.models.offline.planning import plan_calls, plan_steps, solve
 from orchestrator.models.offline.progress import Stuck, after_call, after_steps, line
@@ -173,10 +165,7 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
             return f"I cannot work out {written(term)}: {name} failed: {line(error)}", ()
         found = number_in(output)
         if found is None:
-            return (
-                f"I cannot continue with {written(term)}: {name} said {line(output)}, which is not one number.",
-                (),
-            )
+            return f"I cannot continue with {written(term)}: {name} said {line(output)}, which is not one number.", ()
         term = after_call(term, call, found)
     if first_operation(term) is None:
         return shown(value_of(term)), ()

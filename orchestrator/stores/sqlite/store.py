@@ -75,12 +75,7 @@ class SQLiteStore:
     # ------------------------------------------------------------------------------- journal
 
     async def create(
-        self,
-        info: RunInfo,
-        records: Sequence[Record],
-        *,
-        graph: JsonObject | None = None,
-        lease: Lease | None = None,
+        self, info: RunInfo, records: Sequence[Record], *, graph: JsonObject | None = None, lease: Lease | None = None
     ) -> None:
         check_new(info, records, graph, lease)
         rows, text = writes.rows_of(info.run_id, records), None if graph is None else self._text_of(graph)

@@ -60,9 +60,7 @@ STORE_CHECKS: tuple[StoreCheck, ...] = (
 
 
 async def check_store(
-    open_store: Callable[[], Awaitable[Store]],
-    *,
-    stored_bytes: Callable[[Store], Awaitable[int]] | None = None,
+    open_store: Callable[[], Awaitable[Store]], *, stored_bytes: Callable[[Store], Awaitable[int]] | None = None
 ) -> None:
     """Run every check, each on a store that is opened for it and closed after it.
 

@@ -168,12 +168,7 @@ class WebSearch(Tool):
     group = "web_search"
 
     def __init__(
-        self,
-        url: str | None = None,
-        *,
-        provider: SearchProvider | None = None,
-        limit: int = 20,
-        seconds: float = 30,
+        self, url: str | None = None, *, provider: SearchProvider | None = None, limit: int = 20, seconds: float = 30
     ) -> None:
         """
         Args:
