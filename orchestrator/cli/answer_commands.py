@@ -11,7 +11,6 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
@@ -20,28 +19,14 @@ if TYPE_CHECKING:
     from orchestrator.kernel.question import Answer, Question
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (answer, approve, deny):
-        app.command()(guarded(command))
-
-
 def answer(
     run: options.Run,
     value: Annotated[
         str, typer.Argument(metavar="VALUE", help="Text, or JSON if the question expects it.", show_default=False)
     ],
-    question: options.Question = None,
-    by: options.By = None,
-    no_resume: options.NoResume = False,
-    approve: options.Approve = None,
-    graph: options.RunGraph = None,
-    tools: options.RunTools = None,
-    model: options.RunModel = None,
-    trust: options.Trust = None,
-    traceback: options.Traceback = False,
-    json: options.Json = False,
-    store: options.Store = None,
+    *,
+    how: options.Answering,
+    then: options.Continuing,
 ) -> int:
     """Answer a question of a run, and continue the run.
 
@@ -56,18 +41,7 @@ def answer(
             raise UsageError(f"question {asked.id} takes approve or deny, not a value")
         return value_of(asked, value)
 
-    return _answer(
-        run,
-        given,
-        question,
-        by,
-        no_resume,
-        approve,
-        (graph, tools, model, trust),
-        json=json,
-        store=store,
-        traceback=traceback,
-    )
+    return _answer(run, given, how, then)
 
 
 def approve(
@@ -75,17 +49,9 @@ def approve(
     args: Annotated[
         str | None, typer.Option("--args", metavar="JSON", help="Replace all arguments of the call by these.")
     ] = None,
-    question: options.Question = None,
-    by: options.By = None,
-    no_resume: options.NoResume = False,
-    approve: options.Approve = None,
-    graph: options.RunGraph = None,
-    tools: options.RunTools = None,
-    model: options.RunModel = None,
-    trust: options.Trust = None,
-    traceback: options.Traceback = False,
-    json: options.Json = False,
-    store: options.Store = None,
+    *,
+    how: options.Answering,
+    then: options.Continuing,
 ) -> int:
     """Approve what a run asks, as shown, and continue the run.
 
@@ -97,34 +63,15 @@ def approve(
     if changed is not None and not isinstance(changed, dict):
         raise UsageError('--args: give the arguments as a JSON object, such as {"path": "a.txt"}')
     yes = Approve(args=changed)
-    return _answer(
-        run,
-        lambda _: yes,
-        question,
-        by,
-        no_resume,
-        approve,
-        (graph, tools, model, trust),
-        json=json,
-        store=store,
-        traceback=traceback,
-    )
+    return _answer(run, lambda _: yes, how, then)
 
 
 def deny(
     run: options.Run,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, for the agent.")] = "",
-    question: options.Question = None,
-    by: options.By = None,
-    no_resume: options.NoResume = False,
-    approve: options.Approve = None,
-    graph: options.RunGraph = None,
-    tools: options.RunTools = None,
-    model: options.RunModel = None,
-    trust: options.Trust = None,
-    traceback: options.Traceback = False,
-    json: options.Json = False,
-    store: options.Store = None,
+    *,
+    how: options.Answering,
+    then: options.Continuing,
 ) -> int:
     """Deny what a run asks, and continue the run.
 
@@ -133,35 +80,11 @@ def deny(
     from orchestrator.kernel.question import Deny
 
     no = Deny(reason=reason)
-    return _answer(
-        run,
-        lambda _: no,
-        question,
-        by,
-        no_resume,
-        approve,
-        (graph, tools, model, trust),
-        json=json,
-        store=store,
-        traceback=traceback,
-    )
+    return _answer(run, lambda _: no, how, then)
 
 
-def _answer(
-    run_id: str,
-    given: Callable[[Question], Answer],
-    question: str | None,
-    by: str | None,
-    no_resume: bool,
-    policy: str | None,
-    code: tuple[str | None, list[str] | None, str | None, list[str] | None],
-    *,
-    json: bool,
-    store: str | None,
-    traceback: bool,
-) -> int:
+def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answering, then: options.Continuing) -> int:
     from orchestrator.cli.environment import user_name
-    from orchestrator.cli.launch import Given
     from orchestrator.cli.output import warn
     from orchestrator.cli.report import NextCommands
     from orchestrator.cli.run_lookup import load, one_run
@@ -171,16 +94,16 @@ def _answer(
     from orchestrator.cli.stored_run import manner_of, take
     from orchestrator.render.terminal.questions import question_text
 
-    risk, url, who = options.risk(policy), store_url(store), by if by is not None else user_name()
-    if no_resume and risk is not None:
+    risk, url, who = options.risk(how.approve), store_url(then.store), user_name() if how.by is None else how.by
+    if how.no_resume and risk is not None:
         raise UsageError(
             "--approve takes effect when the run continues, and --no-resume does not continue it: omit one of them"
         )
     seen = load(url, run_id)
-    asked = _asked(seen, question, url)
+    asked = _asked(seen, how.question, url)
     said = given(asked)
-    next_commands = NextCommands(store)
-    if question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
+    next_commands = NextCommands(then.store)
+    if how.question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
         raise UsageError(
             f"run {run_id!r} asks a different question from the one you last saw. Read this one and name it:\n"
             f"{question_text(asked)}\n  {next_commands.answer(run_id, asked)}"
@@ -189,15 +112,15 @@ def _answer(
     async def tell(executor: Executor, *, resume: bool) -> Run:
         return await executor.answer(run_id, asked.id, said, by=who, digest=asked.digest, resume=resume)
 
-    if no_resume:
+    if how.no_resume:
         told = one_run(url, run_id, partial(tell, resume=False), writes=True)
-        manner = replace(manner_of(told, url, store, json=json), shows=False)
-        if told.status == "interrupted" and not json:
+        manner = replace(manner_of(told, url, then.store, json=then.json), shows=False)
+        if told.status == "interrupted" and not then.json:
             warn(f"{run_id} is answered; to continue:\n  {manner.next_commands.resume(run_id)}")
         else:
             conclude(told, manner)
         return COMPLETED
-    taken = take(run_id, store, Given.of(*code), json=json, seen=seen)
+    taken = take(run_id, then, seen=seen)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         async def first() -> Run:
@@ -210,7 +133,7 @@ def _answer(
             first, partial(executor.resume, run_id)
         )
 
-    return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False, traceback=traceback))
+    return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False))
 
 
 def _risky(question: Question) -> bool:

@@ -22,6 +22,7 @@ from orchestrator.cli import (
     watch_command,
     why_command,
 )
+from orchestrator.cli.guard import guarded
 
 app = typer.Typer(
     name="orchestrator",
@@ -52,11 +53,14 @@ def _common(
     pass
 
 
-for part in (
-    run_commands, answer_commands, view_commands, watch_command, why_command, graph_commands, listing, compare_command,
-    serve_mcp,
+for command in (
+    run_commands.run, run_commands.resume, run_commands.recover, run_commands.pause, run_commands.cancel,
+    answer_commands.answer, answer_commands.approve, answer_commands.deny,
+    view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
+    graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
+    serve_mcp.serve_mcp,
 ):  # fmt: skip
-    part.add_to(app)
+    app.command()(guarded(command))
 
 
 def _open_streams() -> None:

@@ -93,13 +93,9 @@ def _parsed(text: str, before: Args) -> Args | None:
         return None
     for name in dict.fromkeys((*before, *found)):
         if name not in found:
-            warn(f"  - {name}  {_one_line(before[name])}")
+            warn(f"  - {name}  {exact(before[name])}")
         elif name not in before:
-            warn(f"  + {name}  {_one_line(found[name])}")
+            warn(f"  + {name}  {exact(found[name])}")
         elif found[name] != before[name]:
-            warn(f"  ~ {name}  {_one_line(before[name])} -> {_one_line(found[name])}")
+            warn(f"  ~ {name}  {exact(before[name])} -> {exact(found[name])}")
     return found
-
-
-def _one_line(value: object) -> str:
-    return exact(value)

@@ -8,15 +8,9 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED
-from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from orchestrator.comparison import Comparison
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command()(guarded(compare))
 
 
 def compare(
@@ -50,6 +44,7 @@ def compare(
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.redaction import redacted
+    from orchestrator.cli.run_session import closing_model
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.words import visible
     from orchestrator.comparison import compare as compared
@@ -60,14 +55,9 @@ def compare(
     code = codes[0]
 
     async def work() -> Comparison:
-        try:
-            return await compared(
-                question, [one.graph for one in codes], model=code.model, tools=code.tools, store=url, approve=risk
-            )
-        finally:
-            close = getattr(code.model, "aclose", None)
-            if close is not None:
-                await close()
+        graphs = [one.graph for one in codes]
+        async with closing_model(code):
+            return await compared(question, graphs, model=code.model, tools=code.tools, store=url, approve=risk)
 
     try:
         found = run_async(work)

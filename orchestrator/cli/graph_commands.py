@@ -9,7 +9,6 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
-from orchestrator.cli.guard import guarded
 from orchestrator.errors import GraphUnknown
 
 if TYPE_CHECKING:
@@ -32,12 +31,6 @@ SUFFIXES = {
     ".yaml": "yaml",
     ".yml": "yaml",
 }
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (check, render):
-        app.command()(guarded(command))
 
 
 def check(

@@ -71,7 +71,8 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
     if colon or ref not in shipped():
         import_for(ref, directory)
     if place.endswith(".py"):
-        module = _module_of_file(place)
+        with importing(place):
+            module = module_of_file(place)
     elif colon:
         module = _module(module_named(place), ref)
     elif ref in shipped():
@@ -108,11 +109,6 @@ def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition
         found = outline(data)
         return found.graph, found.skipped
     return graph_from_ref(ref, None, trust), ()
-
-
-def _module_of_file(place: str) -> ModuleType:
-    with importing(place):
-        return module_of_file(place)
 
 
 def _module(name: str, ref: str) -> ModuleType:

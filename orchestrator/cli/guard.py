@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from functools import wraps
+from typing import Any
 
 import typer
 
@@ -16,19 +19,36 @@ from orchestrator.errors import OrchestratorError
 
 
 def guarded(command: Callable[..., int]) -> Callable[..., None]:
-    """A command that gives its exit code, as typer wants it."""
+    """A command that gives its exit code, as typer wants it.
+
+    A parameter of the command that is a dataclass stands for several options: its fields.
+    """
+    groups: dict[str, Any] = {}
+    options: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        group: Any = parameter.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            groups[name] = group
+            options += inspect.signature(group, eval_str=True).parameters.values()
+        else:
+            options.append(parameter)
 
     @wraps(command)
-    def wrapper(*args: object, **kwargs: object) -> None:
+    def wrapper(**given: Any) -> None:
         def work() -> int:
             load_dotenv()
             show_log()
-            return command(*args, **kwargs)
+            for name, group in groups.items():
+                given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            return command(**given)
 
         code = _code(work)
         settle(code)
         raise typer.Exit(code)
 
+    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+    vars(wrapper).update(__signature__=inspect.Signature(options))
+    wrapper.__annotations__ = {one.name: one.annotation for one in options}
     return wrapper
 
 
@@ -40,15 +60,12 @@ def _code(command: Callable[[], int]) -> int:
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (UsageError, OrchestratorError) as error:
-        warn(f"error: {redacted(str(error))}")
-        return of_error(error)
     except ExceptionGroup as group:
         found = alone(group)
         if isinstance(found, ExceptionGroup):
             raise
         return _code(_raiser(found))
-    except OSError as error:
+    except (UsageError, OrchestratorError, OSError) as error:
         warn(f"error: {redacted(str(error))}")
         return of_error(error)
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 import anyio
 
 from orchestrator.cli.exits import INTERRUPTED
+from orchestrator.cli.process_end import stop_signals
 
 T = TypeVar("T")
 
@@ -63,10 +64,7 @@ class _Stop:
 
 @contextmanager
 def _handled(stop: _Stop) -> Iterator[None]:
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # as by `nohup`
-        numbers.append(hangup)
+    numbers = stop_signals()
     before = [signal.signal(number, stop) for number in numbers]
     try:
         yield

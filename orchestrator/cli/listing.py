@@ -8,18 +8,11 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError
-from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.tools import Tool, Toolbox
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (graphs, tools):
-        app.command()(guarded(command))
 
 
 def graphs(json: options.Json = False, store: options.Store = None) -> int:

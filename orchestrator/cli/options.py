@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -93,6 +94,29 @@ At = Annotated[
     int | None, typer.Option("--at", metavar="SEQ", min=1, help="The run after record SEQ. Default: the latest record.")
 ]
 Labels = Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="A label of the run. Repeatable.")]
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Options of the commands that answer a question."""
+
+    question: Question = None
+    by: By = None
+    no_resume: NoResume = False
+    approve: Approve = None
+
+
+@dataclass(frozen=True)
+class Continuing:
+    """Options of the commands that continue a run, and tell its result."""
+
+    graph: RunGraph = None
+    tools: RunTools = None
+    model: RunModel = None
+    trust: Trust = None
+    traceback: Traceback = False
+    json: Json = False
+    store: Store = None
 
 
 def risk(value: str | None) -> str | None:

@@ -37,7 +37,7 @@ class _SignalState:
     def listen(self) -> None:
         """Handle the signals from now on."""
         if threading.current_thread() is threading.main_thread():
-            for number in _numbers():
+            for number in stop_signals():
                 signal.signal(number, self)
 
 
@@ -69,11 +69,12 @@ def settle(code: int) -> None:
 
 
 def _ignore() -> None:
-    for number in _numbers():
+    for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
 
 
-def _numbers() -> list[int]:
+def stop_signals() -> list[int]:
+    """The signals that end a command."""
     hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
     ignored = hangup is None or signal.getsignal(hangup) is signal.SIG_IGN  # as by `nohup`
     return [signal.SIGINT, signal.SIGTERM] if ignored or hangup is None else [signal.SIGINT, signal.SIGTERM, hangup]

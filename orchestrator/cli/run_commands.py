@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,19 +10,12 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
-from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
     from orchestrator.executor import Executor, Run
     from orchestrator.graph.limits import Limits
     from orchestrator.verbs import Graph
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (run, resume, recover, pause, cancel):
-        app.command()(guarded(command))
 
 
 def run(
@@ -128,13 +120,8 @@ def resume(
         float,
         typer.Option("--wait", metavar="S", min=0, help="Seconds to wait for another process that holds the run."),
     ] = 0.0,
-    graph: options.RunGraph = None,
-    tools: options.RunTools = None,
-    model: options.RunModel = None,
-    trust: options.Trust = None,
-    traceback: options.Traceback = False,
-    json: options.Json = False,
-    store: options.Store = None,
+    *,
+    then: options.Continuing,
 ) -> int:
     """Resume an interrupted or paused run until it ends or pauses.
 
@@ -142,12 +129,11 @@ def resume(
 
     Example: orchestrator resume 3f2a9c1d
     """
-    from orchestrator.cli.launch import Given
     from orchestrator.cli.run_session import TerminalSession, drive
     from orchestrator.cli.stored_run import take
 
     risk = options.risk(approve)
-    taken = take(run, store, Given.of(graph, tools, model, trust), json=json)
+    taken = take(run, then)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         first = partial(executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait)
@@ -155,7 +141,7 @@ def resume(
             first, partial(executor.resume, run)
         )
 
-    return drive(taken.url, taken.code, run, begin, replace(taken.manner, traceback=traceback))
+    return drive(taken.url, taken.code, run, begin, taken.manner)
 
 
 def recover(json: options.Json = False, store: options.Store = None) -> int:

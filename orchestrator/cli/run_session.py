@@ -22,7 +22,7 @@ from orchestrator.cli.run_lookup import load
 from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import journal_seal
-from orchestrator.errors import InvalidAnswer, ModelError, RunUnknown, StaleAnswer
+from orchestrator.errors import ModelError, RunUnknown
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
@@ -91,23 +91,12 @@ class TerminalSession:
     async def _ask(self, run: Run) -> bool:
         """Put the open questions; whether any was answered."""
         answered = False
-        for question in terminal_questions.askable(run.waiting):
-            while True:
-                try:
-                    answer = await self._asker.ask(question)
-                    await self._executor.answer(
-                        self._run_id, question.id, answer, by=user_name(), digest=question.digest, resume=False
-                    )
-                except InvalidAnswer as error:
-                    warn(f"error: {error}")
-                    continue
-                except StaleAnswer as error:
-                    warn(f"error: {error}")  # somebody else was faster
-                except terminal_questions.NoAnswer:
-                    self._left = True
-                    return answered
-                answered = True
-                break
+        try:
+            for question in terminal_questions.askable(run.waiting):
+                put = terminal_questions.put(self._executor, self._run_id, question, self._asker.ask, user_name())
+                answered = await put or answered
+        except terminal_questions.NoAnswer:
+            self._left = True
         return answered
 
 
@@ -133,13 +122,7 @@ def drive(
             raise
         nobody_reads()  # whoever read the events has gone
         return _interrupted(url, run_id, manner)
-    found = exits.of_status(run.status)
-    with telling(found):
-        try:
-            conclude(run, manner)
-        except BrokenPipeError:
-            nobody_reads()
-    return found
+    return _concluded(run, manner, exits.of_status(run.status))
 
 
 def conclude(run: Run, manner: Manner) -> None:
@@ -163,7 +146,10 @@ def _interrupted(url: str, run_id: str, manner: Manner, *, code: int = exits.INT
             "interrupted; the store was in memory" if manner.next_commands.gone else "interrupted before the run began"
         )
         return code
-    code = exits.of_status(run.status) if run.status in FINAL else code
+    return _concluded(run, manner, exits.of_status(run.status) if run.status in FINAL else code)
+
+
+def _concluded(run: Run, manner: Manner, code: int) -> int:
     with telling(code):
         try:
             conclude(run, manner)
@@ -186,16 +172,19 @@ async def opened(url: str, code: Code, *further: Code) -> AsyncIterator[Executor
 
     strictness = on_change()
     graphs = [code.graph, *(one.graph for one in further)]
-    try:
+    async with closing_model(code):
+        seal = journal_seal(url, make=True)
         async with Executor(
-            store=url,
-            graphs=graphs,
-            model=code.model,
-            tools=code.tools,
-            on_change=strictness,
-            seal=journal_seal(url, make=True),
+            store=url, graphs=graphs, model=code.model, tools=code.tools, on_change=strictness, seal=seal
         ) as executor:
             yield executor
+
+
+@asynccontextmanager
+async def closing_model(code: Code) -> AsyncIterator[None]:
+    """Close the model of the code at the end, if it can be closed."""
+    try:
+        yield
     finally:
         close = getattr(code.model, "aclose", None)
         if close is not None:

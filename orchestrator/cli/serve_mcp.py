@@ -10,7 +10,6 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError
-from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
     from orchestrator.executor import Executor
 
 _LOCAL = "127.0.0.1"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command()(guarded(serve_mcp))
 
 
 def serve_mcp(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.approvals import approvals
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.launch import Code, Given, Launch, of_run
+from orchestrator.cli.options import Continuing
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_lookup import load, one_run
 from orchestrator.cli.run_session import Manner
@@ -31,7 +32,7 @@ class Taken:
     manner: Manner
 
 
-def take(run_id: str, store: str | None, given: Given, *, json: bool, seen: Run | None = None) -> Taken:
+def take(run_id: str, then: Continuing, *, seen: Run | None = None) -> Taken:
     """Look at a run, if it was not `seen` just now, and import what it needs to go on.
 
     Raises:
@@ -40,18 +41,19 @@ def take(run_id: str, store: str | None, given: Given, *, json: bool, seen: Run 
         UsageError: its own references may not be followed, and none were given.
         GraphUnknown: something that it needs is not there any more.
     """
-    url = store_url(store)
+    url = store_url(then.store)
     run = seen if seen is not None else load(url, run_id)
     if run.status in FINAL:
         raise RunEnded(run_id, run.status)
     try:
-        launch = of_run(run_id, run.refs, url, given)
+        launch = of_run(run_id, run.refs, url, Given.of(then.graph, then.tools, then.model, then.trust))
     except UsageError as error:
         said = one_run(url, run_id, partial(approvals, run=run))
         listed = "".join(f"\n  {line}" for line in said)
         raise UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
     launch = launch.admitted()
-    return Taken(url, run, launch.load(), manner_of(run, url, store, json=json, launch=launch))
+    manner = manner_of(run, url, then.store, json=then.json, launch=launch)
+    return Taken(url, run, launch.load(), replace(manner, traceback=then.traceback))
 
 
 def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:

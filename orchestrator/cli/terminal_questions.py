@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,9 +13,11 @@ import anyio
 from orchestrator.cli.environment import forget_what_was_typed
 from orchestrator.cli.output import warn
 from orchestrator.cli.words import visible
+from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.render.terminal.questions import question_text
 
 if TYPE_CHECKING:
+    from orchestrator.executor import Executor
     from orchestrator.kernel.question import Answer, Question
 
 ASKABLE = ("approval", "input", "unknown_outcome")
@@ -24,6 +26,33 @@ ASKABLE = ("approval", "input", "unknown_outcome")
 
 class NoAnswer(Exception):
     """Raised when the person closed the input instead of answering."""
+
+
+async def put(
+    executor: Executor, run_id: str, question: Question, ask: Callable[[Question], Awaitable[Answer | None]], by: str
+) -> bool:
+    """Ask a question until its answer is valid, and record that; whether there is one.
+
+    Args:
+        ask: asks for an answer; None: somebody else has answered.
+
+    Raises:
+        NoAnswer: there is nobody to answer.
+    """
+    while True:
+        try:
+            answer = await ask(question)
+            if answer is None:
+                warn("\nit was answered in the meantime")
+                return False
+            await executor.answer(run_id, question.id, answer, by=by, digest=question.digest, resume=False)
+        except InvalidAnswer as error:
+            warn(f"error: {error}")
+        except StaleAnswer as error:
+            warn(f"error: {error}")  # somebody else was faster
+            return False
+        else:
+            return True
 
 
 def askable(questions: Iterable[Question]) -> list[Question]:

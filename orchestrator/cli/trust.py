@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import warn
 from orchestrator.cli.storage import is_ours, store_file
-from orchestrator.jsontypes import Json, canonical
+from orchestrator.jsontypes import JsonObject, canonical
 
 if TYPE_CHECKING:
     from orchestrator.executor import Seal
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 _KEY_BYTES = 32
 
 
-def seal(run_id: str, refs: dict[str, Json], url: str) -> str | None:
+def seal(run_id: str, refs: JsonObject, url: str, *, make: bool = True) -> str | None:
     """The seal for a run's references; None if the store is no file or there is nowhere to keep a key."""
     file = store_file(url)
-    key = _key(make=True) if file is not None else None
+    key = _key(make=make) if file is not None else None
     if file is None or key is None:
         return None
     text = canonical({"run": run_id, "refs": refs, "store": str(file.resolve())})
@@ -39,13 +39,10 @@ def seal(run_id: str, refs: dict[str, Json], url: str) -> str | None:
 def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
     """Whether these references were stored by this user's command line for this run in this store."""
     given = refs.get("seal")
-    file = store_file(url)
-    key = _key(make=False) if file is not None else None
-    if file is None or key is None or not isinstance(given, str) or not is_ours(url):
+    if not isinstance(given, str) or not is_ours(url):
         return False
-    rest = {name: value for name, value in refs.items() if name != "seal"}
-    text = canonical({"run": run_id, "refs": rest, "store": str(file.resolve())})
-    return hmac.compare_digest(given, hmac.new(key, text.encode(), "sha256").hexdigest())
+    made = seal(run_id, {name: value for name, value in refs.items() if name != "seal"}, url, make=False)
+    return made is not None and hmac.compare_digest(given, made)
 
 
 def journal_seal(url: str, *, make: bool) -> Seal | None:

@@ -9,7 +9,6 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from orchestrator.cli.progress import Sink
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
     from orchestrator.views.explanation import RunReasons
 
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (runs, show, events):
-        app.command()(guarded(command))
 
 
 def runs(
@@ -110,22 +103,16 @@ def show(
     if not json:
         waiting = waiting_text(found.run_id, found.waiting, NextCommands(store)) if found.waiting else ""
         out(run_text(found, points, why, approved, waiting))
-        if traceback:
-            tell_traceback(found)
-        return COMPLETED
-    more = redacted(
-        {
-            "state": found.values,
-            "branches": [
-                {"path": one.path, "node": one.node, "phase": one.phase, "values": dict(one.values)}
-                for one in found.branches
-            ],
-            "history": [point.to_json() for point in points],
-        }
-    )
-    assert isinstance(more, dict)
-    about = {"seq": found.seq, "labels": dict(found.labels), "why": why.run, "approvals": approved}
-    out_json({**document(found, output=False), **about, **more})
+    else:
+        branches = [
+            {"path": one.path, "node": one.node, "phase": one.phase, "values": dict(one.values)}
+            for one in found.branches
+        ]
+        history = [point.to_json() for point in points]
+        more = redacted({"state": found.values, "branches": branches, "history": history})
+        assert isinstance(more, dict)
+        about = {"seq": found.seq, "labels": dict(found.labels), "why": why.run, "approvals": approved}
+        out_json({**document(found, output=False), **about, **more})
     if traceback:
         tell_traceback(found)
     return COMPLETED

@@ -8,16 +8,10 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, CONFLICT, INTERRUPTED, UsageError
-from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from orchestrator.cli.watcher import Watch
     from orchestrator.executor import Run
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command()(guarded(watch))
 
 
 def watch(
@@ -68,7 +62,6 @@ def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None
     """Drive an answered run here; the exit code, or None if it is driven elsewhere, or cannot be driven here."""
     from functools import partial
 
-    from orchestrator.cli.launch import Given
     from orchestrator.cli.output import warn
     from orchestrator.cli.run_session import Manner, TerminalSession, drive
     from orchestrator.cli.stored_run import take
@@ -76,7 +69,7 @@ def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None
     from orchestrator.executor import Executor
 
     try:
-        taken = take(run.run_id, store, Given(), json=False, seen=run)
+        taken = take(run.run_id, options.Continuing(store=store), seen=run)
     except (UsageError, GraphUnknown) as error:
         warn(f"the answer is recorded, and a process with the run's code can continue the run: {error}")
         watching.asks = False

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.cli import terminal_questions
-from orchestrator.cli.output import out, warn
+from orchestrator.cli.output import out
 from orchestrator.cli.progress import JsonLines, Sink, Tree
 from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import store_url
-from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL
 
@@ -93,27 +93,14 @@ class Watch:
         """Put the questions; whether any was answered, and nobody else goes on with the run."""
         self._sink.hold()
         answered = False
-        for question in questions:
-            while True:
-                try:
-                    answer = await self._answer_to(executor, question)
-                    if answer is None:
-                        warn("\nit was answered in the meantime")
-                        break
-                    await executor.answer(
-                        self._run_id, question.id, answer, by=self._by, digest=question.digest, resume=False
-                    )
-                except InvalidAnswer as error:
-                    warn(f"error: {error}")
-                    continue
-                except StaleAnswer as error:
-                    warn(f"error: {error}")  # somebody else was faster
-                except terminal_questions.NoAnswer:
-                    self.asks = False  # from here on the person only looks
-                    return answered
-                else:
-                    answered = True
-                break
+        ask = partial(self._answer_to, executor)
+        try:
+            for question in questions:
+                put = terminal_questions.put(executor, self._run_id, question, ask, self._by)
+                answered = await put or answered
+        except terminal_questions.NoAnswer:
+            self.asks = False  # from here on the person only looks
+            return answered
         return answered and not is_held(await executor.store.lease(self._run_id))
 
     async def _answer_to(self, executor: Executor, question: Question) -> Answer | None:

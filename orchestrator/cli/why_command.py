@@ -8,16 +8,10 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.cli.guard import guarded
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
     from orchestrator.views.explanation import RunExplanation
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command()(guarded(why))
 
 
 def why(
