@@ -69,24 +69,10 @@ class ChooseArgs(Node, kind="choose_args"):
         if not tool.parameters.get("properties"):
             return {self.args: {}}
         question = question_in_hand(state, self.question, self.current)
-        reply = await decide(
-            ctx,
-            task="choose_args",
-            system=self.system,
-            prompt=fill(
-                self.prompt,
-                question=question,
-                tool=tool.name,
-                description=tool.description,
-                parameters=describe(tool.parameters),
-            ),
-            data={
-                "question": question,
-                "tool": tool.name,
-                "description": tool.description,
-                "parameters": dict(tool.parameters),
-            },
-        )
+        told = {"question": question, "tool": tool.name, "description": tool.description}
+        prompt = fill(self.prompt, **told, parameters=describe(tool.parameters))
+        data = {**told, "parameters": dict(tool.parameters)}
+        reply = await decide(ctx, task="choose_args", system=self.system, prompt=prompt, data=data)
         return {self.args: tool.validate(json_object(reply, self.kind))}
 
 

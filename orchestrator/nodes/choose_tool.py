@@ -59,13 +59,8 @@ class ChooseTool(Node, kind="choose_tool"):
         # The order of the tools is the caller's: it may sway a model.
         offered = [{"name": tool.name, "description": tool.description} for tool in tools]
         lines = "\n".join(f"{tool['name']}: {' '.join(tool['description'].split())}" for tool in offered)
-        chosen = await decide(
-            ctx,
-            task="choose_tool",
-            system=self.system,
-            prompt=fill(self.prompt, question=question, tools=lines),
-            data={"question": question, "tools": offered},
-        )
+        prompt, data = fill(self.prompt, question=question, tools=lines), {"question": question, "tools": offered}
+        chosen = await decide(ctx, task="choose_tool", system=self.system, prompt=prompt, data=data)
         if chosen not in {tool.name for tool in tools}:
             unknown_tool(ctx, chosen, self.kind)
         return {self.tool: chosen}

@@ -18,7 +18,7 @@ from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import added, result_message
 from orchestrator.nodes.model_decision import question_in_hand, quoted
 from orchestrator.nodes.parallel import gather
-from orchestrator.nodes.steps import Step, output_of
+from orchestrator.nodes.steps import step_of
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.truncation import SHOWN
 
@@ -126,14 +126,8 @@ class Execute(Node, kind="execute"):
         if self.result is not None:
             update[self.result] = result
         if self.steps is not None and self.question is not None:
-            update[self.steps] = Step(
-                question=question_in_hand(state, self.question, self.current),
-                tool_choice=name,
-                tool_args=args,
-                tool_exit_code=result.exit_code,
-                tool_output=output_of(result),
-                ended=result.ended,
-            )
+            question = question_in_hand(state, self.question, self.current)
+            update[self.steps] = step_of(question, name, args, result)
         if self.call is not None and self.message is not None:
             call = ToolCall.model_validate(getattr(state, self.call))
             update[self.message] = result_message(call, result, _edited(ctx, call, args), most=_most(ctx, call))

@@ -195,7 +195,8 @@ class Respond(Node, kind="respond"):
             message = used.message.model_copy(update={"tool_calls": calls})
             if thought and not thought_in(reply.text):
                 message = message.model_copy(update={"content": thought})
-            thinks = bool(thought or thoughts_in(aside)) or _thinks(reply)
+            elsewhere = any(str(reply.extras.get(name) or "").strip() for name in _REASONING)
+            thinks = bool(thought or thoughts_in(aside) or thought_in(reply.text) or elsewhere)
             fault = NO_THOUGHT if self.thought == "required" and not thinks else ""
             return _Used(message, calls=calls, fault=fault)
         facts = reply.details.get("text_protocol")
@@ -237,11 +238,6 @@ class _Used:
     calls: tuple[ToolCall, ...] = ()
     answer: str = ""
     fault: str = ""
-
-
-def _thinks(reply: Reply) -> bool:
-    """Whether there is a thought: said, or shown by the provider."""
-    return bool(thought_in(reply.text)) or any(str(reply.extras.get(name) or "").strip() for name in _REASONING)
 
 
 def _finishing(name: str) -> JsonObject:

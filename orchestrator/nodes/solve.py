@@ -71,13 +71,9 @@ class Solve(Node, kind="solve"):
         ended = [evidence[call.id] for call in plan if call.id in evidence and evidence[call.id].ended]
         if ended:
             return {self.answer: as_text(ended[-1].tool_output)}
-        answer = await decide(
-            ctx,
-            task="solve",
-            system=self.system,
-            prompt=fill(self.prompt, question=question, steps=worker_log(plan, evidence)),
-            data={"question": question, "steps": [_fact(call, evidence.get(call.id)) for call in plan]},
-        )
+        prompt = fill(self.prompt, question=question, steps=worker_log(plan, evidence))
+        data = {"question": question, "steps": [_fact(call, evidence.get(call.id)) for call in plan]}
+        answer = await decide(ctx, task="solve", system=self.system, prompt=prompt, data=data)
         if not answer:
             raise AgentError("solve: the reply is empty; reply with the answer")
         return {self.answer: answer}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from operator import not_
+
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.tools.result import ToolResult, as_text
 from orchestrator.tools.truncation import SHOWN, cut
-
-
-def _no(flag: bool) -> bool:
-    return not flag
 
 
 class Step(BaseModel):
@@ -26,7 +24,7 @@ class Step(BaseModel):
     """0: success; else `tool_output` says what went wrong."""
     tool_output: JsonValue = None
     # Not part of the schema: a state that holds steps has the structure that it always had.
-    ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=_no)
+    ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=not_)
     """Whether the call ended the work (`ends=True`): `tool_output` is the answer."""
 
     @property
@@ -40,8 +38,12 @@ class Step(BaseModel):
         return cut(as_text(self.tool_output), SHOWN)
 
 
-def output_of(result: ToolResult) -> JsonValue:
-    """What a step keeps of a result: its error, or its output; pictures in words."""
-    if result.error is not None:
-        return result.error
-    return result.text if result.content else result.output
+def step_of(question: str, tool: str, args: dict[str, JsonValue], result: ToolResult) -> Step:
+    """The step of a call. Of the result it keeps the error, or the output; pictures in words."""
+    output: JsonValue = result.error
+    if result.error is None:
+        output = result.text if result.content else result.output
+    return Step(
+        question=question, tool_choice=tool, tool_args=args, tool_exit_code=result.exit_code or int(result.failed),
+        tool_output=output, ended=result.ended,
+    )  # fmt: skip

@@ -74,13 +74,9 @@ class Think(Node, kind="think"):
         steps: Sequence[Step] = getattr(state, self.steps)
         if steps and steps[-1].ended and steps[-1].question in (question, getattr(state, self.current)):
             return Outcome("answer", {self.answer: as_text(steps[-1].tool_output)})
-        reply = await decide(
-            ctx,
-            task="think",
-            system=self.system,
-            prompt=fill(self.prompt, question=question, steps="\n\n".join(map(_step_text, steps))),
-            data={"question": question, "steps": [_fact(step) for step in steps]},
-        )
+        prompt = fill(self.prompt, question=question, steps="\n\n".join(map(_step_text, steps)))
+        data = {"question": question, "steps": [_fact(step) for step in steps]}
+        reply = await decide(ctx, task="think", system=self.system, prompt=prompt, data=data)
         kind, _, words = reply.partition(":")
         words = words.strip()
         if kind not in (ANSWER, QUESTION) or not words:

@@ -16,7 +16,7 @@ from orchestrator.graph.reducers import local, merge
 from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
-from orchestrator.nodes.steps import Step, output_of
+from orchestrator.nodes.steps import Step, step_of
 from orchestrator.tools.result import ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
 
@@ -136,14 +136,7 @@ class Work(Node, kind="work"):
     def _done(
         self, call: PlannedCall, args: dict[str, Any], result: ToolResult, more: Mapping[str, object] = {}
     ) -> Outcome[Literal["call", "done"]]:
-        step = Step(
-            question=call.thought,
-            tool_choice=call.tool,
-            tool_args=args,
-            tool_exit_code=result.exit_code or int(result.failed),
-            tool_output=output_of(result),
-            ended=result.ended,
-        )
+        step = step_of(call.thought, call.tool, args, result)
         return Outcome("done", {self.evidence: {call.id: step}, **more})
 
 
