@@ -83,15 +83,8 @@ class ModelRequest:
             The request.
         """
         schema, kind = _output(output)
-        return cls(
-            messages=(user(messages),) if isinstance(messages, str) else _messages(messages),
-            tools=tool_params(tools),
-            output=schema,
-            output_type=kind,
-            task=task,
-            options=dict(options or {}),
-            pieces=pieces,
-        )
+        asked = (user(messages),) if isinstance(messages, str) else _messages(messages)
+        return cls(asked, tool_params(tools), schema, kind, task=task, options=dict(options or {}), pieces=pieces)
 
     def data(self) -> dict[str, Any]:
         """The request as plain JSON, without what is not said."""
@@ -236,7 +229,7 @@ class RequestModel(ABC):
         await pass_fence()
         return request.parse(await self.respond(request))
 
-    async def stream(
+    def stream(
         self,
         messages: str | Sequence[Message],
         tools: Iterable[ToolLike] = (),
@@ -245,9 +238,15 @@ class RequestModel(ABC):
         task: str | None = None,
         **options: Any,
     ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`. Yields one event, when the reply is complete."""
-        reply = await self.complete(messages, tools, output, task=task, **options)
-        yield ModelEvent(reply=reply)
+        """See `Model.stream`. Yields one event, when the reply is complete, unless the class gives pieces."""
+        return self._pieces(ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True))
+
+    async def _pieces(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """What `stream` yields. Defined by models that reply in pieces."""
+        output = request.output_type or request.output
+        yield ModelEvent(
+            reply=await self.complete(request.messages, request.tools, output, task=request.task, **request.options)
+        )
 
 
 def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:

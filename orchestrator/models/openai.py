@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeAlias
@@ -14,10 +14,10 @@ from pydantic import SecretStr
 
 from orchestrator.errors import ModelError, ModelMisconfigured
 from orchestrator.graph.limits import Retry
-from orchestrator.models.base import ModelEvent, ModelRequest, Output, RequestModel, ToolLike, calling_key
+from orchestrator.models.base import ModelEvent, ModelRequest, RequestModel, calling_key
 from orchestrator.models.chat import body_of, counts, reply_of, understood
 from orchestrator.models.connection import HTTPCall, ModelConnection
-from orchestrator.models.messages import Message, Reply
+from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, price_in
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.secrets import ENV, looked_up
@@ -119,17 +119,8 @@ class OpenAIModel(RequestModel):
             raise found
         return self._told(reply_of(found, self.name, clean=call.clean), request)
 
-    async def stream(
-        self,
-        messages: str | Sequence[Message],
-        tools: Iterable[ToolLike] = (),
-        output: Output = None,
-        *,
-        task: str | None = None,
-        **options: object,
-    ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`. If the server does not stream, the reply is one piece."""
-        request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
+    async def _pieces(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """If the server does not stream, the reply is one piece."""
         call = await self._call(request)
         reply: Reply | None = None
         async with aclosing(self._connection.read(call)) as found:

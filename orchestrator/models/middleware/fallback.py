@@ -8,10 +8,9 @@ from typing import Any
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, message_of
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key, closing
+from orchestrator.models.faults import quoted
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, asked
-
-_QUOTED = 300
 
 
 class Fallback(Middleware):
@@ -90,5 +89,4 @@ def _all(failed: list[tuple[str, Exception]]) -> ModelError:
 
 
 def _line(error: Exception) -> str:
-    words = " ".join(message_of(error).split())
-    return f"{type(error).__name__}: {words if len(words) <= _QUOTED else words[:_QUOTED] + '…'}"
+    return f"{type(error).__name__}: {quoted(message_of(error))}"

@@ -202,17 +202,13 @@ def _left(term: Term, binds: int) -> int:
 
 def shown(value: Fraction) -> str:
     """A number as an answer gives it: whole ones in full, others with 12 significant digits."""
+    return exact(value, _SHOWN)
+
+
+def exact(value: Fraction, digits: int = 30) -> str:
+    """A number as it goes on being worked with: with up to 30 significant digits."""
     if value.denominator == 1:
         return str(value.numerator)
-    return _decimal(value, _SHOWN)
-
-
-def exact(value: Fraction) -> str:
-    """A number as it goes on being worked with: with up to 30 significant digits."""
-    return str(value.numerator) if value.denominator == 1 else _decimal(value, 30)
-
-
-def _decimal(value: Fraction, digits: int) -> str:
     found = Context(prec=digits).divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
     # normalize() writes 100 as 1E+2; plain notation unless that would be mostly zeros.
     return format(found, "f") if -digits - 3 <= found.adjusted() <= digits else str(found).replace("E", "e")

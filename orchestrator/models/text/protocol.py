@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from orchestrator.errors import ModelError
 from orchestrator.jsontypes import JsonObject
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, RequestModel, ToolLike, closing
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, closing
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.text.bracket import BracketForm
 from orchestrator.models.text.conversation import instructed, retold
@@ -71,7 +71,7 @@ class TextProtocol(Wrapping, RequestModel):
         self.model = model
         self.form: FormName = form
         self._form = FORMS[form]
-        self._new_id = new_id or _random_id
+        self._new_id = new_id or (lambda: uuid4().hex)
         self._beside = (ANY,) if unknown == "call" else ()
         self._prompt = PROMPT if tools_prompt is None else tools_prompt
 
@@ -89,23 +89,14 @@ class TextProtocol(Wrapping, RequestModel):
         reply = await self.model.complete(asked.messages, output=asked.output, task=request.task, **asked.options)
         return self._read(reply, asked)
 
-    async def stream(
-        self,
-        messages: str | Sequence[Message],
-        tools: Iterable[ToolLike] = (),
-        output: Output = None,
-        *,
-        task: str | None = None,
-        **options: object,
-    ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`. Text that may be part of a call is held back; all pieces together are the text."""
-        request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
+    async def _pieces(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Text that may be part of a call is held back; all pieces together are the text."""
         asked = self._asked(request)
         screen = Aside(CallScreen(self._form)) if asked.offers else None
         given: list[str] = []
         came = False
         reply: Reply | None = None
-        source = self.model.stream(asked.messages, output=asked.output, task=task, **asked.options)
+        source = self.model.stream(asked.messages, output=asked.output, task=request.task, **asked.options)
         async with closing(source) as events:
             async for event in events:
                 came = came or bool(event.text)
@@ -172,10 +163,6 @@ class _TextRequest:
     several: bool
     taken: frozenset[str]
     """Ids of the conversation's calls."""
-
-
-def _random_id() -> str:
-    return uuid4().hex
 
 
 def _identified(calls: Sequence[ToolCall], taken: frozenset[str], new_id: Callable[[], str]) -> tuple[ToolCall, ...]:
