@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 from bisect import bisect_right, insort
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import RLock
 
@@ -72,8 +73,7 @@ class MemoryStore:
     ) -> None:
         check_new(info, records, graph, lease)
         encoded = [encode(record) for record in records]
-        with self._lock:
-            self._check_open()
+        with self._writing():
             if info.run_id in self._runs:
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
@@ -98,8 +98,7 @@ class MemoryStore:
         check_seqs(run_id, records, after)
         check_release(run_id, lease, release)
         encoded = [encode(record) for record in records]
-        with self._lock:
-            self._check_open()
+        with self._writing():
             run = self._run(run_id)
             if run.info.head != after:
                 raise moved(run_id, run.info.head, after)
@@ -180,8 +179,7 @@ class MemoryStore:
         return Page(tuple(found), cursor)
 
     async def delete(self, run_id: str) -> None:
-        with self._lock:
-            self._check_open()
+        with self._writing():
             run = self._run(run_id)
             del self._runs[run_id]
             self._order.remove((-run.info.created, -run.number, run_id))
@@ -194,8 +192,7 @@ class MemoryStore:
 
     async def put_graph(self, digest: str, data: JsonObject) -> None:
         text = canonical(data)
-        with self._lock:
-            self._check_open()
+        with self._writing():
             self._graphs.setdefault(digest, text)
 
     async def graph(self, digest: str) -> JsonObject:
@@ -210,8 +207,7 @@ class MemoryStore:
         return data
 
     async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
-        with self._lock:
-            self._check_open()
+        with self._writing():
             self._run(run_id).snapshots[seq] = bytes(data)
 
     async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
@@ -228,8 +224,7 @@ class MemoryStore:
             return run.lease if run else None
 
     async def take_lease(self, lease: Lease, *, replaces: str | None = None, now: float) -> bool:
-        with self._lock:
-            self._check_open()
+        with self._writing():
             run = self._run(lease.run_id)
             held = run.lease
             if held is not None and held.token != replaces and held.expires >= now:
@@ -238,8 +233,7 @@ class MemoryStore:
             return True
 
     async def renew_lease(self, run_id: str, token: str, expires: float) -> bool:
-        with self._lock:
-            self._check_open()
+        with self._writing():
             run = self._runs.get(run_id)
             if run is None or run.lease is None or run.lease.token != token:
                 return False
@@ -247,16 +241,14 @@ class MemoryStore:
             return True
 
     async def drop_lease(self, run_id: str, token: str) -> None:
-        with self._lock:
-            self._check_open()
+        with self._writing():
             run = self._runs.get(run_id)
             if run is not None and run.lease is not None and run.lease.token == token:
                 run.lease = None
 
     async def post(self, run_id: str, body: JsonObject) -> int:
         text = canonical(body)
-        with self._lock:
-            self._check_open()
+        with self._writing():
             self._run(run_id)
             message = next(self._message_ids)
             self._messages[message] = (run_id, text)
@@ -271,8 +263,7 @@ class MemoryStore:
         return [Message(key, to, json.loads(text)) for key, to, text in found]
 
     async def discard(self, ids: Sequence[int]) -> None:
-        with self._lock:
-            self._check_open()
+        with self._writing():
             for message in ids:
                 self._messages.pop(message, None)
 
@@ -291,6 +282,9 @@ class MemoryStore:
         for message in [key for key, (to, _) in self._messages.items() if to == run_id]:
             del self._messages[message]
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError(f"store {self._url} is closed; open it again to write")
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"store {self._url} is closed; open it again to write")
+            yield

@@ -21,8 +21,6 @@ from anyio import CancelScope, current_effective_deadline
 if TYPE_CHECKING:
     import trio
 
-__all__ = ["Pending", "give_way", "tell"]
-
 T = TypeVar("T")
 
 

@@ -13,18 +13,6 @@ from typing import TypeVar
 from orchestrator.errors import InvalidValue, StoreError, StoreUnavailable
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_tables, check_version, migrate
 
-__all__ = [
-    "BUSY_SECONDS",
-    "StoreFile",
-    "busy_error",
-    "file_identity",
-    "open_to_read",
-    "open_to_write",
-    "patiently",
-    "store_error",
-    "whole_file",
-]
-
 T = TypeVar("T")
 
 BUSY_SECONDS = 10.0

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from orchestrator.errors import StoreUnsupported
 
-__all__ = ["ALLOW", "NETWORK", "check_filesystem", "filesystem_of"]
-
 ALLOW = "ORCHESTRATOR_ALLOW_NETWORK_STORE"
 """The environment variable that allows a store on any file system, if it is 1."""
 

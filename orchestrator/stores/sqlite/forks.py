@@ -11,8 +11,6 @@ import os
 from typing import Protocol
 from weakref import WeakSet
 
-__all__ = ["Forkable", "watch"]
-
 
 class Forkable(Protocol):
     """What has connections."""

@@ -15,8 +15,6 @@ from orchestrator.stores.base import Page
 from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, InfoRow, info_of
 
-__all__ = ["runs"]
-
 _COUNTED = 1000
 
 

@@ -19,8 +19,6 @@ from anyio.lowlevel import RunVar
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.sqlite.files import StoreFile, open_to_read, store_error
 
-__all__ = ["Readers"]
-
 T = TypeVar("T")
 
 _KEPT = 4

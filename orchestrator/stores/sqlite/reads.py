@@ -17,8 +17,6 @@ from orchestrator.stores.base import Lease, Message, RunInfo
 from orchestrator.stores.shared import corrupt, graph_unknown, read_record
 from orchestrator.stores.sqlite.writes import checksum, labels_of
 
-__all__ = ["INFO_COLUMNS", "InfoRow", "graph", "inbox", "info", "info_of", "lease", "records", "snapshot"]
-
 InfoRow: TypeAlias = tuple[
     int, str, str, str, str, float, float, int, str, str, float | None, int
 ]  # fmt: skip

@@ -15,8 +15,6 @@ from typing import TypeAlias
 
 from orchestrator.errors import StoreError, StoreTooNew
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "check_tables", "check_version", "migrate", "version_of"]
-
 APPLICATION_ID = 0x4F524348
 """SQLite's header field that says whose database a file is: "ORCH"."""
 

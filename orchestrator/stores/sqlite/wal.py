@@ -18,8 +18,6 @@ from pathlib import Path
 from orchestrator.errors import StoreError
 from orchestrator.stores.sqlite.schema import APPLICATION_ID
 
-__all__ = ["check_log", "kept_log"]
-
 _HEADER, _FRAME = 32, 24
 """Bytes of the log's header, and of that of each page in it; see https://www.sqlite.org/fileformat.html#walformat."""
 

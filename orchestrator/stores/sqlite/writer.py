@@ -40,8 +40,6 @@ from orchestrator.stores.sqlite.files import (
 )
 from orchestrator.stores.wake import Pending, give_way, tell
 
-__all__ = ["Write", "Writer", "WriterStatistics"]
-
 T = TypeVar("T")
 
 Write: TypeAlias = Callable[[sqlite3.Connection], T]

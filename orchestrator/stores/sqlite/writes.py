@@ -17,24 +17,6 @@ from orchestrator.kernel.records import Record, encode
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.shared import moved, taken_over
 
-__all__ = [
-    "append",
-    "checksum",
-    "create",
-    "delete",
-    "discard",
-    "drop_lease",
-    "labels_of",
-    "post",
-    "put_graph",
-    "put_snapshot",
-    "renew_lease",
-    "row_after",
-    "rows_of",
-    "run_number",
-    "take_lease",
-]
-
 Row: TypeAlias = tuple[int, int, bytes]
 """seq, checksum, data."""
 

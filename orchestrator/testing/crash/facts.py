@@ -91,14 +91,11 @@ class Facts:
             mine, found = getattr(self, name), getattr(other, name)
             if mine != found:
                 yield f"{name}: {_short(found)} instead of {_short(mine)}"
-        for line in (self.story - other.story).elements():
-            yield f"a step is missing: {_short(line)}"
-        for line in (other.story - self.story).elements():
-            yield f"a step more: {_short(line)}"
-        for line in (self.asked - other.asked).elements():
-            yield f"a question is missing: {_short(line)}"
-        for line in (other.asked - self.asked).elements():
-            yield f"a question more: {_short(line)}"
+        for what, wanted, there in (("step", self.story, other.story), ("question", self.asked, other.asked)):
+            for line in (wanted - there).elements():
+                yield f"a {what} is missing: {_short(line)}"
+            for line in (there - wanted).elements():
+                yield f"a {what} more: {_short(line)}"
         if self.effects != other.effects:
             lost, new = self.effects - other.effects, other.effects - self.effects
             yield f"effects differ: {len(lost)} are missing, {len(new)} are new"

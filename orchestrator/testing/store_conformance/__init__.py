@@ -29,32 +29,11 @@ __all__ = ["STORE_CHECKS", "StoreCheck", "check_linear_bytes", "check_store"]
 
 StoreCheck: TypeAlias = Callable[[Store], Awaitable[None]]
 
-STORE_CHECKS: tuple[StoreCheck, ...] = (
-    journal.check_create_and_read,
-    journal.check_create_is_exclusive,
-    journal.check_append_and_read,
-    journal.check_append_moves_the_row,
-    journal.check_compare_and_set,
-    journal.check_the_fence,
-    journal.check_one_conflict_fails_alone,
-    journal.check_order_among_many,
-    journal.check_wrong_numbers_are_refused,
-    journal.check_unknown_runs,
-    journal.check_unicode,
-    journal.check_ten_thousand_records,
-    journal.check_cancelled_append,
-    ends.check_begun_at_once,
-    ends.check_all_or_nothing,
-    ends.check_release,
-    listing.check_listing,
-    listing.check_pages,
-    listing.check_delete,
-    beside.check_graphs,
-    beside.check_snapshots,
-    beside.check_leases,
-    beside.check_inbox,
-    beside.check_copy,
-    beside.check_close,
+STORE_CHECKS: tuple[StoreCheck, ...] = tuple(
+    check
+    for module in (journal, ends, listing, beside)
+    for name, check in vars(module).items()
+    if name.startswith("check_")
 )
 """Every check, to be run one by one on an open store. `check_close` leaves its store closed."""
 
