@@ -16,7 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeAlias, overload
+from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 from orchestrator.graph.limits import Retry
 from orchestrator.tools.pool import Pool
@@ -91,36 +91,22 @@ class _ToolDecorator(Protocol):
     def __call__(self, function: Callable[..., Any] | Tool, /) -> Tool: ...
 
 
+class _ToolOptions(TypedDict, total=False):
+    description: str | None
+    risk: Risk | None
+    effect: Effect | None
+    timeout: float | None
+    retry: Retry | None
+    ends: bool | None
+    group: str | None
+    reconcile: Reconcile | None
+    pool: Pool[Any] | None
+
+
 @overload
-def tool(
-    function: Callable[..., Any] | Tool,
-    /,
-    name: str | None = None,
-    *,
-    description: str | None = None,
-    risk: Risk | None = None,
-    effect: Effect | None = None,
-    timeout: float | None = None,
-    retry: Retry | None = None,
-    ends: bool | None = None,
-    group: str | None = None,
-    reconcile: Reconcile | None = None,
-    pool: Pool[Any] | None = None,
-) -> Tool: ...
+def tool(function: Callable[..., Any] | Tool, /, name: str | None = None, **options: Unpack[_ToolOptions]) -> Tool: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    risk: Risk | None = None,
-    effect: Effect | None = None,
-    timeout: float | None = None,
-    retry: Retry | None = None,
-    ends: bool | None = None,
-    group: str | None = None,
-    reconcile: Reconcile | None = None,
-    pool: Pool[Any] | None = None,
-) -> _ToolDecorator: ...
+def tool(*, name: str | None = None, **options: Unpack[_ToolOptions]) -> _ToolDecorator: ...
 def tool(
     function: Callable[..., object] | Tool | None = None,
     /,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -49,13 +50,16 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     if place in builtin_groups():
         module = importlib.import_module(f"orchestrator.tools.builtin.{place}")
         if hasattr(module, "at"):
-            return _tools_at(module, ref, name, directory)
+            with _told(ref, OSError):  # of a group that works in a directory
+                return cast(Toolbox, module.at(os.path.join(directory or "", name) or "."))
         if name and hasattr(module, "of"):
-            return _tools_of(module, ref, name)
+            with _told(ref, ValueError):  # of a group that takes more behind the colon
+                return cast(Toolbox, module.of(name))
         if not name:
             return _tools_in(module, ref)
     if place.endswith(".py"):
-        module = _module_of_file(place, ref)
+        with _told(ref, GraphUnknown):
+            module = module_of_file(place)
     elif name:
         try:
             return _tools(resolve(ref), ref)
@@ -76,19 +80,12 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     return _tools(thing, ref)
 
 
-def _tools_at(module: ModuleType, ref: str, place: str, directory: str | None) -> Toolbox:
-    """The tools of a group that works in a directory, which its `at` is told."""
+@contextmanager
+def _told(ref: str, *errors: type[Exception]) -> Iterator[None]:
+    """Say of which reference these errors are."""
     try:
-        return cast(Toolbox, module.at(os.path.join(directory or "", place) or "."))
-    except OSError as error:
-        raise GraphUnknown(f"tools {ref!r}: {error}") from None
-
-
-def _tools_of(module: ModuleType, ref: str, name: str) -> Toolbox:
-    """The tools of a group that is told more behind the colon, which its `of` takes."""
-    try:
-        return cast(Toolbox, module.of(name))
-    except ValueError as error:
+        yield
+    except errors as error:
         raise GraphUnknown(f"tools {ref!r}: {error}") from None
 
 
@@ -101,10 +98,8 @@ def _tools(thing: object, ref: str) -> Toolbox:
         raise GraphUnknown(
             f"tools {ref!r}: {type(thing).__name__} is not a tool, toolbox or list of tools: it is empty"
         )
-    try:
+    with _told(ref, TypeError, ValueError):
         return Toolbox(*found)
-    except (TypeError, ValueError) as error:
-        raise GraphUnknown(f"tools {ref!r}: {error}") from None
 
 
 def _tools_in(module: ModuleType, ref: str) -> Toolbox:
@@ -134,10 +129,3 @@ def _module(name: str) -> ModuleType:
             f"tools {name!r}: it is neither a shipped group ({groups}) nor a module; "
             "write module, module:attr or file.py:attr"
         ) from None
-
-
-def _module_of_file(place: str, ref: str) -> ModuleType:
-    try:
-        return module_of_file(place)
-    except GraphUnknown as error:
-        raise GraphUnknown(f"tools {ref!r}: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import not_
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -41,14 +42,6 @@ def risk_at_most(risk: Risk, limit: Risk) -> bool:
     return RISKS.index(risk) <= RISKS.index(limit)
 
 
-def _none(parts: list[Part]) -> bool:
-    return not parts
-
-
-def _no(flag: bool) -> bool:
-    return not flag
-
-
 class ToolResult(BaseModel):
     """The end of a tool call, good or bad.
 
@@ -66,10 +59,10 @@ class ToolResult(BaseModel):
     """0: it worked. A call may fail without an error in words: then `output` says what went wrong."""
     metadata: dict[str, JsonValue] = {}
     """Whatever else the tool tells; not shown to a model."""
-    content: list[Part] = Field(default=[], exclude_if=_none)
+    content: list[Part] = Field(default=[], exclude_if=not_)
     """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
     # Not part of the schema: a state that holds a result has the structure that it always had.
-    ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=_no)
+    ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=not_)
     """Whether the call ended the work: its tool has `ends=True`, and did not fail. `Execute` says it."""
     # In no dump, so in no state, and in nothing that a model is shown: the journal keeps it with the call.
     traceback: SkipJsonSchema[str] = Field(default="", exclude=True, repr=False)

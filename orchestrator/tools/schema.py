@@ -116,12 +116,7 @@ def _is_key(annotation: object) -> bool:
 
 
 def spec_of(
-    function: Callable[..., object],
-    name: str,
-    wants: Wants,
-    *,
-    around: Mapping[str, object] | None = None,
-    fallback: str = "",
+    function: Callable[..., object], name: str, wants: Wants, *, around: Mapping[str, object] | None = None
 ) -> Spec:
     """The schema of a function's parameters, with what its docstring says of them.
 
@@ -130,7 +125,6 @@ def spec_of(
 
     Args:
         around: names that hints may use beside the function's globals.
-        fallback: description when the function has no docstring.
 
     Raises:
         TypeError: pydantic has no schema for a parameter's type.
@@ -166,7 +160,7 @@ def spec_of(
     parameters = _parameters(name, wants, docs, adapters)
     if required:
         parameters["required"] = required
-    return Spec(docs.text or fallback, parameters, adapters, defaults)
+    return Spec(docs.text, parameters, adapters, defaults)
 
 
 def _documented(function: object) -> object:

@@ -43,6 +43,11 @@ _BODIES = ("execute", "call")
 _MOST_FAULTS = 20
 """Faults that an error names: of arguments, a model that writes a long list can make as many as that has items."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_CHANGEABLE = frozenset(
+    ("name", "description", "parameters", "risk", "effect", "timeout", "retry", "ends", "group", "reconcile",
+     "max_shown", "max_kept")
+)  # fmt: skip
+"""What `Tool.with_` changes."""
 
 
 def checked(name: str, risk: object, effect: object, timeout: object) -> None:
@@ -231,23 +236,10 @@ class Tool:
         Raises:
             TypeError: the tool has no such attribute.
         """
-        known = {
-            "name",
-            "description",
-            "parameters",
-            "risk",
-            "effect",
-            "timeout",
-            "retry",
-            "ends",
-            "group",
-            "reconcile",
-            "max_shown",
-            "max_kept",
-        }
-        unknown = sorted(set(changes) - known)
+        unknown = sorted(set(changes) - _CHANGEABLE)
         if unknown:
-            raise TypeError(f"tool {self.name!r} has no {unknown[0]!r} to change; it has {', '.join(sorted(known))}")
+            known = ", ".join(sorted(_CHANGEABLE))
+            raise TypeError(f"tool {self.name!r} has no {unknown[0]!r} to change; it has {known}")
         found = copy.copy(self)
         for attribute, value in changes.items():
             setattr(found, attribute, value)

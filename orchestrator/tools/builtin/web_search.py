@@ -79,16 +79,10 @@ class SearXNG:
         base = url.rstrip("/")
         self._url = base if base.endswith("/search") else f"{base}/search"
         self._params = dict(params or {})
-        everywhere = ("0.0.0.0/0", "::/0")
-        self._fetching = Fetching(
-            Guard(private=everywhere, ports=None),
-            limit,
-            0,
-            seconds,
-            lambda _: True,
-            "graph-orchestrator (web_search)",
-            named=self._url,  # without `params`: those may be secret
-        )
+        everywhere = Guard(private=("0.0.0.0/0", "::/0"), ports=None)
+        agent = "graph-orchestrator (web_search)"
+        # Named without `params`: those may be secret.
+        self._fetching = Fetching(everywhere, limit, 0, seconds, lambda _: True, agent, named=self._url)
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """See `SearchProvider`."""

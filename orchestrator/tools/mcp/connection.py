@@ -84,11 +84,6 @@ class McpConnection:
         self._failures = 0
         self._not_before = 0.0
 
-    @property
-    def hosted(self) -> bool:
-        """Whether it can be connected."""
-        return bool(self._hosts)
-
     def add_host(self, host: TaskGroup) -> None:
         """Let a task group hold its tasks."""
         self._hosts.append(host)

@@ -82,9 +82,7 @@ class Files(Toolbox):
         self.replace_in_file = self.replace_in_file.with_(reconcile=edits.reconcile)
         self.insert_in_file = self.insert_in_file.with_(reconcile=edits.reconcile)
         self.undo_edit = self.undo_edit.with_(reconcile=edits.reconcile)
-        super().__init__(
-            self.view_file, self.create_file, self.replace_in_file, self.insert_in_file, self.undo_edit
-        )  # fmt: skip
+        super().__init__(self.view_file, self.create_file, self.replace_in_file, self.insert_in_file, self.undo_edit)
 
     def __repr__(self) -> str:
         return f"Files({self.root!r})"

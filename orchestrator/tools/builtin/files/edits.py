@@ -16,6 +16,8 @@ from orchestrator.tools.builtin.files.names import parts_of, shown
 
 _NEW = ".orchestrator-new"
 """Where a file is written before it gets its name. One left behind by a crash is written over."""
+_Now: TypeAlias = tuple[bytes | None, os.stat_result | None]
+"""What a file holds now, and its status; None where there is no file."""
 Change: TypeAlias = Callable[[bytes | None], tuple[bytes | None, str]]
 """What a file will hold and what the call gives, of what the file holds now; None: no file."""
 
@@ -66,7 +68,7 @@ class Edits:
             after, said = change(before)
             if after != before:
                 edit = Edit(name, kind, key_of(key), digest_of(before), digest_of(after), _mode(found), said)
-                self._write(place, parts[-1], (before, found), after, log, edit)
+                self._write(place, parts[-1], (before, found), after, log, edit, _mode(found))
             return said
 
     def undo(self, path: str, key: str | None) -> str:
@@ -92,7 +94,8 @@ class Edits:
             edit = Edit(
                 name, "undo", key_of(key), digest_of(now), digest_of(before), _mode(found), said, undoes=last.number
             )
-            self._write(place, parts[-1], (now, found), before, log, edit, last.mode)
+            mode = _mode(found) if last.mode is None else last.mode
+            self._write(place, parts[-1], (now, found), before, log, edit, mode)
             return said
 
     def reconcile(self, key: str) -> str | None:
@@ -133,20 +136,13 @@ class Edits:
         ):
             yield place, parts, log
 
-    def _now(self, place: Directory, name: str) -> tuple[bytes | None, os.stat_result | None]:
+    def _now(self, place: Directory, name: str) -> _Now:
         if place.status(name) is None:
             return None, None
         return self._rules.read(place, name)
 
     def _write(
-        self,
-        place: Directory,
-        name: str,
-        now: tuple[bytes | None, os.stat_result | None],
-        after: bytes | None,
-        log: History,
-        edit: Edit,
-        mode: int | None = None,
+        self, place: Directory, name: str, now: _Now, after: bytes | None, log: History, edit: Edit, mode: int | None
     ) -> None:
         if after is not None:
             self._rules.fits(after)
@@ -155,8 +151,12 @@ class Edits:
         try:
             place.remove(_NEW)
             if after is not None:
-                place.create(_NEW, after, mode=_mode(found) if mode is None else mode)
-            _unchanged(place.status(name), found, name)
+                place.create(_NEW, after, mode=mode)
+            there = place.status(name)
+            if there is not None:
+                refuse_link(name, there)
+            if _identity(there) != _identity(found):
+                raise ToolError("it was changed by something else just now: view it, and try again")
             if after is None:
                 place.remove(name)
             else:
@@ -175,13 +175,6 @@ class Edits:
 def _mode(found: os.stat_result | None) -> int | None:
     """Permissions to give to what takes a file's place: never those of another user's identity."""
     return None if found is None else found.st_mode & 0o777
-
-
-def _unchanged(now: os.stat_result | None, then: os.stat_result | None, name: str) -> None:
-    if now is not None:
-        refuse_link(name, now)
-    if _identity(now) != _identity(then):
-        raise ToolError("it was changed by something else just now: view it, and try again")
 
 
 def _identity(found: os.stat_result | None) -> tuple[int, ...]:

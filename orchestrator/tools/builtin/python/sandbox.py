@@ -15,7 +15,7 @@ from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.python.shown import shown_value
 
 if TYPE_CHECKING:
-    from pydantic_monty import MontySession
+    from pydantic_monty import MontySession, ResourceLimits
 
 MISSING = 'the tool "python" needs the package pydantic-monty: pip install "graph-orchestrator[sandbox]"'
 _GRACE = 5.0
@@ -64,30 +64,24 @@ class Sandbox:
         self.lost = False
         """Whether it is not to be used again."""
         self._limits = limits
-        self._stack = ExitStack()
         self._gone = threading.Event()
         self._running = threading.Lock()
+        held: ResourceLimits = {
+            "max_memory": limits.memory,
+            "max_feed_duration_secs": limits.seconds,
+            "max_recursion_depth": limits.depth,
+            "max_total_sleep_secs": limits.seconds,
+        }
         try:
-            # A pool of one: nothing of one sandbox is ever in the process of another.
-            pool = self._stack.enter_context(Monty(max_processes=1, request_timeout=2 * limits.seconds + _GRACE))
-            self._session: MontySession = self._stack.enter_context(
-                pool.checkout(
-                    limits={
-                        "max_memory": limits.memory,
-                        "max_feed_duration_secs": limits.seconds,
-                        "max_recursion_depth": limits.depth,
-                        "max_total_sleep_secs": limits.seconds,
-                    },
-                    os_policy={"sleep_system_max": math.inf},
-                )
-            )
-            self._pid = self._session.worker_pid
+            with ExitStack() as stack:
+                # A pool of one: nothing of one sandbox is ever in the process of another.
+                pool = stack.enter_context(Monty(max_processes=1, request_timeout=2 * limits.seconds + _GRACE))
+                checkout = pool.checkout(limits=held, os_policy={"sleep_system_max": math.inf})
+                self._session: MontySession = stack.enter_context(checkout)
+                self._pid = self._session.worker_pid
+                self._stack = stack.pop_all()
         except OSError as error:
-            self._stack.close()
             raise ToolError(f"the sandbox cannot be started: {error}") from None
-        except BaseException:
-            self._stack.close()
-            raise
 
     def run(self, code: str, variables: Mapping[str, Any]) -> Ran:
         """Run code to its end or its limit.

@@ -151,7 +151,8 @@ class Shell:
         finally:
             await self._drain(kept, told)
         if code is None:
-            raise await self._gone()
+            said = self._said.decode(errors="replace").strip()
+            raise ShellEnded(await self.close(), said)
         return code
 
     async def _write(self, data: bytes) -> None:
@@ -217,10 +218,6 @@ class Shell:
                 self._said = b""
                 return int(code)
         return None
-
-    async def _gone(self) -> ShellEnded:
-        said = self._said.decode(errors="replace").strip()
-        return ShellEnded(await self.close(), said)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

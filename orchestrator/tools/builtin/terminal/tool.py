@@ -141,16 +141,14 @@ class Terminal(Tool):
         return Session(self._started)
 
     async def _started(self) -> Shell:
-        env = {**FIXED, **self._variables()}
+        given = self._env
+        if not isinstance(given, Mapping):
+            given = {name: os.environ[name] for name in given if name in os.environ}
+        env = {**FIXED, **given}
         return await Shell.start(_command(self._program, env), cwd=self._where(), env=env)
 
     def _where(self) -> str:
         return os.getcwd() if self._cwd is None else os.path.abspath(self._cwd)
-
-    def _variables(self) -> dict[str, str]:
-        if isinstance(self._env, Mapping):
-            return dict(self._env)
-        return {name: os.environ[name] for name in self._env if name in os.environ}
 
 
 def _command(program: str | None, env: Mapping[str, str]) -> list[str]:

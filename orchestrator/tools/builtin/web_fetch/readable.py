@@ -68,16 +68,16 @@ class _Out:
     def words(self, text: str) -> None:
         if self.kept:
             if text:
-                self._add(text)
+                self.add(text)
             return
         part = _SPACE.sub(" ", text)
         if part.startswith(" "):
             self._space = True
         if part.strip(" "):
-            self._add(part.strip(" "))
+            self.add(part.strip(" "))
             self._space = part.endswith(" ")
 
-    def _add(self, text: str) -> None:
+    def add(self, text: str) -> None:
         if self._lines:
             self._parts.append("\n" * self._lines if self._begun else "")
         elif self._space and self._begun:
@@ -87,10 +87,6 @@ class _Out:
 
     def line(self, count: int = 1) -> None:
         self._lines, self._space = max(self._lines, count), False
-
-    def mark(self, text: str) -> None:
-        """Something that stands at the beginning of a line."""
-        self._add(text)
 
     def text(self) -> str:
         return "".join(self._parts).strip()
@@ -168,11 +164,11 @@ class _Scanner:
         if tag == "br":
             self.out.line()
         elif tag == "li":
-            self.out.mark("- ")
+            self.out.add("- ")
         elif tag in ("td", "th"):
             self.out.words(" | ")
         elif len(tag) == 2 and tag[0] == "h" and tag[1] in "123456":
-            self.out.mark("#" * int(tag[1]) + " ")
+            self.out.add("#" * int(tag[1]) + " ")
         elif tag == "pre":
             self.out.kept += 1
         elif tag == "img":
