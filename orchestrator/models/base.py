@@ -196,7 +196,44 @@ class Model(Protocol):
         ...
 
 
-class RequestModel(ABC):
+class ModelInterface(ABC):
+    """`complete` and `stream` in terms of two methods that take whole requests."""
+
+    async def complete(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> Reply:
+        """See `Model.complete`."""
+        return await self._complete_request(ModelRequest.of(messages, tools, output, task=task, options=options))
+
+    def stream(
+        self,
+        messages: str | Sequence[Message],
+        tools: Iterable[ToolLike] = (),
+        output: Output = None,
+        *,
+        task: str | None = None,
+        **options: Any,
+    ) -> AsyncIterator[ModelEvent]:
+        """See `Model.stream`."""
+        request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
+        return self._stream_request(request)
+
+    @abstractmethod
+    async def _complete_request(self, request: ModelRequest) -> Reply:
+        """The reply to a request, with its `parsed`."""
+
+    @abstractmethod
+    def _stream_request(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """The reply to a request in pieces."""
+
+
+class RequestModel(ModelInterface):
     """Base class of models that answer whole requests: define `respond`, inherit `complete` and `stream`."""
 
     name: str
@@ -215,34 +252,12 @@ class RequestModel(ABC):
             ModelError: the call failed; `ModelUnavailable` if the same call may succeed later.
         """
 
-    async def complete(
-        self,
-        messages: str | Sequence[Message],
-        tools: Iterable[ToolLike] = (),
-        output: Output = None,
-        *,
-        task: str | None = None,
-        **options: Any,
-    ) -> Reply:
-        """See `Model.complete`."""
-        request = ModelRequest.of(messages, tools, output, task=task, options=options)
+    async def _complete_request(self, request: ModelRequest) -> Reply:
         await pass_fence()
         return request.parse(await self.respond(request))
 
-    def stream(
-        self,
-        messages: str | Sequence[Message],
-        tools: Iterable[ToolLike] = (),
-        output: Output = None,
-        *,
-        task: str | None = None,
-        **options: Any,
-    ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`. Yields one event, when the reply is complete, unless the class gives pieces."""
-        return self._pieces(ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True))
-
-    async def _pieces(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """What `stream` yields. Defined by models that reply in pieces."""
+    async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """One event, when the reply is complete, unless the class gives pieces."""
         output = request.output_type or request.output
         yield ModelEvent(
             reply=await self.complete(request.messages, request.tools, output, task=request.task, **request.options)

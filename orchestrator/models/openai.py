@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -94,9 +93,7 @@ class OpenAIModel(RequestModel):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     @property
@@ -119,7 +116,7 @@ class OpenAIModel(RequestModel):
             raise found
         return self._told(reply_of(found, self.name, clean=call.clean), request)
 
-    async def _pieces(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """If the server does not stream, the reply is one piece."""
         call = await self._call(request)
         reply: Reply | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -16,15 +16,14 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.models.base import (
     Model,
     ModelEvent,
+    ModelInterface,
     ModelRequest,
-    Output,
-    ToolLike,
     bare,
     calling_key,
     calling_node,
     closing,
 )
-from orchestrator.models.messages import Message, Reply
+from orchestrator.models.messages import Reply
 from orchestrator.models.prices import expected
 from orchestrator.models.received import received
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
@@ -49,7 +48,7 @@ def models_for(effects: AttemptEffects) -> Mapping[str, Model]:
     return {name: JournaledModel(effects, model) for name, model in effects.attempt.resources.models.items()}
 
 
-class JournaledModel:
+class JournaledModel(ModelInterface):
     """A model whose calls are effects of one step."""
 
     def __init__(self, effects: AttemptEffects, model: Model) -> None:
@@ -60,37 +59,19 @@ class JournaledModel:
         """The name of the model behind it."""
         return self._model.name
 
-    async def complete(
-        self,
-        messages: str | Sequence[Message],
-        tools: Iterable[ToolLike] = (),
-        output: Output = None,
-        *,
-        task: str | None = None,
-        **options: Any,
-    ) -> Reply:
-        """See `Model.complete`."""
-        request = ModelRequest.of(messages, tools, output, task=task, options=options)
+    async def _complete_request(self, request: ModelRequest) -> Reply:
         # The schema stands for the class: whether the text fits it is found out after the reply was journaled,
         # so that a reply that does not fit is paid for once.
         reply = await self._effects.perform(self._effect(request))
         return request.parse(reply)
 
-    def stream(
-        self,
-        messages: str | Sequence[Message],
-        tools: Iterable[ToolLike] = (),
-        output: Output = None,
-        *,
-        task: str | None = None,
-        **options: Any,
-    ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`. Every piece of text is also a live event, `token`. A replay gives the reply only."""
-        events = self._stream(ModelRequest.of(messages, tools, output, task=task, options=options))
+    def _stream_request(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Every piece of text is also a live event, `token`. A replay gives the reply only."""
+        events = self._events(request)
         self._effects.under_way.on_close(events.aclose)
         return events
 
-    async def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+    async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         effect = self._effect(request, waited_for=False)
         effects = self._effects
         settled, ticket = await effects.begin(effect)

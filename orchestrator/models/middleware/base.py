@@ -12,7 +12,7 @@ their work happens inside one effect, and the resulting reply is journaled.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Protocol, cast
 
@@ -21,8 +21,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from orchestrator.errors import ModelError
 from orchestrator.fence import pass_fence
 from orchestrator.jsontypes import cleaned
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, Output, ToolLike, bare, closing
-from orchestrator.models.messages import Message, Reply
+from orchestrator.models.base import Model, ModelEvent, ModelInterface, ModelRequest, bare, closing
+from orchestrator.models.messages import Reply
 from orchestrator.models.wrapper import Wrapping
 
 
@@ -70,7 +70,7 @@ class Middleware(ABC):
         """
 
 
-class MiddlewareModel(Wrapping):
+class MiddlewareModel(Wrapping, ModelInterface):
     """A model with layers around it, see `with_middleware`."""
 
     def __init__(self, model: Model, middleware: Iterable[Middleware] = ()) -> None:
@@ -102,36 +102,11 @@ class MiddlewareModel(Wrapping):
         others = (member for layer in self._middleware for member in getattr(layer, "members", ()))
         return (self._model, *others)
 
-    async def complete(
-        self,
-        messages: str | Sequence[Message],
-        tools: Iterable[ToolLike] = (),
-        output: Output = None,
-        *,
-        task: str | None = None,
-        **options: Any,
-    ) -> Reply:
-        """See `Model.complete`."""
-        request = ModelRequest.of(messages, tools, output, task=task, options=options)
-        async with aclosing(self._events(request)) as events:
+    async def _complete_request(self, request: ModelRequest) -> Reply:
+        async with aclosing(self._stream_request(request)) as events:
             return [event.reply async for event in events if event.reply is not None][-1]
 
-    async def stream(
-        self,
-        messages: str | Sequence[Message],
-        tools: Iterable[ToolLike] = (),
-        output: Output = None,
-        *,
-        task: str | None = None,
-        **options: Any,
-    ) -> AsyncIterator[ModelEvent]:
-        """See `Model.stream`."""
-        request = ModelRequest.of(messages, tools, output, task=task, options=options, pieces=True)
-        async with aclosing(self._events(request)) as events:
-            async for event in events:
-                yield event
-
-    async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """The pieces, and one reply behind them: given when all layers are done, so that they hold nothing then."""
         reply: Reply | None = None
         async with AsyncExitStack() as opened:

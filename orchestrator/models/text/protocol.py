@@ -89,7 +89,7 @@ class TextProtocol(Wrapping, RequestModel):
         reply = await self.model.complete(asked.messages, output=asked.output, task=request.task, **asked.options)
         return self._read(reply, asked)
 
-    async def _pieces(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Text that may be part of a call is held back; all pieces together are the text."""
         asked = self._asked(request)
         screen = Aside(CallScreen(self._form)) if asked.offers else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -184,13 +183,11 @@ class McpToolbox(Toolbox):
         self._hosting.append((anyio.get_current_task().id, host))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # A task group is left by the task that entered it, whoever else has the toolbox open.
         mine = anyio.get_current_task().id
         at = max((number for number, (task, _) in enumerate(self._hosting) if task == mine), default=-1)
-        _, host = self._hosting.pop(at)
+        host = self._hosting.pop(at)[1]
         self._connection.drop_host(host)
         host.cancel_scope.cancel()
         await host.__aexit__(None, None, None)
