@@ -78,29 +78,17 @@ class GraphServer:
     async def _list(self, ctx: ServerRequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
         from mcp.types import ListToolsResult, Tool, ToolAnnotations
 
+        hints = ToolAnnotations(read_only_hint=False, open_world_hint=True)
         offered = [
-            Tool(
-                name=name,
-                description=tool.description,
-                input_schema=dict(tool.parameters),
-                annotations=ToolAnnotations(read_only_hint=False, open_world_hint=True),
-            )
+            Tool(name=name, description=tool.description, input_schema=dict(tool.parameters), annotations=hints)
             for name, tool in self._tools.items()
         ]
         if RESULT_TOOL not in self._tools:
-            offered.append(
-                Tool(
-                    name=RESULT_TOOL,
-                    description="Returns the result of a run that paused or continued without you. It changes nothing.",
-                    input_schema={
-                        "type": "object",
-                        "properties": {"run_id": {"type": "string", "description": "The run's id."}},
-                        "required": ["run_id"],
-                        "additionalProperties": False,
-                    },
-                    annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
-                )
-            )
+            about = "Returns the result of a run that paused or continued without you. It changes nothing."
+            takes = {"run_id": {"type": "string", "description": "The run's id."}}
+            schema = {"type": "object", "properties": takes, "required": ["run_id"], "additionalProperties": False}
+            hints = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+            offered.append(Tool(name=RESULT_TOOL, description=about, input_schema=schema, annotations=hints))
         return ListToolsResult(tools=offered)
 
     async def _call(self, ctx: ServerRequestContext, params: CallToolRequestParams) -> CallToolResult:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
+from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
@@ -165,8 +165,6 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
         try:
             runs, faults = run_async(partial(recovered, url))
         except Interrupted:
-            from orchestrator.cli.exits import INTERRUPTED
-
             warn("interrupted; running runs can be recovered again")
             return INTERRUPTED
     if json:

@@ -147,16 +147,9 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
             raise UsageError(f"--port {port}: {error.strerror}; choose another port, or 0 for any free port") from None
         hosts = [f"{name}:{listening.getsockname()[1]}" for name in (_LOCAL, "localhost")]
         async with opened(url, *codes) as executor:
-            app = (
-                offered(executor)
-                .server()
-                .streamable_http_app(
-                    transport_security=TransportSecuritySettings(
-                        allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
-                    )
-                )
-            )
-            server = _server(app)
+            origins = [f"http://{host}" for host in hosts]
+            security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+            server = _server(offered(executor).server().streamable_http_app(transport_security=security))
             listening.listen()
             warn(f"serving http://{hosts[0]}/mcp; Ctrl-C ends it")
             async with anyio.create_task_group() as tasks:

@@ -115,15 +115,11 @@ def _message(message: Message, profile: Profile) -> dict[str, Any]:
         written = {**message.extras, **written}
     if message.tool_calls:
         written["content"] = message.content or None
+        # Some servers parse the arguments that they are sent, and answer 500 to what is no JSON.
+        functions = [{"name": call.name, "arguments": _arguments(call)} for call in message.tool_calls]
         written["tool_calls"] = [
-            {
-                **call.extras,
-                "id": call.id,
-                "type": "function",
-                # Some servers parse what they are sent here, and answer 500 to what is no JSON.
-                "function": {"name": call.name, "arguments": _arguments(call)},
-            }
-            for call in message.tool_calls
+            {**call.extras, "id": call.id, "type": "function", "function": function}
+            for call, function in zip(message.tool_calls, functions, strict=True)
         ]
     if message.tool_call_id is not None:
         written["tool_call_id"] = message.tool_call_id

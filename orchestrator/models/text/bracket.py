@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.defuse import lines_broken
-from orchestrator.models.text.forms import Form, OfferedTool, Parsed, Unread, last_line, offered, short
+from orchestrator.models.text.forms import Form, OfferedTool, Parsed, Unread, cut_at_commas, last_line, offered, short
 from orchestrator.models.text.strict import dumped, json_at, said
 
 # Every repetition has a bound, so that no text takes long.
@@ -178,7 +178,7 @@ def _told(offer: OfferedTool, words: str) -> dict[str, Any]:
     known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     required = offer.parameters.get("required")
     needed = [name for name in required if name in known] if isinstance(required, list | tuple) else []
-    parts = _parts(words) if len(needed) > 1 else []
+    parts = [part.strip() for part in cut_at_commas(words, _apart)] if len(needed) > 1 else []
     if len(parts) > 1:
         names = [*needed, *(name for name in known if name not in needed)]
         if len(parts) > len(names):
@@ -189,18 +189,6 @@ def _told(offer: OfferedTool, words: str) -> dict[str, Any]:
     if not isinstance(name, str):
         raise Unread(f"no parameter of {offer.name!r} is known to take the text {short(words)}")
     return {name: _typed(words, known[name])}
-
-
-def _parts(words: str) -> list[str]:
-    """A text cut at its commas, but not within quotes and brackets."""
-    parts: list[str] = []
-    begin = depth = 0
-    for match in _apart.finditer(words):
-        depth += bool(match["open"]) - bool(match["close"])
-        if match["comma"] and depth <= 0:
-            parts.append(words[begin : match.start()].strip())
-            begin = match.end()
-    return [*parts, words[begin:].strip()]
 
 
 def _placed(words: str, schema: object) -> Any:

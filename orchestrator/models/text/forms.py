@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,3 +159,19 @@ def last_line(text: str, start: int) -> int | None:
     """Where the last line begins, None if that is before `start`."""
     begin = text.rfind("\n", max(start - 1, 0)) + 1
     return begin if begin or start == 0 else None
+
+
+def cut_at_commas(text: str, apart: re.Pattern[str]) -> list[str]:
+    """A text cut at its commas, but not within brackets and quotes.
+
+    Args:
+        apart: finds what counts, as groups `open`, `close` and `comma`, and passes over quotes.
+    """
+    parts: list[str] = []
+    begin = depth = 0
+    for match in apart.finditer(text):
+        depth += bool(match["open"]) - bool(match["close"])
+        if match["comma"] and depth <= 0:
+            parts.append(text[begin : match.start()])
+            begin = match.end()
+    return [*parts, text[begin:]]

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from orchestrator.errors import AgentError
 from orchestrator.jsontypes import JsonObject
+from orchestrator.models.text.forms import cut_at_commas
 from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references
 from orchestrator.nodes.steps import Step
 from orchestrator.tools.result import as_text
@@ -105,23 +106,11 @@ def _placed(text: str, properties: Mapping[str, Any], only: str | None) -> dict[
     """The parts of a text by their places; all of it, where the tool needs one argument only."""
     if only is not None:
         return {only: text}
-    parts = _parts(text)
+    parts = cut_at_commas(text, _apart)
     if len(parts) > len(properties):
         names = ", ".join(properties)
         raise AgentError(f"it takes {len(properties)} arguments ({names}), and the plan gives {len(parts)}")
     return dict(zip(properties, parts, strict=False))
-
-
-def _parts(text: str) -> list[str]:
-    """A text cut at its commas, but not within brackets and quotes."""
-    parts: list[str] = []
-    begin = depth = 0
-    for match in _apart.finditer(text):
-        depth += bool(match["open"]) - bool(match["close"])
-        if match["comma"] and depth <= 0:
-            parts.append(text[begin : match.start()])
-            begin = match.end()
-    return [*parts, text[begin:]]
 
 
 def _piece(text: str, schema: Any, root: JsonObject) -> Any:

@@ -20,17 +20,8 @@ APPLICATION_ID = 0x4F524348
 
 Migration: TypeAlias = Callable[[sqlite3.Connection], None]
 
-MIGRATIONS: list[Migration] = []
-"""The n-th turns a file of version n into one of version n + 1. Released ones are never edited."""
 
-
-def _migration(change: Migration) -> Migration:
-    MIGRATIONS.append(change)
-    return change
-
-
-@_migration
-def first_tables(connection: sqlite3.Connection) -> None:
+def _first_tables(connection: sqlite3.Connection) -> None:
     for statement in _FIRST_TABLES.split(";"):
         connection.execute(statement)
 
@@ -75,6 +66,10 @@ _FIRST_TABLES = """
         SELECT runs.run_id, records.id & 4294967295 AS seq, CAST(records.data AS TEXT) AS record
         FROM records JOIN runs ON runs.id = records.id >> 32
 """
+
+
+MIGRATIONS: list[Migration] = [_first_tables]
+"""The n-th turns a file of version n into one of version n + 1. Released ones are never edited."""
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -19,6 +19,7 @@ which one. No test framework is needed; anyio's both backends will do.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 from orchestrator.stores.base import Store
@@ -50,25 +51,17 @@ async def check_store(
     Raises:
         AssertionError: a promise is broken; the message begins with the name of the check.
     """
-    for check in STORE_CHECKS:
-        store = await open_store()
-        try:
-            await _named(check.__name__, check(store))
-        finally:
-            await store.close()
+    checks = {check.__name__: check for check in STORE_CHECKS}
     if stored_bytes is not None:
+        checks["check_linear_bytes"] = partial(check_linear_bytes, stored_bytes=stored_bytes)
+    for name, check in checks.items():
         store = await open_store()
         try:
-            await _named("check_linear_bytes", check_linear_bytes(store, stored_bytes))
+            await check(store)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
         finally:
             await store.close()
-
-
-async def _named(name: str, check: Awaitable[None]) -> None:
-    try:
-        await check
-    except AssertionError as error:
-        raise AssertionError(f"{name}: {error}") from error
 
 
 async def check_linear_bytes(store: Store, stored_bytes: Callable[[Store], Awaitable[int]]) -> None:

@@ -16,7 +16,7 @@ from orchestrator.tools.validation import BY_NAME
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.types import Tool, ToolAnnotations
+    from mcp.types import Tool
 
 log = logging.getLogger("orchestrator")
 
@@ -88,18 +88,14 @@ def _flaw(tool: Tool) -> str | None:
 
 
 def _listed(tool: Tool) -> Listed:
-    told = [tool.name, tool.title, tool.description, tool.input_schema, _plain_hints(tool.annotations)]
+    said = tool.annotations
+    plain_hints = None if said is None else said.model_dump(mode="json", exclude_none=True)
+    told = [tool.name, tool.title, tool.description, tool.input_schema, plain_hints]
     description = seen(plain(tool.description or tool.title or "")).strip()
     if len(description) > _DESCRIPTION:
         description = description[:_DESCRIPTION] + " [...]"
-    hints = tool.annotations
-    return Listed(
-        tool.name,
-        description,
-        _seen_in(checked_schema(tool.input_schema)),
-        Hints() if hints is None else Hints(hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint),
-        digest(told),
-    )
+    hints = Hints() if said is None else Hints(said.read_only_hint, said.destructive_hint, said.idempotent_hint)
+    return Listed(tool.name, description, _seen_in(checked_schema(tool.input_schema)), hints, digest(told))
 
 
 def _seen_in(schema: dict[str, object]) -> dict[str, object]:
@@ -120,10 +116,6 @@ def _said_in(keyword: str, value: object) -> object:
     if isinstance(value, list):
         return [_seen_in(one) if isinstance(one, dict) else one for one in value]
     return value
-
-
-def _plain_hints(hints: ToolAnnotations | None) -> object:
-    return None if hints is None else hints.model_dump(mode="json", exclude_none=True)
 
 
 def names_of(remote: Iterable[str], prefix: str = "") -> dict[str, str]:

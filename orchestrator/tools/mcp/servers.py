@@ -197,13 +197,12 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
     listed = read.get("mcpServers", read.get("servers")) if isinstance(read, dict) else None
     if not isinstance(listed, dict) or not listed:
         raise GraphUnknown(f'{where}: it lists no servers: {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')
-    servers = listed
-    if name is not None and name not in servers:
-        raise GraphUnknown(f"{where}#{name}: there is no server {name!r} in it; there are: {', '.join(servers)}")
-    wanted = [name] if name is not None else [one for one, entry in servers.items() if not _disabled(entry)]
+    if name is not None and name not in listed:
+        raise GraphUnknown(f"{where}#{name}: there is no server {name!r} in it; there are: {', '.join(listed)}")
+    wanted = [name] if name is not None else [one for one, entry in listed.items() if not _disabled(entry)]
     if not wanted:
         raise GraphUnknown(f"{where}: every server in it is disabled; name one with #NAME")
-    return [_of_entry(f"{where}#{one}", one, servers[one], Path(path).absolute().parent) for one in wanted]
+    return [_of_entry(f"{where}#{one}", one, listed[one], Path(path).absolute().parent) for one in wanted]
 
 
 def _disabled(entry: object) -> bool:
@@ -226,13 +225,9 @@ def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
         if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
             raise GraphUnknown(f"{where}: 'args' is not a list of texts")
         cwd = expanded(_text(where, entry, "cwd"), where) if "cwd" in entry else "."
-        return StdioServer(
-            expanded(_text(where, entry, "command"), where),
-            tuple(expanded(one, where) for one in args),
-            _texts(where, entry, "env"),
-            str(folder / cwd),
-            name,
-        )
+        command = expanded(_text(where, entry, "command"), where)
+        words = tuple(expanded(one, where) for one in args)
+        return StdioServer(command, words, _texts(where, entry, "env"), str(folder / cwd), name)
     raise GraphUnknown(f"{where}: a server has 'command' (stdio) or 'url' (http), and its 'type' must agree")
 
 
