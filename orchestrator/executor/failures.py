@@ -104,20 +104,14 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
 
 def traceback_of(error: BaseException) -> str:
     """The traceback of an error, with those of the errors that it came from or holds, at most `MOST` characters."""
-    parts = [_text_of(error)]
-    link, seen = error, {id(error)}
-    for _ in range(_CHAIN):
-        before, words = _before(link)
-        if before is None or id(before) in seen:
-            break
-        seen.add(id(before))
-        part = f"{_text_of(before)}\n{words}\n"
-        if sum(map(len, parts)) + len(part) > MOST:
+    parts: list[str] = []
+    for link, words in _chain(error):
+        part = f"{_text_of(link)}\n{words}\n" if parts else _text_of(link)
+        if parts and sum(map(len, parts)) + len(part) > MOST:
             break
         parts.insert(0, part)
-        link = before
     text = bounded(redact("".join(parts)))
-    raised = _raised_by_tool(error)
+    raised = next((link.result.traceback for link, _ in _chain(error) if isinstance(link, ToolFailed)), "")
     if not raised:
         return text
     room = MOST - len(text) - len(_TOOL)
@@ -137,18 +131,14 @@ def bounded(text: str, most: int = MOST) -> str:
     return text if len(text) <= most else f"[...]\n{text[-most + 6 :]}"
 
 
-def _raised_by_tool(error: BaseException) -> str:
-    """What the journal has of where a tool raised, if an error stands for its failed call."""
-    link, seen = error, set[int]()
-    while id(link) not in seen and len(seen) <= _CHAIN:
-        if isinstance(link, ToolFailed):
-            return link.result.traceback
+def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """The error, and those that it was raised from or after, each with the words between it and the next one."""
+    link: BaseException | None = error
+    words, seen = "", set[int]()
+    while link is not None and id(link) not in seen and len(seen) <= _CHAIN:
         seen.add(id(link))
-        before, _ = _before(link)
-        if before is None:
-            break
-        link = before
-    return ""
+        yield link, words
+        link, words = _before(link)
 
 
 def _before(error: BaseException) -> tuple[BaseException | None, str]:

@@ -187,3 +187,8 @@ class Level(NamedTuple):
     nodes: list[NodeMark]
     clusters: list[ClusterMark]
     edges: list[EdgeMark]
+
+    @property
+    def keys(self) -> list[str]:
+        """Of the nodes, and then of the clusters."""
+        return [*(node.key for node in self.nodes), *(cluster.key for cluster in self.clusters)]

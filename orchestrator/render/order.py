@@ -10,9 +10,7 @@ from orchestrator.render.drawing import EdgeMark, Level
 
 def backward(level: Level) -> frozenset[str]:
     """Keys of the edges that close a circle, seen from START."""
-    keys = [*(node.key for node in level.nodes), *(cluster.key for cluster in level.clusters)]
-    _, back = ordered(keys, level.edges)
-    return back
+    return ordered(level.keys, level.edges)[1]
 
 
 def ordered(keys: Iterable[str], edges: Iterable[EdgeMark]) -> tuple[list[str], frozenset[str]]:
@@ -34,10 +32,9 @@ def ordered(keys: Iterable[str], edges: Iterable[EdgeMark]) -> tuple[list[str], 
 
 def ranks(level: Level) -> dict[str, int]:
     """How far down each node is at least: the longest way to it, circles left open."""
-    keys = [*(node.key for node in level.nodes), *(cluster.key for cluster in level.clusters)]
-    in_order, back = ordered(keys, level.edges)
+    in_order, back = ordered(level.keys, level.edges)
     found = dict.fromkeys(in_order, 0)
-    following: dict[str, list[str]] = {key: [] for key in keys}
+    following: dict[str, list[str]] = {key: [] for key in in_order}
     for edge in level.edges:
         if edge.key not in back:
             following[edge.source].append(edge.target)

@@ -81,11 +81,8 @@ async def join(host: Host, run_id: str) -> Run:
 
 
 def _refs(given: Resources, graph: GraphDefinition) -> dict[str, object]:
-    return {
-        "graph": graph.name,
-        "tools": [tool.name for tool in given.tools],
-        "model": None if given.model is None else given.model.name,
-    }
+    model = None if given.model is None else given.model.name
+    return {"graph": graph.name, "tools": [tool.name for tool in given.tools], "model": model}
 
 
 def check_run_id(run_id: str) -> str:

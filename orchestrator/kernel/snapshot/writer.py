@@ -135,12 +135,8 @@ class _SnapshotWriter:
 
     def _write_version(self, version: Version) -> None:
         schema = self.frame.plan.schema
-        entry: Data = {
-            "key": version.key,
-            "node": version.node,
-            "rank": self._rank(version.rank),
-            "parents": [self.known[id(parent)] for parent in version.parents],
-        }
+        rank, parents = self._rank(version.rank), [self.known[id(parent)] for parent in version.parents]
+        entry: Data = {"key": version.key, "node": version.node, "rank": rank, "parents": parents}
         if version.update is not None:
             entry["update"], entry["ops"] = dict(version.update), dict(version.ops or {})
             names = [name for name in version.update if not schema.fields[name].portable]
