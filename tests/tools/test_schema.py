@@ -332,7 +332,7 @@ def test_a_parameter_that_is_a_secret(hint: Any) -> None:
         ({"risk": "huge"}, "risk 'huge' is not one of none, read, write, dangerous"),
         ({"effect": "none"}, "effect 'none' is not one of pure, read, idempotent, irreversible"),
         ({"timeout": 0}, "timeout 0 is not a positive number of seconds"),
-        ({"timeout": "1"}, "timeout '1' is no positive number"),
+        ({"timeout": "1"}, "timeout '1' is not a positive number"),
     ],
 )
 def test_options_that_do_not_fit(options: dict[str, Any], words: str) -> None:
