@@ -204,7 +204,7 @@ async def test_what_is_overridden_is_a_copy() -> None:
     [
         ({"colour": 1}, "has no 'colour' to change"),
         ({"risk": "huge"}, "risk 'huge' is none of"),
-        ({"timeout": -1}, "timeout -1 is no positive number"),
+        ({"timeout": -1}, "timeout -1 is not a positive number"),
     ],
 )
 def test_what_no_tool_can_be_is_refused_at_once(changes: dict[str, Any], words: str) -> None:
