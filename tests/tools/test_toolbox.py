@@ -203,7 +203,7 @@ async def test_what_is_overridden_is_a_copy() -> None:
     ("changes", "words"),
     [
         ({"colour": 1}, "has no 'colour' to change"),
-        ({"risk": "huge"}, "risk 'huge' is none of"),
+        ({"risk": "huge"}, "risk 'huge' is not one of"),
         ({"timeout": -1}, "timeout -1 is not a positive number"),
     ],
 )
