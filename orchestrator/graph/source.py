@@ -57,7 +57,7 @@ def _decoded(data: bytes) -> str:
 def read_json(text: str) -> Any:
     """
     Raises:
-        ValueError: it is no JSON, has a key twice, or is nested too deeply.
+        ValueError: it is not JSON, has a key twice, or is nested too deeply.
     """
     depth = 0
     for bracket in _BRACKET.finditer(text):

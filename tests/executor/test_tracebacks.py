@@ -122,7 +122,7 @@ async def test_causes_and_groups_are_told_and_all_of_it_is_bounded() -> None:
         assert text.index("KeyError: 'tea'") < text.index("ValueError: no price")
         text = traceback(await executor.start(of(several), {}))
         assert "error 4 of 100" in text
-        assert "and 96 errors more" in text
+        assert "and 96 more errors" in text
         text = traceback(await executor.start(of(deep), {}))
         assert "frames left out" in text
         for one in (chained, several, deep, long):

@@ -321,7 +321,7 @@ def test_what_a_reducer_gives_must_be_json() -> None:
         x: Annotated[float, odd] = 0
 
     found = StateSchema.of(Odd)
-    with pytest.raises(InvalidUpdate, match="field 'x': what its reducer <closure> gave: inf is not a number"):
+    with pytest.raises(InvalidUpdate, match="field 'x': the result of its reducer <closure>: inf is not a number"):
         found.reduced(found.apply({"x": 0.0}, *found.encode_update({"x": 1})), ["x"])
 
 

@@ -88,7 +88,7 @@ async def test_code_that_is_not_there_leaves_the_run_to_be_resumed(ref: str, wor
     ("ref", "kind", "words"),
     [
         (f"{HERE}:broken", "LookupError", "no 4"),
-        (f"{HERE}:double", "InvalidUpdate", "name the field that gets it, result=, or return a mapping"),
+        (f"{HERE}:double", "InvalidUpdate", "name the field for it, result=, or return a mapping"),
     ],
 )
 async def test_what_goes_wrong_fails_the_step(ref: str, kind: str, words: str) -> None:

@@ -253,7 +253,7 @@ async def test_it_says_that_it_belongs_into_a_map() -> None:
     )
     async with executing(tools=(add,)) as (executor, _):
         kind, message = error_of(await executor.start(outside, {}))
-    assert (kind, "lead to it by an edge `each` from a Plan" in message) == ("StepError", True)
+    assert (kind, "reach it by an `each` edge from a Plan" in message) == ("StepError", True)
 
 
 def test_its_fields_are_checked_when_the_graph_is_built() -> None:

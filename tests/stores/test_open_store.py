@@ -157,7 +157,7 @@ async def test_a_file_that_is_gone_is_named_and_none_is_made_in_its_place(how: s
         await add_run(other, "other")
         await other.close()
     left = sorted(path.parent.iterdir()) if path.parent.exists() else None
-    words = "is another file than the one that was opened" if "replaced" in how else "was removed or renamed"
+    words = "is no longer the file that was opened" if "replaced" in how else "was removed or renamed"
     for action in (
         lambda: store.append("old", events(2), after=1), lambda: add_run(store, "old"), lambda: add_run(store, "new"),
         lambda: store.read("old"), lambda: store.info("old"), store.runs, lambda: store.inbox(["old"]),

@@ -145,7 +145,7 @@ async def test_a_file_that_is_replaced_is_noticed_by_the_next_commit(tmp_path: P
         path.unlink()
     again = SQLiteStore(tmp_path / "runs.db")
     await add_run(again, "new")
-    with pytest.raises(StoreUnavailable, match="another file than the one that was opened"):
+    with pytest.raises(StoreUnavailable, match="no longer the file that was opened"):
         await add_run(store, "new")
     await store.close()
     await again.append("new", events(2, 1), after=1)

@@ -69,7 +69,7 @@ def test_a_name_is_taken_once_in_a_group_and_looked_up_by_both() -> None:
     with pytest.raises(ValueError, match=r"group 'one' has a tool 'weather' already: register this one under another"):
         registry.register("one")(forecast, "weather")
     assert registry.get("weather", "two").description == "The weather soon."
-    with pytest.raises(GraphUnknown, match="several tools are named 'weather', in the groups one, two: say group="):
+    with pytest.raises(GraphUnknown, match="several tools are named 'weather', in the groups one, two: choose one with group="):
         registry.get("weather")
     with pytest.raises(GraphUnknown, match="no tool 'snow' is registered; there are: weather, weather"):
         registry.pick("snow")
@@ -123,7 +123,7 @@ LOCAL = [tool(name="local")(lambda: None)]
         (["nobody"], GraphUnknown, "tools 'nobody': it is neither a shipped group"),
         ([3], TypeError, "3 is not a tool: decorate it with @tool"),
         ([Execute], TypeError, "is a class, not a tool: use one of its objects"),
-        ([max], TypeError, "does not tell what it takes: wrap it in a function"),
+        ([max], TypeError, "has no readable signature: wrap it in a function"),
         ([starred], TypeError, r"takes \*words: a model gives arguments by name"),
         (
             [Graph(name="g", state=Execute.State, nodes={"x": node(lambda: None)}, edges="START -> x -> END")],

@@ -32,7 +32,7 @@ def json_at(text: str, start: int = 0) -> tuple[Any, int]:
     except JSONDecodeError as error:
         raise Unread(f"not JSON: {error.msg} at character {error.pos}") from None
     except ValueError as error:
-        raise Unread(f"no JSON: {error}") from None
+        raise Unread(f"not JSON: {error}") from None
     except RecursionError:
         raise Unread(_TOO_DEEP) from None
     if deeper_than(value, DEEPEST):

@@ -179,4 +179,4 @@ def _json(text: str) -> Any:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

@@ -158,7 +158,7 @@ def graph(connection: sqlite3.Connection, digest: str, url: str) -> JsonObject:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> tuple[int, bytes] | None:
