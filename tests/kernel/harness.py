@@ -25,6 +25,7 @@ from orchestrator.kernel.rules import RULES
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation
+from tests.support.sizes import sized
 
 from .behave import Act, Behaviour, Script, Sight
 from .orders import Order, orders
@@ -447,10 +448,11 @@ def many(
 ) -> list[Trace]:
     """The same run under many interleavings; a part of each is also copied, dumped and loaded on the way.
 
-    The storm runs `count` of them, other runs a third, and at least eight: each node is starved by then, as a rule.
+    The storm runs `count` of them, full runs a third, and at least eight: each node is starved by then, as a rule. On
+    every change five: first, last, by chance, by branches and by nodes.
     """
     if not THOROUGH:
-        count = min(count, max(8, count // 3))
+        count = min(count, sized(5, max(8, count // 3)))
     options.setdefault("probability", 0.1)
     return [
         Simulation(plan, behaviour, order=order, seed=seed + number, values=values, **options).run()

@@ -22,6 +22,7 @@ from orchestrator.kernel.queries import total_reserve
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation
+from tests.support.sizes import sized
 
 from .behave import Seeded
 from .build import joins, plan
@@ -164,10 +165,14 @@ def watched(kind: str, seed: int, count: int) -> Counter[str]:
     return met
 
 
-@pytest.mark.parametrize("kind", ["structured", "mutated", "limited"])
+SEEDS = {"structured": (5_001, 5_003), "mutated": (5_001, 5_002), "limited": (5_002, 5_003)}
+"""Of each kind two graphs whose runs land every kind of record about effects."""
+
+
+@pytest.mark.parametrize("kind", SEEDS)
 def test_a_snapshot_of_a_busy_run_is_its_fold_at_every_record(kind: str) -> None:
-    met = sum((watched(kind, seed, 2) for seed in range(5_000, 5_004)), Counter[str]())
-    assert min(met[name] for name in ("effect_intended", "effect_settled", "spent")) > 1, met
+    met = sum((watched(kind, seed, 2) for seed in sized(SEEDS[kind], range(5_000, 5_004))), Counter[str]())
+    assert min(met[name] for name in ("effect_intended", "effect_settled", "spent")) > sized(0, 1), met
 
 
 def test_the_inner_run_of_a_step_that_is_gone_reserves_nothing() -> None:

@@ -25,6 +25,7 @@ from orchestrator.kernel.limit_failure import SPENT
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
+from tests.support.sizes import sized
 
 from .behave import Seeded
 from .harness import Simulation, TooLongError, Trace, agree, many, observe
@@ -42,7 +43,11 @@ DRAWN = {**KINDS, "limited": limited}
 MOST = 150
 """Records of a run. Longer ones say no more and take their time."""
 quick = settings(
-    deadline=None, derandomize=True, max_examples=10, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    deadline=None,
+    derandomize=True,
+    max_examples=sized(4, 10),
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
 )
 LAWS: dict[str, Callable[[], None]] = {}
 """Each law on drawn graphs; how many is still to be said."""
@@ -189,7 +194,7 @@ def test_any_prefix_of_a_journal_can_be_gone_on_from(kind: str, seed: int, where
 def test_a_snapshot_at_any_record_and_the_tail_are_the_whole(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, asks=0.1, retries=0.1)
     try:
-        trace = trial.run(Order("random", 3), probability=1.0, most_steps=120)
+        trace = trial.run(Order("random", 3), probability=sized(0.4, 1.0), most_steps=120)
     except TooLongError:
         assume(False)
         return
@@ -243,7 +248,7 @@ def test_limits_of_graphs_inside_are_no_race_where_one_token_can_spend_them(seed
 
 def test_graphs_inside_spend_their_limits_at_all_levels_with_an_edge_for_it_and_without() -> None:
     met = Counter[str]()
-    for seed in range(30):
+    for seed in range(sized(15, 30)):
         trial = Trial.draw("limited", seed)
         if trial is None or trial.races:
             continue
@@ -261,7 +266,7 @@ def test_the_generators_draw_what_they_are_for() -> None:
     accepted = Counter[str]()
     met = Counter[str]()
     for kind in KINDS:
-        for seed in range(100):
+        for seed in range(sized(30, 100)):
             trial = Trial.draw(kind, seed)
             if trial is None:
                 continue
@@ -273,8 +278,8 @@ def test_the_generators_draw_what_they_are_for() -> None:
             met["labels"] += any(edge.outcome for edge in plan.edges)
             met["graphs inside"] += bool(plan.sub)
             met["races"] += trial.races
-    assert min(accepted[kind] for kind in KINDS) > 50, accepted
-    assert min(met.values()) > 5, met
+    assert min(accepted[kind] for kind in KINDS) > sized(15, 50), accepted
+    assert min(met.values()) > sized(1, 5), met
     assert len(met) == 6
 
 

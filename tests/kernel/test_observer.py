@@ -16,6 +16,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
 from orchestrator.kernel.version import Version
+from tests.support.sizes import sized
 
 from .behave import Seeded
 from .build import joins, plan
@@ -113,7 +114,7 @@ def watched(graph: Plan, records: list[r.Record]) -> tuple[RunState, Watch]:
 
 def test_spans_balance_and_a_watched_fold_gives_the_same_state() -> None:
     seen: Counter[str] = Counter()
-    for trace in (trace for make in KINDS for trace in runs(make, range(25))):
+    for trace in (trace for make in KINDS for trace in runs(make, sized(range(8, 13), range(25)))):
         run, watch = watched(trace.plan, trace.records)
         assert dump(run) == dump(trace.machine)
         assert not watch.open

@@ -25,6 +25,7 @@ from orchestrator.kernel.machine import apply
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Subgraph
+from tests.support.sizes import sized
 
 from .behave import Seeded, Sight
 from .build import State
@@ -33,8 +34,9 @@ from .orders import Order, orders
 from .sketches import Drawn, Sketch, settle, values_for
 from .test_laws import DRAWN, KINDS, Trial, as_read
 
-IDS = tuple(f"{name}-{number}" for number, name in enumerate(("run", "a", "Z", "0", "trial", "b.c", "x" * 90, "é")))
-WAYS = 4
+_NAMES = sized(("run", "0", "é"), ("run", "a", "Z", "0", "trial", "b.c", "x" * 90, "é"))
+IDS = tuple(f"{name}-{number}" for number, name in enumerate(_NAMES))
+WAYS = sized(3, 4)
 """Orders of landing, of each graph."""
 MOST = 100
 """Records of a run."""
@@ -141,8 +143,8 @@ def held(kind: str, seeds: range) -> Counter[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_output_for_all_ids_and_interleavings(kind: str) -> None:
-    counted = held(kind, range(20_000, 20_008))
-    assert counted["one output"] >= 2, counted
+    counted = held(kind, sized(range(20_004, 20_007), range(20_000, 20_008)))
+    assert counted["one output"] >= sized(1, 2), counted
     assert counted["races"] >= 1, counted
 
 

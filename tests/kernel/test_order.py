@@ -11,13 +11,14 @@ import pytest
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.rank import FIRST, Path, Rank
+from tests.support.sizes import sized
 
 from .behave import Act, Behaviour, Script, Sight
 from .build import plan
 from .harness import Simulation
 from .orders import orders
 
-RUNS = 300
+RUNS, FEWER = sized((40, 20), (300, 60))
 
 
 def logs(graph: Plan, behaviour: Behaviour, runs: int = RUNS) -> Iterator[str]:
@@ -79,8 +80,8 @@ def test_two_joins_that_close_one_fork_have_one_order() -> None:
 def test_the_oldest_item_of_the_list_decides() -> None:
     """j1 and j2 close fork s, then each opens a fork of its own and closes it: the first items differ."""
     graph = plan("s -> b, c, d, e; d, e -> j2 -> x, y -> j; b, c -> j1 -> v, w -> k")
-    assert set(logs(graph, Writes("x v"), 60)) == {"v x"}
-    assert set(logs(graph, Writes("j k"), 60)) == {"k j"}
+    assert set(logs(graph, Writes("x v"), FEWER)) == {"v x"}
+    assert set(logs(graph, Writes("j k"), FEWER)) == {"k j"}
 
 
 def test_a_prefix_comes_first() -> None:
@@ -92,7 +93,7 @@ def test_a_prefix_comes_first() -> None:
         return "again" if sight.visits < 3 else "ok"
 
     script = Script(check=check, note=lambda sight: {"log": f"note{sight.values['log'].count('s')}"})
-    found = {" ".join(word for word in log.split() if word.startswith("note")) for log in logs(graph, script, 60)}
+    found = {" ".join(word for word in log.split() if word.startswith("note")) for log in logs(graph, script, FEWER)}
     assert found == {"note1 note2 note3 note4"}
 
 
@@ -117,7 +118,7 @@ def numbers(path: Path) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(sized(3, 8)))
 def test_ranks_compare_as_the_words_of_the_rule(seed: int) -> None:
     """Path first, then the lists: tuples of Python compare the same way. Each token goes on once, as in a run."""
     dice, live, ranks = random.Random(seed), [FIRST], [FIRST]
@@ -131,14 +132,14 @@ def test_ranks_compare_as_the_words_of_the_rule(seed: int) -> None:
             live += branches
             ranks += branches
     assert any(len(items(rank)) > 10 for rank in ranks)
-    ranks = dice.sample(ranks, 100)
-    for one, other in itertools.product(ranks, ranks):
-        a, b = items(one), items(other)
+    told = [(rank, items(rank)) for rank in dice.sample(ranks, 100)]
+    for (one, a), (other, b) in itertools.product(told, told):
         assert (one < other) == ((a[0], a[1:]) < (b[0], b[1:]))
 
 
 def test_comparing_long_lists_costs_the_logarithm_of_their_length() -> None:
-    """20,000 rounds, each of which left a branch that ended."""
+    """Thousands of rounds, each of which left a branch that ended."""
+    rounds = sized(4_000, 20_000)
     calls = 0
 
     class Counted(Rank):
@@ -151,10 +152,10 @@ def test_comparing_long_lists_costs_the_logarithm_of_their_length() -> None:
 
     rank: Rank = Counted(FIRST.path)
     left = []
-    for _ in range(20_000):
+    for _ in range(rounds):
         left.append(rank)
         rank = Counted(FIRST.path, rank, closed=True)
     dice = random.Random(1)
-    for one, other in (dice.sample(range(20_000), 2) for _ in range(200)):
+    for one, other in (dice.sample(range(rounds), 2) for _ in range(200)):
         assert (left[one] < left[other]) == (one < other)
-    assert calls < 20_000 * 20 + 200 * 500
+    assert calls < rounds * 20 + 200 * 500

@@ -18,6 +18,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.reducers import replace
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.snapshot import dump
+from tests.support.sizes import sized
 
 from .behave import Act, Sight
 from .build import Lean, joins, plan
@@ -127,7 +128,7 @@ def runs_of(example: Example) -> list[Trace]:
             overdue=overdue,
         ).run()
         for run_id in IDS
-        for order in orders(graph, 12)
+        for order in orders(graph, sized(5, 12))
     ]
 
 
