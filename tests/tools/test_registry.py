@@ -69,7 +69,9 @@ def test_a_name_is_taken_once_in_a_group_and_looked_up_by_both() -> None:
     with pytest.raises(ValueError, match=r"group 'one' has a tool 'weather' already: register this one under another"):
         registry.register("one")(forecast, "weather")
     assert registry.get("weather", "two").description == "The weather soon."
-    with pytest.raises(GraphUnknown, match="several tools are named 'weather', in the groups one, two: choose one with group="):
+    with pytest.raises(
+        GraphUnknown, match="several tools are named 'weather', in the groups one, two: choose one with group="
+    ):
         registry.get("weather")
     with pytest.raises(GraphUnknown, match="no tool 'snow' is registered; there are: weather, weather"):
         registry.pick("snow")
