@@ -8,7 +8,7 @@ between packages; among the executor's files the map has only those that run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import networkx as nx
 import orchestrator
 from orchestrator.render.drawing import Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.svg import drawing_to_svg
+from tests.support.sources import imports_of
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "orchestrator"
@@ -54,22 +55,13 @@ def modules() -> dict[str, Path]:
     return {name: file for name, file in sorted(named.items()) if name not in ("orchestrator", "orchestrator.__main__")}
 
 
-def _statements(tree: ast.AST, types: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.expr):
-            continue
-        if not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        yield from _statements(node, types)
-
-
 @cache
 def imports(file: Path, types: bool) -> frozenset[str]:
     """The modules of the library that a file imports, with or without those for types."""
     known, found = modules(), set[str]()
-    for statement in _statements(ast.parse(file.read_text(encoding="utf-8")), types):
+    for statement, for_types in imports_of(file):
+        if for_types and not types:
+            continue
         if isinstance(statement, ast.Import):
             found.update(alias.name for alias in statement.names)
             continue

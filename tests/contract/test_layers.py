@@ -9,6 +9,8 @@ from pathlib import Path
 
 import networkx as nx
 
+from tests.support.sources import imports_of, text_of
+
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
 FLOOR = "problem errors jsontypes typevars values visible redaction clock fence upward"
@@ -79,13 +81,13 @@ def _file_of(module: str) -> str | None:
     return str(found.relative_to(ROOT)) if found.is_file() else None
 
 
-def _modules(statement: ast.AST) -> Iterator[str]:
-    if isinstance(statement, ast.ImportFrom) and (statement.module or "").partition(".")[0] == "orchestrator":
+def _modules(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    elif (statement.module or "").partition(".")[0] == "orchestrator":
         for alias in statement.names:
             if alias.name != "__version__":
                 yield f"{statement.module}.{alias.name}"
-    elif isinstance(statement, ast.Import):
-        yield from (alias.name for alias in statement.names)
 
 
 @cache
@@ -93,7 +95,7 @@ def imports() -> dict[str, frozenset[str]]:
     """Each file of the library, and the files of it that it imports anywhere."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
-        modules = [name for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for name in _modules(one)]
+        modules = [name for one in imports_of(path) for name in _modules(one.statement)]
         files = [
             _file_of(name) or _file_of(name.rpartition(".")[0]) for name in modules if name.startswith("orchestrator")
         ]
@@ -154,11 +156,13 @@ def test_every_exception_is_needed() -> None:
 
 
 def test_other_names_of_rooms_stand_in_the_door_upward() -> None:
+    names = {"import_module", "resolve_name", "__import__"}
     loaders = {
         name
         for name in imports()
-        if not {"import_module", "resolve_name", "__import__"}.isdisjoint(
-            getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(ast.parse((ROOT / name).read_text()))
+        if any(one in text_of(ROOT / name) for one in names)  # before it is parsed: few do
+        and not names.isdisjoint(
+            getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(ast.parse(text_of(ROOT / name)))
         )
     }
     assert loaders == {"upward.py"} | FACES | NAMED_BY_USERS
@@ -166,7 +170,7 @@ def test_other_names_of_rooms_stand_in_the_door_upward() -> None:
 
 def test_graphs_use_public_names_only() -> None:
     for path in (ROOT.parent / "graphs").glob("*.py"):
-        for statement in ast.walk(ast.parse(path.read_text())):
+        for statement, _ in imports_of(path):
             if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("orchestrator"):
                 depth = (statement.module or "").removeprefix("orchestrator.strategies").count(".")
                 assert depth <= 1, f"{path.name} imports {statement.module}"

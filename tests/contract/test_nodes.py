@@ -28,6 +28,7 @@ from orchestrator import (
 from orchestrator.errors import GraphUnknown, InvalidGraph
 from orchestrator.nodes import Ask, ChooseArgs, ChooseTool, Confirm, Execute, Subgraph, Think
 from orchestrator.testing import ScriptedModel
+from tests.support.sizes import in_turn
 
 pytestmark = pytest.mark.anyio
 
@@ -146,8 +147,7 @@ FUNCTIONS: list[Callable[..., Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fn", FUNCTIONS)
-@pytest.mark.parametrize("effect", ["pure", "idempotent", "irreversible"])
+@pytest.mark.parametrize(("fn", "effect"), in_turn(FUNCTIONS, ("pure", "idempotent", "irreversible")))
 async def test_arguments_are_injected_by_name_or_annotation_into_sync_and_async_functions(fn: Any, effect: Any) -> None:
     graph = one(node(effect=effect)(fn), "START -> plan -> work : each items\nwork -> END", plan=logs(0))
     run = await graph.run({"items": [7]}, deps=Deps(word="d"))

@@ -32,6 +32,7 @@ from pydantic import (
 from orchestrator import Executor, Graph, Run, node
 from orchestrator.errors import InvalidInput
 from tests.contract.sample import Color, Sub
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -165,22 +166,25 @@ async def told(url: str, graph: Graph, given: Any = None) -> Run:
     return run
 
 
-@pytest.mark.parametrize("what", TYPES)
-async def test_values_of_every_type_come_back_as_they_were(what: str, tmp_path: pathlib.Path) -> None:
-    annotation, first, second = TYPES[what]
-    state = create_model("State", value=(annotation, ...), n=(int, 0))
+@pytest.mark.parametrize("many", sized([[*TYPES][place::4] for place in range(4)], [[what] for what in TYPES]))
+async def test_values_of_every_type_come_back_as_they_were(many: list[str], tmp_path: pathlib.Path) -> None:
+    """A state with one field of a type; on every change, with fields of many types."""
+    annotations, first, second = ({what.replace(" ", "_"): TYPES[what][part] for what in many} for part in range(3))
+    fields: dict[str, Any] = {name: (annotation, ...) for name, annotation in annotations.items()}
+    state = create_model("State", **fields, n=(int, 0))
     seen: list[Any] = []
     graph = Graph(
         name="g", state=state, edges="START -> write -> look -> END",
         nodes={
-            "write": node(effect="pure")(lambda state: {"value": second}),
-            "look": node(effect="pure")(lambda state: seen.append(state.value)),
+            "write": node(effect="pure")(lambda state: second),
+            "look": node(effect="pure")(lambda state: seen.append(state)),
         },
     )  # fmt: skip
-    run = await told(f"sqlite:///{tmp_path}/runs.db", graph, {"value": first})
+    run = await told(f"sqlite:///{tmp_path}/runs.db", graph, first)
     assert run.status == "completed", run.error
-    assert (seen[0], type(seen[0])) == (second, type(second))
-    assert (run.state.value, type(run.state.value)) == (second, type(second))
+    for found in (seen[0], run.state):
+        for name, value in second.items():
+            assert (getattr(found, name), type(getattr(found, name))) == (value, type(value)), name
 
 
 def chain(state: type[BaseModel], *updates: Any) -> Graph:

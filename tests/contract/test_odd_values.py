@@ -34,6 +34,7 @@ from orchestrator.errors import GraphError, InvalidAnswer, InvalidValue, ModelEr
 from orchestrator.nodes import Confirm
 from orchestrator.testing import ScriptedModel
 from tests.support.programs import Piped
+from tests.support.sizes import in_turn
 
 pytestmark = pytest.mark.anyio
 HALF = "x\ud83dy"
@@ -233,8 +234,7 @@ RESULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("place", range(len(RESULTS)))
-@pytest.mark.parametrize("effect", ["pure", "idempotent", "irreversible"])
+@pytest.mark.parametrize(("place", "effect"), in_turn(range(len(RESULTS)), ("pure", "idempotent", "irreversible")))
 async def test_a_wrong_result_of_a_node_fails_the_step_and_says_so_shortly(place: int, effect: Any) -> None:
     run = await single(node(effect=effect)(says(RESULTS[place]))).run()
     assert run.status == "failed"

@@ -21,6 +21,7 @@ from orchestrator import (
     replace,
     union,
 )
+from tests.support.sizes import in_turn
 
 pytestmark = pytest.mark.anyio
 
@@ -81,8 +82,7 @@ REDUCED: dict[str, tuple[str, list[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", REDUCED)
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize(("what", "store"), in_turn(REDUCED, ("memory", "sqlite")))
 async def test_reducers(what: str, store: str, tmp_path: Any) -> None:
     field, updates, result = REDUCED[what]
     url = "memory://" if store == "memory" else f"sqlite:///{tmp_path}/runs.db"

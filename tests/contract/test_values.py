@@ -25,6 +25,7 @@ from orchestrator.nodes import Ask
 from orchestrator.stores import Store, open_store
 from orchestrator.testing import ScriptedModel
 from orchestrator.values import FOREIGN_DEPTH, MAX_BYTES, MAX_DEPTH, MAX_DIGITS, Unfit, check
+from tests.support.sizes import in_turn, sized
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,10 @@ def mixed(levels: int) -> Any:
 SHAPES: list[Callable[[int], Any]] = [lists, objects, mixed]
 
 
-@pytest.fixture(params=["memory://", "sqlite"])
+STORES = ("memory://", "sqlite")
+
+
+@pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/runs.db" if request.param == "sqlite" else str(request.param)
 
@@ -77,7 +81,7 @@ def graph_of(work: Any) -> Graph:
 # -- the bounds, exactly -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "url"), in_turn(SHAPES, STORES), indirect=["url"])
 async def test_the_deepest_value_is_accepted_at_every_door_and_read_back(shape: Callable[[int], Any], url: str) -> None:
     deepest, foreign, seen = shape(MAX_DEPTH), shape(FOREIGN_DEPTH), dict[str, Any]()
 
@@ -140,7 +144,7 @@ UNFIT: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("what", UNFIT)
+@pytest.mark.parametrize(("what", "url"), in_turn(UNFIT, STORES), indirect=["url"])
 async def test_what_cannot_be_read_back_is_refused_at_every_door_before_it_is_journaled(what: str, url: str) -> None:
     value, words = UNFIT[what]
     calls: list[Any] = []
@@ -237,7 +241,7 @@ GRAPHS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("what", GRAPHS)
+@pytest.mark.parametrize(("what", "url"), in_turn(GRAPHS, STORES), indirect=["url"])
 async def test_a_graph_whose_data_cannot_be_stored_begins_no_run(what: str, url: str) -> None:
     changes, words = GRAPHS[what]
     fields = {"name": "g", "state": State, "nodes": {"work": node(lambda: None)}, "edges": "START -> work -> END"}
@@ -274,8 +278,7 @@ GIVEN: dict[str, tuple[Any, str | None]] = {
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("effect", ["pure", "irreversible"])
-@pytest.mark.parametrize("what", GIVEN)
+@pytest.mark.parametrize(("what", "effect", "url"), in_turn(GIVEN, ("pure", "irreversible"), STORES), indirect=["url"])
 async def test_a_result_that_cannot_be_kept_is_a_failed_result_and_the_run_goes_on(
     what: str, effect: Any, url: str
 ) -> None:
@@ -344,7 +347,7 @@ SAID: dict[str, tuple[Reply, str]] = {
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("what", SAID)
+@pytest.mark.parametrize(("what", "url"), in_turn(SAID, STORES), indirect=["url"])
 async def test_an_odd_reply_is_kept_without_what_is_odd_and_says_so(what: str, url: str) -> None:
     reply, words = SAID[what]
 
@@ -409,19 +412,19 @@ ANYTHING = st.builds(
 )
 DOORS = ("input", "update", "argument", "tool", "result", "effect", "answer", "payload", "label", "ref", "reply")
 _numbers = itertools.count()
-_ROUNDS = max(1, settings.default.max_examples // 4)  # type: ignore[union-attr]
-"""Each is one run for each door and each store."""
+_ROUNDS = max(1, settings.default.max_examples // sized(6, 4))  # type: ignore[union-attr]
+"""Each is one run for each door and, with `--full`, each store."""
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
+@pytest.fixture(scope="module", params=STORES)
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Store:
     return open_store(
-        "memory://" if request.param == "memory" else f"sqlite:///{tmp_path_factory.mktemp('values')}/runs.db"
+        request.param if request.param == "memory://" else f"sqlite:///{tmp_path_factory.mktemp('values')}/runs.db"
     )
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(("door", "kept"), in_turn(DOORS, STORES), indirect=["kept"])
 @given(value=ANYTHING)
 @settings(max_examples=_ROUNDS, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_whatever_is_accepted_is_read_back_equal_and_whatever_is_refused_leaves_no_record(

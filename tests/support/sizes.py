@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from typing import TypeVar
+from collections.abc import Collection
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -14,3 +16,21 @@ FULL = "TESTS_FULL" in os.environ
 def sized(quick: _T, full: _T) -> _T:
     """Return what a test works with: the small form, or the full one with `--full`."""
     return full if FULL else quick
+
+
+def in_turn(rows: Collection[Any], *columns: Collection[Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of a table of several parameters: each with each value of the columns only with `--full`.
+
+    Otherwise each row is there once, with the values of the columns in turn. They change every other row, because the
+    event loop changes every row.
+    """
+    if FULL:
+        return [*itertools.product(rows, *columns)]
+    found = []
+    for number, row in enumerate(rows):
+        turn, others = number // 2, []
+        for column in columns:
+            turn, place = divmod(turn, len(column))
+            others.append([*column][place])
+        found.append((row, *others))
+    return found
