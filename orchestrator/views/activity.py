@@ -1,4 +1,4 @@
-"""When a run worked: seconds of each step, the times in which nothing worked, and steps in the order of a tree."""
+"""When a run worked: seconds of each step, the idle times, and steps in the order of a tree."""
 
 from __future__ import annotations
 

@@ -186,18 +186,18 @@ class Explainer:
             asked = [f"{one.kind} at {plain(one.node)}" if one.node else told(one.prompt, 80) for one in waiting]
             running = sum(row.status == "running" for row in self.rows.rows if row.live)
             more = f"; {running} more running" if status == "running" else ""
-            return f"it waits for an answer: {_some(asked)}{more}"
+            return f"it is waiting for an answer: {_some(asked)}{more}"
         live = [step_name(row) for row in self.rows.rows if row.live]
         if status == "interrupted":
             return f"no process drives it: its process ended, or it was stopped, at {_some(live) or 'its beginning'}"
-        return f"at work: {_some(live)}" if live else f"it is {status}"
+        return f"running: {_some(live)}" if live else f"it is {status}"
 
     def _ends(self) -> Iterator[str]:
         end = self.causes.end
         assert end is not None
         if end.why == "end":
-            ways = f"{end.ways} ways, merged" if end.ways > 1 else "one way"
-            yield f"it reached END ({ways})" + (": a limit had been spent" if end.status == "exhausted" else "")
+            ways = f" on {end.ways} branches, merged" if end.ways > 1 else ""
+            yield f"it reached END{ways}" + (": a limit had been spent" if end.status == "exhausted" else "")
         elif end.why == "stop":
             gone = self.causes.drops
             lost = [step_name(row) for row in self.rows.rows if (one := gone.get(row.activation)) and one.why == "stop"]
@@ -230,7 +230,7 @@ def _outcome(took: Transition) -> str:
     if took.node == ANY:
         return "a limit was spent"
     if took.error is None or took.outcome == "exhausted":
-        return f"{where} gave {plain(took.outcome)}"
+        return f"{where} returned {plain(took.outcome)}"
     return f"{where} failed ({plain(took.outcome)})"
 
 

@@ -35,7 +35,7 @@ def test_why_tells_where_a_run_stands(ran: Shell) -> None:
         ("why", "writer"), ("why", "bad", "--json"), ("why", "nosuch"), ("why", "writer", 9999)
     )
     assert waits.code == 0
-    assert "it waits for an answer: approval at " in waits.out
+    assert "it is waiting for an answer: approval at " in waits.out
     assert "  came  " in waits.out
     assert failed.json["status"] == "failed"
     assert " failed (record " in failed.json["why"]

@@ -83,9 +83,9 @@ async def test_an_outcome_and_the_edges_that_were_not_taken(tmp_path: Path) -> N
     assert grade.came == "its graph began: START -> grade"
     assert grade.went == "retry -> again; decided by the node itself"
     assert grade.not_taken == ("grade -> END (for any outcome without an edge of its own)",)
-    assert again.came == f"grade gave retry (record {grade.seq}): grade -> again : retry"
+    assert again.came == f"grade returned retry (record {grade.seq}): grade -> again : retry"
     assert grade.line == f"{grade.went}; not taken: {grade.not_taken[0]}"
-    assert why(run).why == "it reached END (one way)"
+    assert why(run).why == "it reached END"
     assert why(run, again.seq).steps == run.why(again.seq).steps == (again,)
 
 
@@ -208,7 +208,7 @@ async def test_what_decided_calls_answers_and_graphs_inside(tmp_path: Path) -> N
     url = f"sqlite:///{tmp_path}/runs.db"
     async with Executor(store=url, graphs=[made], tools=[send]) as ex:
         run = await ex.start(made, {"question": "q"}, run_id="r")
-        assert why(run).why == "it waits for an answer: approval at ask"
+        assert why(run).why == "it is waiting for an answer: approval at ask"
         assert [one.step for one in why(run).steps] == ["ask"]
         await ex.answer("r", run.waiting[0].id, Approve(), by="ann")
         run = await ex.load("r")

@@ -27,7 +27,7 @@ class StepList {
 
   // -- time -> place --------------------------------------------------------------------------------------------
 
-  // With the waiting left out, each time in which nothing worked has the width of a fortieth of the work.
+  // With the waiting left out, each idle time has the width of a fortieth of the work.
   setAxis(squeezed) {
     const span = this.data.span;
     this.cuts = [];
@@ -63,7 +63,7 @@ class StepList {
     this.scaleBox.append(first, last);
     for (const [from, to] of this.cuts) {
       if (this.percent(from) < 4 || this.percent(to) > 92) continue; // it would stand on the numbers at the ends
-      const note = make("span", { title: lasting((to - from) / 1000) + " in which nothing worked" }, "//");
+      const note = make("span", { title: lasting((to - from) / 1000) + " idle" }, "//");
       note.style.left = this.percent(from) + "%";
       this.scaleBox.append(note);
     }

@@ -104,7 +104,7 @@ class View {
       ["steps", number(data.counted)], ["calls", number(data.usage.calls)],
       ["tokens", data.usage.in || data.usage.out ? number(data.usage.in) + " in, " + number(data.usage.out) + " out" : "0"],
       ["cost", data.usage.cost ? money(data.usage.cost) : ""],
-      ["took", lasting(data.span / 1000)], ["nothing worked for", waited >= 0.5 ? lasting(waited) : ""],
+      ["took", lasting(data.span / 1000)], ["idle", waited >= 0.5 ? lasting(waited) : ""],
       ["began", new Date(data.start * 1000).toLocaleString()],
     ];
     this.at("facts").append(...facts.filter(([, value]) => value).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
