@@ -14,6 +14,7 @@ from orchestrator import Context, Event, Executor, Limits, Run, Update, node
 from orchestrator.errors import GraphUnknown, InvalidInput, RunEnded, RunExists, RunUnknown
 from orchestrator.stores.base import Store
 from tests.support.executors import Log, chain, says, single
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -252,7 +253,7 @@ async def test_closing_an_executor_interrupts_what_it_still_runs(store: Store) -
 
 @pytest.mark.parametrize("how", ["start", "resume"])
 async def test_cancelled_at_any_moment_a_run_is_held_by_nobody_and_goes_on(store: Store, how: str) -> None:
-    await cancelled_at_moments(store, how, 9)
+    await cancelled_at_moments(store, how, sized(27, 9))
 
 
 @pytest.mark.storm

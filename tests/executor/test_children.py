@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from orchestrator import Approve, Context, Deny, Executor, Graph, Retry, Update, node, tool
 from orchestrator.errors import StepError
 from orchestrator.nodes import Ask, Subgraph
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -57,6 +58,7 @@ def outer(inside: Graph, **options: Any) -> tuple[Graph, list[Any]]:
     return graph, [inside.as_tool("inside", "Works."), pay, paid]
 
 
+@quick_on("trio")
 async def test_what_a_run_inside_asks_its_caller_asks_one_after_the_other(tmp_path: Path) -> None:
     graph, (inside, pay, paid) = outer(inner())
     store = f"sqlite:///{tmp_path}/runs.db"

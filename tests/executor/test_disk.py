@@ -24,6 +24,7 @@ from orchestrator.stores import open_store
 from tests.support.disks import KINDS, Disk, SmallDisk, can_mount, disk_of, mounted
 from tests.support.executors import Log, says, single
 from tests.support.shell import Shell
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -118,6 +119,7 @@ def whole(disk: Path) -> int:
     return len(records)  # it reads to the head, with nothing behind it and no hole, or raises
 
 
+@quick_on("trio")
 async def test_a_disk_that_fills_up_at_any_moment(tmp_path: Path, anyio_backend: str) -> None:
     """Room for nothing, for the beginning, ... for all: what is missing makes the run stop, never go wrong."""
     for kind in KINDS:

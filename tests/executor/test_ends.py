@@ -24,6 +24,7 @@ from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.dying import DYING
 from tests.support.executors import Log, chain, says, single
 from tests.support.programs import ROOT
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -212,6 +213,7 @@ async def test_nothing_follows_the_end_of_a_run(store: Store) -> None:
         assert [record.type for record in await store.read("r")] == ["run_started", "step_done", "ended"]
 
 
+@quick_on("asyncio")
 async def test_a_run_whose_creator_was_killed_before_its_first_step_is_interrupted_and_goes_on(
     tmp_path: Path, anyio_backend_name: str
 ) -> None:

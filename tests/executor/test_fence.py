@@ -23,6 +23,7 @@ from tests.executor.outside import Outside, outside
 from tests.executor.test_ownership import Scene, on_one_loop_each
 from tests.executor.test_processes import aside, until
 from tests.support.executors import Log, single
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 """Graph -> what the outside is asked for, and what the executor is given."""
 
 
-@on_one_loop_each("way", [*WAYS, *WAYS])
+@on_one_loop_each("way", sized([*WAYS], [*WAYS, *WAYS]))
 async def test_calls_that_waited_while_the_run_was_taken_over_are_not_made(scene: Scene, way: str) -> None:
     what, options = WAYS[way]
     gate = scene.world.close(what)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.kernel import machine
 from orchestrator.kernel.run_state import Delta
+from tests.support.sizes import quick_on
 
 
 class Log(BaseModel):
@@ -32,6 +33,7 @@ counting = Graph(
 )
 
 
+@quick_on("asyncio")
 @pytest.mark.anyio
 async def test_the_state_after_each_step_is_the_same_in_any_order_of_reading() -> None:
     rounds[0] = 2500  # more than the distance of the copies that are kept

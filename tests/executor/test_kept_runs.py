@@ -15,6 +15,7 @@ from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from tests.data.runs010 import ANSWER, CALLING, INSIDE, STORE, STRATEGIES, answer_to, graph_named, opened
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +71,7 @@ async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: s
             assert (await executor.history(run_id)) or not run.steps
 
 
-@pytest.mark.parametrize("run_id", GOING_ON)
+@pytest.mark.parametrize("run_id", GOING_ON[:: sized(2, 1)])
 async def test_a_run_goes_on_to_its_end(store: str, run_id: str) -> None:
     name, _, status = run_id.rpartition("-")
     async with opened(store, status) as executor:

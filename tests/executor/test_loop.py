@@ -18,6 +18,7 @@ from orchestrator.errors import ModelUnavailable
 from orchestrator.nodes import Subgraph
 from orchestrator.stores.memory import MemoryStore
 from tests.support.executors import Log, chain, counting, says, single
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +67,7 @@ async def test_sync_nodes_run_in_threads_and_pure_ones_inline() -> None:
     assert threads["pure"] == threading.get_ident() != threads["default"]
 
 
+@quick_on("asyncio")
 async def test_a_long_loop_of_pure_steps_lets_others_in() -> None:
     worst, turns, over = 0.0, 0, False
 

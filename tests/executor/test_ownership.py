@@ -26,6 +26,7 @@ from tests.executor.outside import Outside, outside
 from tests.executor.program import Trip, agree, tidy, tools
 from tests.executor.test_processes import aside, until
 from tests.support.executors import Log, chain, says, single
+from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
 
@@ -438,8 +439,9 @@ async def test_after_a_deploy_everything_that_can_go_on_does(scene: Scene) -> No
         assert (await executor.load("idle")).status == "paused"
 
 
+@quick_on("asyncio")
 async def test_a_process_that_is_told_to_end_gives_back_what_it_was_only_taking_up(tmp_path: Path) -> None:
-    for turns in range(0, 60, 4):
+    for turns in range(0, 60, sized(12, 4)):
         url = f"sqlite:///{tmp_path}/{turns}.db"
         graph = chain(says("begun"), says("never", anyio.sleep_forever))
         async with Executor(url, graphs=[graph]) as executor, anyio.create_task_group() as tasks:

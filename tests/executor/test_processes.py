@@ -19,6 +19,7 @@ from orchestrator.stores.base import Lease
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
 from tests.executor.program import World, opened, to_its_end
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -256,6 +257,7 @@ async def test_who_lost_its_lease_stops_by_itself(scene: Scene) -> None:
 # -- speaking to it ----------------------------------------------------------------------------------------------------
 
 
+@quick_on("trio")
 async def test_a_pause_from_another_process_is_seen_soon_and_lets_land_what_runs(scene: Scene) -> None:
     gate = scene.world.close("model")
     holder = scene.begin(0, "start")

@@ -20,6 +20,7 @@ from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import ScriptedModel
 from tests.support.executors import Log, says, single
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -113,7 +114,9 @@ async def test_three_open_questions_answered_in_any_order_give_the_same(
     shape: Callable[[Ran], Graph], place: Store | str
 ) -> None:
     ends: list[Any] = []
-    for number, order in enumerate(itertools.permutations("012")):
+    for number, order in enumerate(
+        sized(["012", "120", "201", "021"], ["".join(order) for order in itertools.permutations("012")])
+    ):
         ran = Ran()
         graph = shape(ran)
         run_id = f"r{number}"

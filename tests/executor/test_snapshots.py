@@ -15,6 +15,7 @@ from orchestrator.nodes import Ask
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing import assert_crash_safe
 from tests.support.executors import Log, counting, says
+from tests.support.sizes import quick_on, sized
 from tests.testing.acting import drawn_graph, ends, said
 from tests.testing.acting import tools as acting_tools
 from tests.testing.shop import Echo, Till, shop, yes
@@ -54,11 +55,12 @@ def asking() -> Graph:
 async def test_every_kind_of_effect_survives_stops_with_snapshots_everywhere(store: Any) -> None:
     report = await assert_crash_safe(
         shop(), {"order": "o", "items": ["x", "y"]}, setup=Till().setup, model=Echo(), answer=yes, store=store,
-        most=3, stops=2,
+        most=sized(2, 3), stops=2,
     )  # fmt: skip
     assert report.status == "completed", report
 
 
+@quick_on("trio")
 @pytest.mark.usefixtures("all_the_time")
 async def test_generated_graphs_survive_stops_with_snapshots_everywhere(anyio_backend: str) -> None:
     tried = 0
@@ -67,11 +69,18 @@ async def test_generated_graphs_survive_stops_with_snapshots_everywhere(anyio_ba
         if not tried and found is not None and await ends(*found):
             tried += 1
             await assert_crash_safe(
-                *found, model=Echo(), setup=lambda: {"tools": acting_tools()}, answer=said, most=4, stops=2, seed=seed
+                *found,
+                model=Echo(),
+                setup=lambda: {"tools": acting_tools()},
+                answer=said,
+                most=sized(2, 4),
+                stops=2,
+                seed=seed,
             )
     assert tried == 1
 
 
+@quick_on("asyncio")
 async def test_a_long_run_is_gone_on_with_from_its_snapshot(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     async with Executor(url) as executor:

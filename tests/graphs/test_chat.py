@@ -13,6 +13,7 @@ from orchestrator.kernel.question import Question, Value
 from orchestrator.strategies.chat import chat
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -140,6 +141,7 @@ async def test_what_the_model_sees_is_cut_between_calls_and_results_never_within
         assert all(message.content.startswith("seen") for message in results)
 
 
+@quick_on("asyncio")
 async def test_it_is_data_holds_what_it_claims_and_survives_crashes(tmp_path: Path) -> None:
     graph = chat()
     graph.save(tmp_path / "chat.yaml")

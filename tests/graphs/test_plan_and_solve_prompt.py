@@ -14,6 +14,7 @@ from orchestrator.nodes import Complete, Subgraph
 from orchestrator.strategies.plan_and_solve_prompt import PS, PS_PLUS, graph, plan_and_solve_prompt
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.support.one_node import error_of, executing
+from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
 
@@ -99,6 +100,7 @@ async def test_votes_without_any_answer_fail_the_run_and_say_why() -> None:
     assert error_of(run) == ("AgentError", why)
 
 
+@quick_on("asyncio")
 async def test_many_votes_are_not_stopped_by_the_limit_of_steps() -> None:
     definition = plan_and_solve_prompt(form="number", votes=210)
     async with executing(lambda request: "28" if "So the answer" in request.messages[-1].content else "Hm.") as (ex, _):
@@ -190,7 +192,7 @@ async def test_inside_another_graph_and_as_a_tool() -> None:
 
 @pytest.mark.parametrize("definition", [graph, plan_and_solve_prompt(votes=2)], ids=["one", "votes"])
 async def test_it_survives_a_crash_at_any_write(definition: Graph) -> None:
-    await assert_crash_safe(definition, QUESTION, model=OfflineModel(), most=6)
+    await assert_crash_safe(definition, QUESTION, model=OfflineModel(), most=sized(2, 6))
 
 
 def test_votes_are_at_least_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from orchestrator.strategies.rewoo import rewoo
 from orchestrator.strategies.tool_user import tool_user
 from orchestrator.tools import tools_from_ref
 from tests.graphs.peers import Fixtures, LLMock, Offline, Peer, Said, Seen
-from tests.models.peers import each_way, run_of
+from tests.models.peers import run_of
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -185,11 +187,12 @@ def answer_of(run: Run) -> object:
     return [one["content"] for one in run.output[2]] if isinstance(run.output, list) else run.output
 
 
-@each_way
-@pytest.mark.parametrize(
-    ("name", "anyio_backend"),
-    [*((name, "asyncio") for name in CASES), ("function_call_agent", "trio"), ("rewoo", "trio")],
-)
+ON_LOOPS = [*((name, "asyncio") for name in CASES), ("function_call_agent", "trio"), ("rewoo", "trio")]
+BOTH_WAYS = [(name, loop, way) for name, loop in ON_LOOPS for way in ("whole", "pieces")]
+IN_TURN = [(*one, way) for one, way in zip(ON_LOOPS, itertools.cycle(("pieces", "whole")), strict=False)]
+
+
+@pytest.mark.parametrize(("name", "anyio_backend", "way"), sized(IN_TURN, BOTH_WAYS))
 async def test_it_comes_to_the_right_answer(peer: Peer, way: str, name: str) -> None:
     case = CASES[name]
     peer.says(case.replies)

@@ -19,6 +19,7 @@ from orchestrator.models.middleware.tape import MOST_BYTES, differences, error_d
 from orchestrator.testing import ScriptedModel
 from tests.models.speaker import Speaker
 from tests.support.executors import Log, single
+from tests.support.sizes import sized
 from tests.support.wire import Seen, called, refused, said, served
 
 pytestmark = pytest.mark.anyio
@@ -288,7 +289,7 @@ def told(outcome: Any) -> Any:
     return (type(outcome), str(outcome), vars(outcome)) if isinstance(outcome, Exception) else outcome
 
 
-@settings(max_examples=40)
+@settings(max_examples=sized(13, 40))
 @given(turns=st.lists(st.tuples(st.sampled_from(["a", "b", "\u2028"]), OUTCOMES), min_size=1, max_size=5))
 def test_what_is_replayed_is_what_was_recorded(turns: list[tuple[str, Any]], tmp_path_factory: Any) -> None:
     path = tmp_path_factory.mktemp("tape") / "tape.json"

@@ -43,6 +43,7 @@ from orchestrator.models import (
 from orchestrator.testing import ScriptedModel
 from tests.models.speaker import Speaker
 from tests.support.executors import Log, single
+from tests.support.sizes import sized
 from tests.support.wire import Seen, refused, said, served
 
 pytestmark = pytest.mark.anyio
@@ -491,7 +492,7 @@ def in_mock_time(function: Callable[[], Any]) -> Any:
     return anyio.run(function, backend="trio", backend_options={"clock": clock})
 
 
-@settings(max_examples=60)
+@settings(max_examples=sized(20, 60))
 @given(
     requests=st.none() | st.integers(1, 4),
     concurrency=st.none() | st.integers(1, 3),

@@ -15,6 +15,7 @@ from pydantic import BaseModel, SecretStr
 from orchestrator import Context, Graph, OpenAIModel, node, tool
 from orchestrator.errors import AgentError, ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.models import Message, Reply, ToolCall, system, tool_result, user
+from tests.support.sizes import quick_on
 from tests.support.wire import Raw, Seen, called, refused, said, served
 
 pytestmark = pytest.mark.anyio
@@ -395,6 +396,7 @@ async def test_an_address_that_is_none_is_not_tried_again(url: str) -> None:
     assert not caught.value.retryable
 
 
+@quick_on("trio")
 async def test_many_calls_at_the_same_time() -> None:
     def echo(seen: Seen) -> dict[str, Any]:
         return said(seen.body["messages"][0]["content"])

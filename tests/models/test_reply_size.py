@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import tracemalloc
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 from orchestrator import OpenAIModel
 from orchestrator.errors import ModelError, ReplyTooLarge
+from tests.support.sizes import sized
 from tests.support.wire import Raw, chunk, said, served, sse
 
 pytestmark = pytest.mark.anyio
@@ -40,10 +42,14 @@ LARGE: dict[str, Callable[[], Raw]] = {
 }
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("answer", LARGE.values(), ids=LARGE)
-async def test_an_answer_that_is_too_large_is_an_error_of_its_own(answer: Callable[[], Raw], streamed: bool) -> None:
-    with served(answer(), said("next")) as wire:
+BOTH_WAYS = list(itertools.product(LARGE, [False, True]))
+"""Each answer, to a request for all of it and to one for a stream."""
+IN_TURN = [*zip(LARGE, itertools.cycle([False, True]), strict=False)]
+
+
+@pytest.mark.parametrize(("name", "streamed"), sized(IN_TURN, BOTH_WAYS))
+async def test_an_answer_that_is_too_large_is_an_error_of_its_own(name: str, streamed: bool) -> None:
+    with served(LARGE[name](), said("next")) as wire:
         async with OpenAIModel("m", wire.url, KEY, max_reply_bytes=LIMIT) as model:
             tracemalloc.start()
             try:

@@ -22,6 +22,7 @@ from orchestrator.models import Profile, Reply, tool_result, user
 from orchestrator.models.chat import Assembly, EventDecoder, reply_from
 from tests.models.streams import RECORDED, Recorded
 from tests.support.costs import in_proportion
+from tests.support.sizes import sized
 from tests.support.wire import Raw, called, chunk, refused, said, served, sse, streamed, told
 
 pytestmark = pytest.mark.anyio
@@ -102,10 +103,10 @@ async def test_a_stream_in_packets_of_one_byte() -> None:
 @each
 def test_events_cut_at_every_byte(recorded: Recorded) -> None:
     wanted = [json.dumps(one, ensure_ascii=False) for one in recorded.chunks]
-    for ends in (b"\n", b"\r\n", b"\r"):
+    for number, ends in enumerate((b"\n", b"\r\n", b"\r")):
         data = b": hello\n\nevent: x\n" + sse(*recorded.chunks, done=False)
         data = data.replace(b"\n", ends)
-        for at in range(len(data)):
+        for at in sized(range(number, len(data), 4), range(len(data))):
             events = EventDecoder()
             assert [*events.feed(data[:at]), *events.feed(data[at:]), *events.rest()] == wanted
 
@@ -183,7 +184,7 @@ _odd = st.recursive(
 _fields = ("content", "tool_calls", "reasoning_content", "refusal", "role")
 
 
-@settings(max_examples=60)
+@settings(max_examples=sized(20, 60))
 @given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(_fields, _odd)), max_size=5))
 def test_whatever_a_delta_holds_it_costs_no_error(deltas: list[dict[str, Any]]) -> None:
     assembly = Assembly()

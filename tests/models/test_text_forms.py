@@ -15,6 +15,7 @@ from orchestrator.models.text.forms import OfferedTool
 from orchestrator.models.text.protocol import FORMS, FormName
 from orchestrator.models.text.screen import CallScreen
 from tests.models.text_samples import NAMES, OFFERS, call, calls, forged, made, offering, pieces_of, texts
+from tests.support.sizes import sized
 
 each_form = pytest.mark.parametrize("form", NAMES)
 
@@ -78,7 +79,7 @@ LAWS: dict[Callable[[FormName, st.DataObject], None], int] = {
 @each_form
 @pytest.mark.parametrize("law", LAWS)
 def test_laws(law: Callable[[FormName, st.DataObject], None], form: FormName) -> None:
-    _hold(law, form, LAWS[law])
+    _hold(law, form, sized(LAWS[law] // 3, LAWS[law]))
 
 
 @each_form

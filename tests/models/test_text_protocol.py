@@ -30,6 +30,7 @@ from orchestrator.models.text.protocol import FORMS, FormName
 from orchestrator.testing import ScriptedModel
 from tests.models.text_replies import BAD, GOOD, UNFINISHED, Said
 from tests.models.text_samples import NAMES, OFFERS, TOOLS, Speaker, call, forged, made, param, pieces_of, texts
+from tests.support.sizes import quick_on, sized
 from tests.support.wire import said, served
 
 pytestmark = pytest.mark.anyio
@@ -310,8 +311,9 @@ def _spoken(draw: st.DrawFn) -> tuple[FormName, Speaker]:
     return form, Speaker(pieces, draw(st.sampled_from(["stop", "length"])))
 
 
+@quick_on("asyncio")
 @given(spoken=_spoken())
-@settings(max_examples=40)
+@settings(max_examples=sized(13, 40))
 async def test_a_stream_gives_the_same_reply_however_it_is_cut(spoken: tuple[FormName, Speaker]) -> None:
     form, speaker = spoken
     model = TextProtocol(speaker, form)

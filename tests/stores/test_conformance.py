@@ -12,6 +12,7 @@ import pytest
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck, check_linear_bytes, check_store
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -28,6 +29,7 @@ async def test_promise(check: StoreCheck, store: Store) -> None:
     await check(store)
 
 
+@quick_on("asyncio")
 async def test_all_checks_share_one_file(tmp_path: Path) -> None:
     async def open_file() -> Store:
         return open_store(f"sqlite:///{tmp_path}/runs.db")
@@ -35,6 +37,7 @@ async def test_all_checks_share_one_file(tmp_path: Path) -> None:
     await check_store(open_file)
 
 
+@quick_on("trio")
 async def test_a_file_grows_linearly(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
 
@@ -51,6 +54,7 @@ async def test_a_file_grows_linearly(tmp_path: Path) -> None:
         await store.close()
 
 
+@quick_on("asyncio")
 async def test_a_broken_promise_is_named() -> None:
     class Forgetful(MemoryStore):
         async def discard(self, ids: Sequence[int]) -> None:

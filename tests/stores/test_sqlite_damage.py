@@ -16,6 +16,7 @@ from orchestrator.stores import RunInfo, open_store
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate, version_of
 from orchestrator.stores.sqlite.writes import checksum
 from tests.stores.runs import add_run, events
+from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
 
@@ -203,9 +204,10 @@ def without_rules(path: Path) -> Iterator[None]:
         connection.commit()
 
 
+@quick_on("trio")
 async def test_bits_that_flip_anywhere_in_the_file(tmp_path: Path) -> None:
     """What is read is what was written, or the damage is told; never another error, never other records."""
-    await flip(tmp_path, range(100))
+    await flip(tmp_path, range(sized(40, 100)))
 
 
 @pytest.mark.storm

@@ -7,6 +7,8 @@ import os
 from collections.abc import Collection
 from typing import Any, TypeVar
 
+import pytest
+
 _T = TypeVar("_T")
 
 FULL = "TESTS_FULL" in os.environ
@@ -34,3 +36,12 @@ def in_turn(rows: Collection[Any], *columns: Collection[Any]) -> list[tuple[Any,
             others.append([*column][place])
         found.append((row, *others))
     return found
+
+
+def quick_on(loop: str) -> pytest.MarkDecorator:
+    """Run a test on this event loop only; with `--full` on both. For what costs much and depends little on the loop.
+
+    Args:
+        loop: `asyncio` or `trio`.
+    """
+    return pytest.mark.parametrize("anyio_backend", sized([loop], ["asyncio", "trio"]), indirect=True)

@@ -22,6 +22,7 @@ from orchestrator.nodes import Ask
 from orchestrator.strategies.tool_user import tool_user
 from orchestrator.testing import CrashReport, CrashUnsafe, assert_crash_safe, assert_kill_safe
 from orchestrator.tools import tools_from_ref
+from tests.support.sizes import quick_on, sized
 from tests.testing.acting import KINDS, drawn_graph, ends, said
 from tests.testing.acting import tools as acting_tools
 from tests.testing.shop import Echo, Shop, Till, shop, yes
@@ -47,15 +48,18 @@ async def strategy_survives(
     return report
 
 
+@quick_on("asyncio")
 @pytest.mark.parametrize("name", STRATEGIES)
 async def test_every_strategy_survives_a_stop_at_every_write(name: str) -> None:
     report = await strategy_survives(name, "What is 3 + 4?", "memory")
     assert report.stops > report.writes  # how steps share a write varies by one or two
 
 
+@quick_on("trio")
 @pytest.mark.parametrize("name", STRATEGIES)
 async def test_every_strategy_survives_stops_at_some_writes_to_a_file(name: str) -> None:
-    assert (await strategy_survives(name, "What is 3 + 4?", "sqlite", most=5)).stops >= 5
+    most = sized(2, 5)
+    assert (await strategy_survives(name, "What is 3 + 4?", "sqlite", most=most)).stops >= most
 
 
 @pytest.mark.storm
@@ -70,7 +74,12 @@ async def test_every_strategy_survives_a_storm_of_stops(
 
 @pytest.mark.parametrize(
     ("store", "most", "stops", "anyio_backend"),
-    [("memory", 9, 1, "asyncio"), ("memory", 4, 3, "trio"), ("sqlite", 3, 2, "trio"), ("sqlite", 2, 1, "asyncio")],
+    [
+        ("memory", sized(4, 9), 1, "asyncio"),
+        ("memory", sized(2, 4), 3, "trio"),
+        ("sqlite", sized(1, 3), 2, "trio"),
+        ("sqlite", sized(1, 2), 1, "asyncio"),
+    ],
 )
 async def test_every_kind_of_effect_survives(store: Literal["memory", "sqlite"], most: int | None, stops: int) -> None:
     report = await assert_crash_safe(
@@ -97,8 +106,13 @@ async def survives(kind: str, seed: int, most: int, stops: int) -> bool:
     return True
 
 
+@quick_on("trio")
 @settings(
-    deadline=None, derandomize=True, max_examples=4, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    deadline=None,
+    derandomize=True,
+    max_examples=sized(2, 4),
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
 )
 @given(kind=st.sampled_from(sorted(KINDS)), seed=st.integers(0, 1_000_000), stops=st.integers(1, 3))
 def test_generated_graphs_survive(kind: str, seed: int, stops: int, anyio_backend: str) -> None:
@@ -138,6 +152,7 @@ async def found_in(**options: Any) -> str:
     return str(caught.value)
 
 
+@quick_on("asyncio")
 async def test_it_finds_a_ledger_that_settles_before_it_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     async def perform(self: AttemptEffects, effect: Effect[Any]) -> Any:
         if effect.name != "pay":
@@ -214,6 +229,7 @@ async def test_it_says_what_nobody_answers() -> None:
         await assert_crash_safe(graph)
 
 
+@quick_on("trio")
 async def test_it_tries_no_more_than_it_is_told_to() -> None:
     report = await assert_crash_safe(
         shop(), {"order": "o", "items": []}, setup=Till().setup, model=Echo(), answer=yes, most=2
@@ -228,7 +244,9 @@ async def test_it_tries_no_more_than_it_is_told_to() -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 def test_killed_processes_do_no_harm(anyio_backend: str) -> None:
     # How many moments a run has varies; whatever that is, the first kill of this seed comes long before its end.
-    report = assert_kill_safe("tests.testing.shop:shop_program", runs=1, kills=2, seed=7, backend="trio")
+    report = assert_kill_safe(
+        "tests.testing.shop:shop_program", runs=1, kills=sized(1, 2), seed=7, backend=sized("asyncio", "trio")
+    )
     assert report.status == "completed"
     assert report.stops >= 1, report
 
@@ -244,12 +262,13 @@ def test_a_storm_of_killed_processes_does_no_harm(program: str, scale: int, anyi
     assert report.stops >= scale
 
 
-@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize("anyio_backend", sized(["asyncio"], ["trio"]))
 def test_a_program_that_fails_is_heard(anyio_backend: str) -> None:
     with pytest.raises(RuntimeError, match=r"mute_program: the process ended with 1: (.|\n)*say what to answer"):
         assert_kill_safe("tests.testing.shop:mute_program", backend=anyio_backend)
 
 
+@quick_on("asyncio")
 async def test_it_finds_a_ledger_that_calls_again_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def charge() -> str:
         raise ValueError("charged, and then it broke")

@@ -28,6 +28,7 @@ from orchestrator.models.messages import assistant
 from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import Blob, ToolFailure
+from tests.support.sizes import quick_on
 from tests.support.wire import said, served
 
 pytestmark = pytest.mark.anyio
@@ -150,6 +151,7 @@ def talk() -> list[Message]:
     return [user("Look."), assistant("", calls), *results]
 
 
+@quick_on("asyncio")
 async def test_chat_completions_get_them_in_a_message_of_the_user_behind_all_results() -> None:
     with served(said("Dots."), said("Nothing."), said("So?")) as wire:
         async with OpenAIModel("m", wire.url, "sk-test") as model:

@@ -20,6 +20,7 @@ from orchestrator.errors import RunEnded, RunUnknown
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.nodes.conversation import BEGAN_ANEW
 from orchestrator.tools import Pool
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -275,6 +276,7 @@ async def runs_of_all_kinds(rounds: int, seed: int) -> None:
     assert (shells.most <= 2, shells.idle) == (True, True)
 
 
+@quick_on("asyncio")
 async def test_runs_of_all_kinds_leave_nothing_behind() -> None:
     await runs_of_all_kinds(25, 1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator import Context, tool
 from orchestrator.errors import AgentError
 from orchestrator.tools import IdempotencyKey
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -501,8 +504,12 @@ def test_a_schema_is_the_same_in_each_process() -> None:
         subprocess.run(
             [sys.executable, "-c", DIGESTS], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
         ).stdout
-        for seed in ("1", "2")
+        for seed in sized(("1",), ("1", "2"))
     }
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):  # in this one, whose seed is drawn
+        exec(DIGESTS, {"__name__": "__main__"})
+    found.add(told.getvalue())
     assert len(found) == 1
     assert "['v', 'w', 'x', 'y', 'z']" in found.pop()
 

@@ -16,6 +16,7 @@ from orchestrator.nodes import Execute
 from orchestrator.tools import ToolFailure
 from orchestrator.tools.truncation import Gathered, cut, kept
 from tests.contract.sample import Out
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -217,6 +218,7 @@ async def test_one_that_never_waits_and_never_ends_is_stopped(piece: object) -> 
     assert yielded < 1_000_000
 
 
+@quick_on("trio")
 async def test_no_more_of_a_long_output_is_held_than_is_kept() -> None:
     pieces = ["beginning", *["x" * 700] * 1000, "", "end"]
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Retry, Tool, ToolResult, node
 from orchestrator.tools import risk_at_most, tools_from_ref
 from orchestrator.tools.builtin.files import Files, history
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -209,6 +210,7 @@ async def test_folders_are_listed_two_levels_deep_without_what_is_hidden(files: 
     assert await done(files, "view_file", path="empty") == "(empty)"
 
 
+@quick_on("trio")
 async def test_where_keys_are_kept_is_neither_listed_nor_read_nor_written(tmp_path: Path) -> None:
     secret = [
         ".ssh/config", ".SSH/known", "in/.Ssh/config", ".netrc", "_netrc", ".envrc", ".env.local", ".environment",

@@ -15,6 +15,7 @@ from orchestrator.tools.mcp.lines import Cut, Lines, id_of
 from orchestrator.tools.mcp.listing import _listed, names_of
 from orchestrator.tools.mcp.schemas import checked_schema
 from orchestrator.tools.mcp.tail import Tail
+from tests.support.sizes import quick_on
 from tests.tools.mcp.conftest import TOKEN
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +40,7 @@ async def test_an_answer_that_is_none_ends_its_call_only(rough: Rough, name: str
         assert (await box.execute(name="echo", tool_input={"text": "a"})).error is None
 
 
+@quick_on("trio")
 async def test_what_it_lists_is_cleaned_or_left_out(rough: Rough, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "orchestrator"):
         async with rough("lists_badly") as box:

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.errors import GraphUnknown, ToolUnavailable
 from orchestrator.tools import Toolbox, ToolResult
 from orchestrator.tools.mcp import McpToolbox
+from tests.support.sizes import quick_on
 from tests.tools.mcp import made
 from tests.tools.mcp.conftest import TOKEN
 
@@ -66,6 +67,7 @@ async def test_over_http(address: str) -> None:
         assert late.metadata == {"exception": "TimeoutError"}
 
 
+@quick_on("asyncio")
 async def test_hints_raise_and_never_lower(address: str) -> None:
     def rules(box: Toolbox) -> list[tuple[str, str]]:
         return [(tool.risk, tool.effect) for tool in box][:3]
@@ -80,6 +82,7 @@ async def test_hints_raise_and_never_lower(address: str) -> None:
         assert rules(box.override("drop", risk="write"))[1] == ("write", "irreversible")
 
 
+@quick_on("trio")
 async def test_views_of_a_toolbox_that_is_not_open_yet(address: str) -> None:
     box = McpToolbox.http(address)
     view = box.include("add", "drop").prefix("sql_").override("sql_add", risk="none") | made_here
@@ -97,6 +100,7 @@ def made_here() -> str:
     return ""
 
 
+@quick_on("asyncio")
 async def test_it_is_closed_and_opened_again(rough: Rough, tmp_path: Path) -> None:
     box = rough()
     for _ in range(2):
