@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.support.shell import Shell
+from tests.support.sizes import FULL
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -141,6 +142,24 @@ def test_a_run_that_another_process_drives(shell: Shell) -> None:
 
 
 def test_who_reads_no_further_stops_the_run_and_it_goes_on(shell: Shell) -> None:
+    with shell.begin("run", "trial:halves", "x", "--run-id", "h", "--events") as process:
+        first = process.first_line()
+        (shell.place / "go").touch()
+        done = process.end()
+    assert (json.loads(first)["type"], done.code) == ("run_started", 130)
+    assert "h was interrupted" in done.err
+    (shell.place / "go on").touch()
+    assert shell.go_on(done).code == 0
+    # The result of a run that has ended is lost with its reader, its exit code is not.
+    with shell.begin("run", "trial:bad", "x", "--json") as process:
+        process.read_no_further()
+        done = process.end()
+    assert done.code == 1
+    assert "broken failed: RuntimeError: no luck with [redacted]" in done.err
+
+
+@pytest.mark.full
+def test_the_same_from_a_shell(shell: Shell) -> None:
     line = "python -m orchestrator run trial:halves x --run-id h --events"
     done = shell.sh(f"{line} | (head -1; touch go); echo ${{PIPESTATUS[0]}}")
     first, code = done.out.splitlines()
@@ -148,7 +167,6 @@ def test_who_reads_no_further_stops_the_run_and_it_goes_on(shell: Shell) -> None
     assert "h was interrupted" in done.err
     (shell.place / "go on").touch()
     assert shell.go_on(done).code == 0
-    # The result of a run that has ended is lost with its reader, its exit code is not.
     done = shell.sh("python -m orchestrator run trial:bad x --json >&- ; echo $?")
     assert done.out == "1\n"
     assert "failed at broken: RuntimeError: no luck with [redacted]" in done.err
@@ -157,7 +175,13 @@ def test_who_reads_no_further_stops_the_run_and_it_goes_on(shell: Shell) -> None
 
 def test_a_stderr_that_nobody_reads_is_no_reason_to_stop(shell: Shell) -> None:
     (shell.place / "go").touch()
-    done = shell.sh("python -m orchestrator run trial:waits x 2>&1 >out.json | head -1")
-    assert done.out.startswith("model: offline")
-    assert json.loads((shell.place / "out.json").read_text()) == ["one", "slow", "last"]
+    if FULL:
+        done = shell.sh("python -m orchestrator run trial:waits x 2>&1 >out.json | head -1")
+        told, out = done.out, (shell.place / "out.json").read_text()
+    else:
+        with shell.begin("run", "trial:waits", "x") as process:
+            told = process.first_line(err=True)
+            out = process.end().out
+    assert told.startswith("model: offline")
+    assert json.loads(out) == ["one", "slow", "last"]
     assert os.listdir(shell.place / ".orchestrator")

@@ -7,6 +7,7 @@ import shutil
 import sys
 
 from tests.support.shell import Shell
+from tests.support.sizes import sized
 
 LIBRARY = """
 import asyncio, trial
@@ -35,6 +36,7 @@ def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
     shell("run", "trial:number", "--run-id", "n")
     (shell.place / "evil.py").write_text("open('owned', 'w')")
     shutil.copy(shell.place / ".orchestrator/runs.db", shell.place / "copy.db")
+    run = sized(shell.typed, shell.sh)
     with shell.begin(LIBRARY, module="tests.support.script") as library:
         assert library.end().code == 0
     copied, theirs = shell.all(
@@ -54,7 +56,7 @@ def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
     )
     assert (done.code, done.out) == (0, "4\n")
     assert paused.code == 3
-    last = shell.sh(paused.command.replace("VALUE", "up").replace("'up|down'", "up"))  # it names the graph again
+    last = run(paused.command.replace("VALUE", "up").replace("'up|down'", "up"))  # it names the graph again
     assert "resumed" in last.err
     assert last.code == 3
 
@@ -100,7 +102,7 @@ def test_files_in_the_current_directory_hide_no_package(shell: Shell) -> None:
         "import helps, below_only, yaml\nfrom trial import number as graph\n"
     )
     (shell.place / "below/below_only.py").touch()
-    for ref in ("mine", "mine:graph", "below/mine_too.py"):
+    for ref in sized(("mine:graph",), ("mine", "mine:graph", "below/mine_too.py")):
         done = shell.sh([sys.executable, "-m", "orchestrator", "run", ref, "--tools", "trial:note"])
         assert (done.code, "How many?" in done.err) == (3, True), done.err
     assert not (shell.place / "owned").exists()

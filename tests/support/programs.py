@@ -114,6 +114,23 @@ class Piped(Begun):
                         waiting.unregister(key.fd)
         return found[self._out].decode(), found[self._err].decode()
 
+    def first_line(self, *, err: bool = False) -> str:
+        """The first line that it writes; nobody reads the rest of this stream."""
+        stream, found = self._err if err else self._out, b""
+        while not found.endswith(b"\n"):
+            data = os.read(stream, 1)
+            assert data, f"no whole line: {found!r}"
+            found += data
+        self.read_no_further(err=err)
+        return found.decode()
+
+    def read_no_further(self, *, err: bool = False) -> None:
+        """Close our end of its stdout or stderr."""
+        nothing, end = os.pipe()
+        os.close(end)
+        os.dup2(nothing, self._err if err else self._out)
+        os.close(nothing)
+
     def close(self) -> None:
         super().close()
         for stream in (self._out, self._err):
