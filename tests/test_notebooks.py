@@ -23,7 +23,13 @@ def kernel() -> Iterator[KernelManager]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.full] * bool(number), id=path.stem)
+        for number, path in enumerate(sorted(FOLDER.glob("*.ipynb")))
+    ],
+)
 def test_notebook_runs(path: Path, kernel: KernelManager) -> None:
     notebook = nbformat.read(path, as_version=4)
     notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # no name of the one before is known

@@ -10,9 +10,14 @@ from tests.frozen.texts import differences, joined, kept
 
 LONG = frozenset({"journals-generated", "journals-rules", "terminal", "stores", "drawings", "layouts", "pages"})
 """Texts that take seconds."""
+SECOND = frozenset({"journals-strategies", "checks"})
+"""Texts that take a second: `journals-contract` and the tests of the checks say on every change what they would."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.storm] * (name in LONG)) for name in TEXTS])
+MARKS = {**dict.fromkeys(LONG, pytest.mark.storm), **dict.fromkeys(SECOND, pytest.mark.full)}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in TEXTS])
 def test_what_is_done_is_what_is_frozen(name: str) -> None:
     if name == "layouts" and graphviz() not in kept(name):
         return  # another Graphviz lays out otherwise

@@ -17,6 +17,7 @@ from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, read_blueprint
 from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
 from tests.support.costs import in_proportion
+from tests.support.sizes import sized
 
 HENNCHATA = """\
 Plan: To find out the name of the cognac house that makes the main ingredient in The Hennchata, I will first search \
@@ -201,7 +202,7 @@ def test_reading_takes_time_in_proportion(part: str) -> None:
             with suppress(PlanFault):
                 read_blueprint(form.format(many))
 
-    in_proportion(read, 5_000)
+    in_proportion(read, sized(2_000, 5_000))
 
 
 def test_a_plan_without_end_is_not_read_and_its_faults_are_not_all_told() -> None:
@@ -233,14 +234,14 @@ def plans(draw: st.DrawFn) -> list[PlannedCall]:
     return draw(st.permutations(found))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sized(20, 60), deadline=None)
 @given(plans(), st.sampled_from(("\n", "\n\n", "\nPlan: so\n")))
 def test_what_is_written_in_the_form_is_read_as_it_is(plan: list[PlannedCall], between: str) -> None:
     text = between.join(f"#{call.id} = {call.written}" for call in plan)
     assert [call.model_copy(update={"thought": ""}) for call in read_blueprint(text)] == plan
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sized(50, 150), deadline=None)
 @given(st.lists(st.sampled_from([*'1 2=[]()"{},:\n*`_', "Plan:", "#E1", "#E2 = f[", "\n#E3 = g", "<END_OF_PLAN>"])))
 def test_any_text_is_a_plan_or_a_fault(parts: list[str]) -> None:
     text = "".join(parts)
@@ -288,7 +289,7 @@ def test_evidence_is_put_in_once_and_keeps_its_type_alone(text: str, found: obje
     assert evidence_in(text, EVIDENCE) == found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sized(33, 100), deadline=None)
 @given(st.text(max_size=30), st.lists(st.sampled_from(("#E1", "#E10", " ", "x", "#E100")), min_size=2, max_size=8))
 def test_one_number_is_never_taken_for_another(said: str, parts: list[str]) -> None:
     evidence = {name: step(f"<{name}{said}>") for name in ("E1", "E10", "E100")}

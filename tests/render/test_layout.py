@@ -16,6 +16,7 @@ from orchestrator.render.layout import lay_out, layout_source, read_layout
 from orchestrator.render.order import backward, dominators
 from orchestrator.render.sizes import node_size
 from tests.render.sample import HOSTILE, essay, large, make, research, search, stored
+from tests.support.sizes import sized
 
 ALL: tuple[Engine, ...] = (*engines(), "simple")
 needs_dot = pytest.mark.skipif("dot" not in engines(), reason="the program `dot` is not here")
@@ -129,7 +130,7 @@ def test_without_dot_the_wasm_build_lays_out(no_dot: None) -> None:
 
 
 def test_a_large_graph_without_dot(no_dot: None) -> None:
-    chain = [f"n{number}" for number in range(120)]
+    chain = [f"n{number}" for number in range(sized(40, 120))]
     graph = make("chain", {name: stored() for name in chain}, f"START -> {' -> '.join(chain)} -> END")
     assert 'data-layout="wasi"' in to_svg(graph)
 

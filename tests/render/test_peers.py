@@ -29,6 +29,7 @@ from orchestrator.strategies.rewoo import graph as rewoo
 from orchestrator.views.overlay import Overlay
 from tests.render.labels import NASTY, drawn_with, labels
 from tests.render.sample import essay, large, paused, research, running
+from tests.support.sizes import sized
 
 eight = st.lists(labels, min_size=8, max_size=8)
 all_nasty = [list(NASTY[start : start + 8]) for start in (0, 6, 12)]
@@ -170,7 +171,7 @@ def test_dot_reads_what_is_drawn(graph: Graph, run: Overlay | None) -> None:
 @example(all_nasty[0])
 @example(all_nasty[1])
 @example(all_nasty[2])
-@settings(max_examples=6)
+@settings(max_examples=sized(2, 6))
 @given(eight)
 def test_dot_reads_any_label_as_a_label(words: list[str]) -> None:
     check_dot(*drawn_with(words))

@@ -24,8 +24,9 @@ from orchestrator.views.trace import overlay_of
 from tests.kernel.harness import TooLongError
 from tests.kernel.orders import Order
 from tests.kernel.test_laws import KINDS, Trial
+from tests.support.sizes import sized
 
-some = settings(derandomize=True, suppress_health_check=list(HealthCheck), max_examples=12)
+some = settings(derandomize=True, suppress_health_check=list(HealthCheck), max_examples=sized(5, 12))
 
 
 def marks(graph: Graph, run: Overlay) -> dict[str, Mark]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from xml.etree import ElementTree as ET
@@ -15,6 +16,7 @@ from orchestrator.render.geometry import Engine
 from orchestrator.render.overlaid import RunLike
 from orchestrator.views.overlay import Overlay
 from tests.render.sample import HOSTILE, essay, large, make, paused, research, running, stored
+from tests.support.sizes import sized
 
 SVG = "{http://www.w3.org/2000/svg}"
 ENGINES: tuple[Engine, ...] = ("wasi", "simple")
@@ -168,8 +170,13 @@ def test_light_and_dark() -> None:
     assert ET.fromstring(to_svg(essay(), engine="simple", theme="dark")).get("data-theme") == "dark"
 
 
-@pytest.mark.parametrize("run", [None, running(), Overlay()])
-@pytest.mark.parametrize("make_graph", [essay, research, lambda: large(40)])
+@pytest.mark.parametrize(
+    ("make_graph", "run"),
+    [
+        *itertools.product((essay, research), (None, running(), Overlay())),
+        *((lambda: large(sized(16, 40)), run) for run in sized([None], [None, running(), Overlay()])),
+    ],
+)
 def test_always_well_formed_and_in_its_frame(make_graph: object, run: RunLike | None) -> None:
     assert callable(make_graph)
     graph = make_graph()
