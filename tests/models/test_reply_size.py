@@ -49,8 +49,10 @@ IN_TURN = [*zip(LARGE, itertools.cycle([False, True]), strict=False)]
 
 @pytest.mark.parametrize(("name", "streamed"), sized(IN_TURN, BOTH_WAYS))
 async def test_an_answer_that_is_too_large_is_an_error_of_its_own(name: str, streamed: bool) -> None:
-    with served(LARGE[name](), said("next")) as wire:
+    with served(said("first"), LARGE[name](), said("next")) as wire:
         async with OpenAIModel("m", wire.url, KEY, max_reply_bytes=LIMIT) as model:
+            # What the first request imports is no part of what is measured, and under `tracemalloc` it takes seconds.
+            assert (await model.complete("Hi")).text == "first"
             tracemalloc.start()
             try:
                 with pytest.raises(ReplyTooLarge, match=r"more than 1,000,000 bytes.*larger max_reply_bytes="):
