@@ -1,8 +1,8 @@
-"""The executor: it starts, resumes, answers and inspects the runs in a store."""
+"""The executor: it opens a store, starts runs and waits for them. `host/control.py` has the commands to runs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, Self
 
@@ -10,12 +10,10 @@ import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.errors import RunExists
-from orchestrator.executor.answers import as_answer
-from orchestrator.executor.commands import Stop
-from orchestrator.executor.host import deletion, delivery, recovery
+from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns
+from orchestrator.executor.host.control import RunControl
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.reader import RunReader
 from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.host.streaming import Stream, streamed
 from orchestrator.executor.resources import Resources
@@ -30,7 +28,7 @@ from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
 
 
-class Executor(RunReader):
+class Executor(RunControl):
     """Starts, resumes, answers, pauses, cancels and inspects runs of graphs.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
@@ -216,137 +214,3 @@ class Executor(RunReader):
             raise RunExists(live, "stream() starts a new run; for an existing run use events(run_id, follow=True)")
         async with streamed(self._host, live) as stream:
             yield stream
-
-    async def answer(
-        self,
-        run_id: str,
-        question: str,
-        answer: object,
-        *,
-        by: str = "",
-        digest: str | None = None,
-        resume: bool = True,
-    ) -> Run:
-        """Answer a question of a run, once. The executor that drives the run continues it, else this one does.
-
-        Args:
-            run_id: the run's id.
-            question: the question's id.
-            answer: `Approve`, `Deny`, or any plain JSON value.
-            by: who answers.
-            digest: the digest of the question that was shown; if the question has changed, the answer is refused.
-            resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
-
-        Returns:
-            The run after the answer, or, with `resume`, when it ends or pauses again.
-
-        Raises:
-            QuestionUnknown: the run has no such question.
-            StaleAnswer: the question is answered or withdrawn, or has changed.
-            InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
-        """
-        given = as_answer(answer)
-        return await delivery.answer(self._host, run_id, question, given, by=by, digest=digest, resume=resume)
-
-    async def resume(
-        self,
-        run_id: str,
-        *,
-        approve: str | None = None,
-        accept_changes: bool = False,
-        wait: float = 0.0,
-        trust_answers: bool = True,
-    ) -> Run:
-        """Continue an interrupted or paused run until it ends or pauses.
-
-        Args:
-            run_id: the run's id.
-            approve: a new policy for calls of tools, see `start`.
-            accept_changes: continue although tools changed, or although the graph's content changed and the executor
-                is `strict`.
-            wait: seconds to wait for another executor that holds the run.
-            trust_answers: False if the journal may come from elsewhere: its approvals and its policy are asked for
-                again, unless the calls that they allow are already done.
-
-        Returns:
-            The run, when it ends or pauses.
-
-        Raises:
-            RunUnknown: the store has no such run.
-            RunEnded: the run has ended.
-            RunConflict: another executor drives the run.
-            GraphUnknown: the run's graph, or a model or tool of it, is missing.
-            GraphChanged: the graph changed at or after the run's position.
-            ToolsChanged: tools that the run may still call are missing, or take other arguments.
-            ReplayMismatch: changed code would leave a settled irreversible effect behind.
-        """
-        return await recovery.resume(
-            self._host, run_id, approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers
-        )
-
-    async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:
-        """Resume every run of the executor's graphs that was interrupted or answered, or is overdue.
-
-        Args:
-            only: ids of the runs to resume; None: all.
-
-        Returns:
-            The resumed runs, when all have ended or paused. A run that cannot be resumed is logged and left out.
-        """
-        return await recovery.recover(self._host, only)
-
-    async def recoverable(self) -> list[str]:
-        """Return the ids of the runs, of any graph, that `recover` would resume if it had their code."""
-        return await recovery.lost(self._host, None)
-
-    async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
-        """Pause a run, whichever executor drives it: running steps end, and no new step starts until `resume`.
-
-        Args:
-            run_id: the run's id.
-            by: who pauses it, for the journal.
-            reason: why, for the journal.
-
-        Returns:
-            The run as it then is.
-
-        Raises:
-            RunUnknown: the store has no such run.
-            RunEnded: the run has ended.
-        """
-        return await delivery.stop(self._host, run_id, Stop("pause", by, reason))
-
-    async def cancel(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
-        """Cancel a run, whichever executor drives it. Finished steps stay in its journal.
-
-        Args:
-            run_id: the run's id.
-            by: who cancels it, for the journal.
-            reason: why, for the journal.
-
-        Returns:
-            The run as it then is.
-
-        Raises:
-            RunUnknown: the store has no such run.
-            RunEnded: the run has ended.
-        """
-        return await delivery.stop(self._host, run_id, Stop("cancel", by, reason))
-
-    async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
-        """Delete a run that is not being driven: its records, questions, messages and labels, for good.
-
-        Args:
-            run_id: the run's id.
-            children: whether to delete the runs that its graph tools started, and theirs, too. Only their caller
-                refers to them. Forks and other runs with its label stay.
-
-        Returns:
-            The ids of the deleted runs, the run itself first.
-
-        Raises:
-            RunUnknown: the store has no such run.
-            RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
-            StoreError: the store cannot be written. Deleting the run again deletes the rest of the runs it started.
-        """
-        return await deletion.delete(self._host, run_id, children=children)

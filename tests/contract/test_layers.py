@@ -174,3 +174,10 @@ def test_graphs_use_public_names_only() -> None:
             if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("orchestrator"):
                 depth = (statement.module or "").removeprefix("orchestrator.strategies").count(".")
                 assert depth <= 1, f"{path.name} imports {statement.module}"
+
+
+def test_a_file_of_the_executor_fits_in_300_lines() -> None:
+    long = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in (ROOT / "executor").rglob("*.py")
+    }
+    assert {name: lines for name, lines in long.items() if lines > 300} == {}
