@@ -15,24 +15,26 @@ from urllib.parse import quote, quote_plus
 BLANK = "[redacted]"
 _LEAST = 4
 """Characters that a secret with a name has at least."""
+_START = r"(?:\b|(?<=\\[abefnrtv0])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\U[0-9A-Fa-f]{8}))"
+"""Where a word begins, also behind a character that was already written as an escape, such as `\\n` in JSON."""
 
 _WHOLE = re.compile(
-    r"""
-      -----BEGIN[ ](?:[A-Z]{1,20}[ ]){0,3}PRIVATE[ ]KEY-----
-        .*?(?:-----END[ ](?:[A-Z]{1,20}[ ]){0,3}PRIVATE[ ]KEY-----|\Z)
-    | \bsk-[A-Za-z0-9_-]{16,}+                         # OpenAI, Anthropic and those that copy them
-    | \bgh[pousr]_[A-Za-z0-9]{20,}+ | \bgithub_pat_\w{20,}+ | \bglpat-[\w-]{16,}+
-    | \bxox[abeprs]-[A-Za-z0-9-]{10,}+                 # Slack
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                    # AWS
-    | \bAIza[\w-]{30,}+                                # Google
-    | \bhf_[A-Za-z0-9]{20,}+ | \b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+ | \bnpm_[A-Za-z0-9]{30,}+
+    rf"""
+      -----BEGIN[ ](?:[A-Z]{{1,20}}[ ]){{0,3}}PRIVATE[ ]KEY-----
+        .*?(?:-----END[ ](?:[A-Z]{{1,20}}[ ]){{0,3}}PRIVATE[ ]KEY-----|\Z)
+    | {_START}sk-[A-Za-z0-9_-]{{16,}}+                         # OpenAI, Anthropic and those that copy them
+    | {_START}gh[pousr]_[A-Za-z0-9]{{20,}}+ | {_START}github_pat_\w{{20,}}+ | {_START}glpat-[\w-]{{16,}}+
+    | {_START}xox[abeprs]-[A-Za-z0-9-]{{10,}}+                 # Slack
+    | {_START}(?:AKIA|ASIA)[A-Z0-9]{{16}}\b                    # AWS
+    | {_START}AIza[\w-]{{30,}}+                                # Google
+    | {_START}hf_[A-Za-z0-9]{{20,}}+ | {_START}[rs]k_(?:live|test)_[A-Za-z0-9]{{16,}}+ | {_START}npm_[A-Za-z0-9]{{30,}}+
     """,
     re.VERBOSE | re.DOTALL,
 )
-_WEB_TOKEN = re.compile(r"(?<![\w-])((?:(?!\beyJ)[\w-])*+)eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+")
+_WEB_TOKEN = re.compile(rf"(?<![\w-])((?:(?!{_START}eyJ)[\w-])*+)eyJ[\w-]{{8,}}+\.[\w-]{{8,}}+\.[\w-]*+")
 """JSON web tokens. A word is entered at its start only: what follows its first `eyJ` is looked at once."""
-_BEARER = re.compile(r"(?i)\b(bearer|basic)(\s{1,20})[A-Za-z0-9+/._~=-]{12,}+")
-_USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,100}:)[^\s/@]{1,200}(?=@)", re.IGNORECASE)
+_BEARER = re.compile(rf"(?i){_START}(bearer|basic)(\s{{1,20}})[A-Za-z0-9+/._~=-]{{12,}}+")
+_USERINFO = re.compile(rf"({_START}[a-z][a-z0-9+.-]{{1,20}}://[^\s:/@]{{0,100}}:)[^\s/@]{{1,200}}(?=@)", re.IGNORECASE)
 _NAMED = re.compile(
     r"""(?ix)
     ((?:api[_-]?key|secret|token|passw(?:or)?d|passwd|credential|private[_-]?key)[\w-]{0,20}

@@ -172,6 +172,18 @@ async def test_secrets_in_source_and_message_are_blanked_in_the_traceback_and_in
     assert "[redacted]" in caplog.text
 
 
+async def test_no_control_character_of_an_error_reaches_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    @node
+    def paints() -> None:
+        raise ValueError("\x1b[31mred \u202eback\r")
+
+    with caplog.at_level(logging.DEBUG, logger="orchestrator"):
+        async with Executor() as executor:
+            await executor.start(of(paints), {}, run_id="r1")
+    assert "ValueError: \\u001b[31mred \\u202eback\\u000d" in caplog.text
+    assert not set("\x1b\u202e\r") & set(caplog.text)
+
+
 async def test_the_log_tells_of_failures_with_run_node_and_traceback_and_of_attempts_that_are_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

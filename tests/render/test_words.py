@@ -55,6 +55,12 @@ def test_lines_keep_their_breaks() -> None:
         ('{"api_key": "abcd1234"}', '{"api_key": [redacted]}'),
         ("PASSWORD=hunter22 next", "PASSWORD=[redacted] next"),
         ("ghp_" + "x" * 36, "[redacted]"),
+        ("\\nghp_" + "x" * 36, "\\n[redacted]"),  # as JSON writes a line break
+        ("\\u200bsk-" + "x" * 36, "\\u200b[redacted]"),
+        ("\\x7fAKIA" + "ABCD" * 4, "\\x7f[redacted]"),
+        ("\\teyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "\\t[redacted]"),
+        ("\\nBearer " + "x" * 20, "\\nBearer [redacted]"),
+        ("a task-" + "x" * 36, "a task-" + "x" * 36),
         ("AKIA" + "ABCD" * 4, "[redacted]"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "[redacted]"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "[redacted]"),

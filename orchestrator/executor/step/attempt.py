@@ -24,6 +24,7 @@ from orchestrator.kernel.queries import reduced_values, validate_outcome
 from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, step_done
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact
+from orchestrator.visible import shown
 
 logger = logging.getLogger("orchestrator.steps")
 
@@ -185,16 +186,16 @@ def _raised(log: RunLog, activation: Activation, error: Exception, retry: Retry 
 
 
 def _report(log: RunLog, activation: Activation, failure: Failure, level: int, what: str) -> None:
-    """Log a failed attempt, with what looks like a secret blanked."""
+    """Log a failed attempt, with secrets blanked and control characters escaped: a terminal may show it."""
     if not logger.isEnabledFor(level):
         return
     place = f"{activation.path}/{activation.node}" if activation.path else activation.node
-    words = redact(f"run {log.run_id}: {place} (attempt {activation.attempt}) {what}: {failure}\n{failure.traceback}")
+    words = f"run {log.run_id}: {place} (attempt {activation.attempt}) {what}: {failure}\n{failure.traceback}"
     about = {
         "run_id": log.run_id, "node": activation.node, "path": activation.path, "attempt": activation.attempt,
         "error_type": failure.type,
     }  # fmt: skip
-    logger.log(level, "%s", words.rstrip(), extra=about)
+    logger.log(level, "%s", shown(redact(words)).rstrip(), extra=about)
 
 
 def _is_handled(log: RunLog, activation: Activation, error: BaseException) -> bool:
