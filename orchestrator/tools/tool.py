@@ -16,7 +16,6 @@ import inspect
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
 from contextlib import nullcontext
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -36,7 +35,7 @@ from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
 from orchestrator.tools.truncation import KEPT, SHOWN
-from orchestrator.tools.validation import KEYWORDS, coerced, faults, unknown_keywords
+from orchestrator.tools.validation import coerced, faults, schema_faults
 
 _anything = Codec(Any)
 _BODIES = ("execute", "call")
@@ -183,18 +182,15 @@ class Tool:
         return "parameters" in vars(self) or any("parameters" in vars(cls) for cls in type(self).__mro__)
 
     def check_schema(self) -> None:
-        """Refuse a schema of the class's own that says what is not checked.
+        """Refuse a `parameters` schema that the class defines and that has parts that check nothing.
 
         Raises:
-            ValueError: it has an unknown keyword; the message names it.
+            ValueError: the schema has an unknown keyword, a reference to nothing, or a bound that is not a number; the
+                message names it.
         """
         if any("parameters" in vars(cls) for cls in type(self).__mro__):
-            for keyword in unknown_keywords(self.parameters):
-                close = get_close_matches(keyword, KEYWORDS, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else "leave it out, or begin its name with 'x-'"
-                raise ValueError(
-                    f"tool {self.name!r}: its schema has the keyword {keyword!r}, which checks no argument; {hint}"
-                )
+            for fault in schema_faults(self.parameters):
+                raise ValueError(f"tool {self.name!r}: its schema {fault}")
 
     def to_param(self, *, strict: bool = False) -> dict[str, Any]:
         """Return the tool in the form that models receive.

@@ -1,7 +1,8 @@
 """Check values against a JSON Schema, and read texts as the types that it wants. `Tool.validate` does so for a call.
 
-These are the keywords of JSON Schema (2020-12) but for dynamic references and what is left unevaluated. A tool whose
-schema has any other keyword is refused by the name of that keyword (`unknown_keywords`): it would accept everything.
+The keywords are those of JSON Schema 2020-12, except dynamic references (`$dynamicRef`) and `unevaluated...`. A tool
+whose schema has another keyword, a reference out of the schema, or a bound that is not a number is refused with its
+name (`schema_faults`), because it would accept every value.
 
 Schemas may come from servers, and values from models. So each check has a budget of steps, which grows with the value
 and not with the ways in which the schema could fit it, and patterns are tried by an engine that takes linear time.
@@ -14,7 +15,9 @@ import json
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Any, TypeGuard
 
 from orchestrator.jsontypes import canonical
 from orchestrator.tools.patterns import linear
@@ -58,12 +61,21 @@ _NOTES = frozenset(
 )  # fmt: skip
 """Keywords that say something of a value, and accept every value."""
 KEYWORDS = BY_NAME | INNER | LISTS | _CHECKED | _NOTES
+_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_ELSEWHERE = {
+    "additionalItems": "in JSON Schema 2020-12 it is 'items', beside 'prefixItems'",
+    "dependencies": "in JSON Schema 2020-12 it is 'dependentRequired' or 'dependentSchemas'",
+    "id": "in JSON Schema 2020-12 it is '$id'",
+    "unevaluatedItems": "it is not supported: use 'items'",
+    "unevaluatedProperties": "it is not supported: use 'additionalProperties'",
+}
+"""Keywords of other versions, and what to write in their place."""
 
 
-def unknown_keywords(schema: Any) -> list[str]:
-    """The keywords in a schema by which no value is checked, each once; those that begin with `x-` are notes."""
+def schema_faults(schema: Mapping[str, Any]) -> list[str]:
+    """Return what in a schema would check no value, each fault once. Keywords that begin with `x-` are notes."""
     found: dict[str, None] = {}
-    todo = [schema]
+    todo: list[Any] = [schema]
     while todo:
         one = todo.pop()
         if not isinstance(one, Mapping):
@@ -75,9 +87,32 @@ def unknown_keywords(schema: Any) -> list[str]:
                 todo += value
             elif keyword in INNER:
                 todo.append(value)
+            elif keyword == "$ref" and _target(value, schema) is None:
+                found[f"refers to {value!r}, which is not in it: write '#/$defs/NAME', and define NAME in $defs"] = None
+            elif keyword in _NUMBERS and not _is_number(value):
+                found[f"has {keyword!r} with {_json(value)}, which is not a number"] = None
             elif keyword not in KEYWORDS and not keyword.startswith("x-"):
-                found[keyword] = None
+                found[f"has the keyword {keyword!r}, which checks no argument; {_instead(keyword)}"] = None
     return list(found)
+
+
+def _instead(keyword: str) -> str:
+    if keyword in _ELSEWHERE:
+        return _ELSEWHERE[keyword]
+    close = get_close_matches(keyword, KEYWORDS, n=1)
+    return f"did you mean {close[0]!r}?" if close else "leave it out, or begin its name with 'x-'"
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return math.isfinite(value) if isinstance(value, float) else type(value) is int
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    """Whether a number is a multiple of a step, by their decimal digits: 0.3 is one of 0.1."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    number, each = (Fraction(one if isinstance(one, int) else repr(one)) for one in (value, step))
+    return number % each == 0
 
 
 class _Exhausted(Exception):
@@ -201,11 +236,11 @@ def _text(value: str, schema: Any, place: str) -> Iterator[str]:
 def _number(value: float, schema: Any, place: str) -> Iterator[str]:
     for keyword, fits, words in _BOUNDS:
         bound = schema.get(keyword)
-        if isinstance(bound, int | float) and not isinstance(bound, bool) and not fits(value, bound):
+        if _is_number(bound) and not fits(value, bound):
             yield f"{place} must be {words} {_json(bound)}, not {shown(value)}"
     step = schema.get("multipleOf")
-    if isinstance(step, int) and isinstance(value, int) and step and value % step:
-        yield f"{place} must be a multiple of {step}, not {value}"
+    if _is_number(step) and step > 0 and not _is_multiple(value, step):
+        yield f"{place} must be a multiple of {_json(step)}, not {shown(value)}"
 
 
 def _list(value: list[Any], schema: Any, budget: _Budget, place: str, depth: int) -> Iterator[str]:
@@ -432,13 +467,16 @@ def _json(value: object) -> str:
 
 
 def referred(ref: object, root: Mapping[str, object]) -> Any:
-    """What `#/$defs/Name` names; True, the schema that accepts everything, if it is not there."""
-    if not isinstance(ref, str) or not ref.startswith("#"):
-        return True
+    """Return the schema that `#/$defs/Name` names; True, which accepts every value, if there is none."""
+    found = _target(ref, root)
+    return True if found is None else found
+
+
+def _target(ref: object, root: Mapping[str, object]) -> object:
+    if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
+        return None
     found: object = root
-    for part in ref[1:].split("/")[1:]:
+    for part in ref.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping) or key not in found:
-            return True
-        found = found[key]
+        found = found.get(key) if isinstance(found, Mapping) else None
     return found

@@ -434,6 +434,9 @@ def test_a_tool_with_such_a_schema_refuses_the_call() -> None:
         ({"minProperties": 1, "maxProperties": 2}, {"a": 1}, {"a": 1, "b": 2, "c": 3}),
         ({"dependentRequired": {"a": ["b"]}}, {"a": 1, "b": 2}, {"a": 1}),
         ({"dependentSchemas": {"a": {"required": ["b"]}}}, {"b": 2}, {"a": 1}),
+        ({"multipleOf": 0.1}, 0.3, 0.35),
+        ({"multipleOf": 0.5}, 10**400, math.inf),
+        ({"multipleOf": 3}, 9.0, 10.0),
     ],
 )
 def test_every_keyword_is_checked(schema: dict[str, Any], fits: Any, does_not: Any) -> None:
@@ -480,14 +483,26 @@ def test_it_agrees_with_an_implementation_of_others() -> None:
     agrees()
 
 
-def test_a_keyword_that_nothing_is_checked_by_is_refused_by_its_name() -> None:
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"minimun": 1}, r"the keyword 'minimun', which checks no argument; did you mean 'minimum'\?"),
+        ({"unevaluatedProperties": False}, "'unevaluatedProperties'.*: use 'additionalProperties'"),
+        ({"dependencies": {"a": ["b"]}}, "'dependencies'.* it is 'dependentRequired' or"),
+        ({"exclusiveMinimum": True}, "has 'exclusiveMinimum' with true, which is not a number"),
+        ({"$ref": "http://127.0.0.1/x"}, "refers to 'http://127.0.0.1/x', which is not in it"),
+        ({"$ref": "#/$defs/gone"}, "refers to '#/.defs/gone', which is not in it"),
+        ({"$ref": "#anchor"}, "refers to '#anchor', which is not in it"),
+    ],
+)
+def test_what_would_check_nothing_is_refused_by_its_name(schema: dict[str, Any], says: str) -> None:
     class Wait(Tool):
         name = "wait"
-        parameters = {"type": "object", "properties": {"s": {"type": "integer", "minimun": 1}}}  # noqa: RUF012
+        parameters = {"type": "object", "properties": {"s": schema}}  # noqa: RUF012
 
         def call(self, s: int) -> int:
             """Wait."""
             return s
 
-    with pytest.raises(ValueError, match=r"tool 'wait': .* keyword 'minimun'.* did you mean 'minimum'\?"):
+    with pytest.raises(ValueError, match=rf"tool 'wait': its schema .*{says}"):
         Toolbox(Wait())

@@ -66,8 +66,8 @@ def workers() -> set[int]:
     """Ids of the interpreters' processes that this process has started and not ended."""
     found = set()
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            with suppress(OSError):  # it has just gone
+        with suppress(OSError):  # the thread, or the process, has just ended
+            for pid in (task / "children").read_text().split():
                 if b"monty" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.add(int(pid))
     return found
