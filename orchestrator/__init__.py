@@ -112,17 +112,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "Secret":
-        from pydantic import SecretStr
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
 
-        return SecretStr
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name == "Secret":
+            from pydantic import SecretStr
+
+            return SecretStr
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+        value: object = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -176,7 +176,7 @@ class RunEnded(RunError):
 
     def __init__(self, run_id: str, status: str) -> None:
         self.run_id, self.status = run_id, status
-        super().__init__(f"run {run_id!r} has ended ({status}); fork it to continue from one of its checkpoints")
+        super().__init__(f"run {run_id!r} has ended ({status}); start a new run")
 
 
 class RunConflict(RunError):

@@ -71,10 +71,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".middleware", __name__), name)  # late: most programs need none of them
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(".middleware", __name__), name)  # late: most programs need none of them
 
 
 def __dir__() -> list[str]:

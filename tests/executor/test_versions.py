@@ -130,32 +130,34 @@ def forks(state: Log) -> Any:
 CHANGED = {
     "the node that it is at was renamed": (
         graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?")),
-        ["node 'ask' is gone (in its way)", "node 'confirm' is new"],
+        ["node 'ask' is gone (blocks this run)", "node 'confirm' is new"],
     ),
     "a node ahead is gone": (
         graph("START -> before -> ask -> END", after=None),
-        ["node 'after' is gone (in its way)", "edge ask -> after : approved is gone (in its way)",
-         "edge ask -> END is new (in its way)"],
+        ["node 'after' is gone (blocks this run)", "edge ask -> after : approved is gone (blocks this run)",
+         "edge ask -> END is new (blocks this run)"],
     ),
     "an edge ahead leads elsewhere": (
         graph(EDGES.replace("after -> END", "after -> more -> END"), more=says("more")),
-        ["edge after -> END is gone (in its way)", "node 'more' is new"],
+        ["edge after -> END is gone (blocks this run)", "node 'more' is new"],
     ),
     "a node ahead has another outcome": (
         graph(EDGES + "after -> END : other", after=forks),
-        ["node 'after' has outcomes done, other, it had done (in its way)"],
+        ["node 'after' has outcomes done, other, it had done (blocks this run)"],
     ),
     "a node ahead joins": (
         graph(after=says("after").with_(join="each")),
-        ["node 'after' says join='each', it said join=None (in its way)"],
+        ["node 'after' says join='each', it said join=None (blocks this run)"],
     ),
-    "the state has another field": (graph(state=fields(more=(int, 0))), ["state field 'more' is new (in its way)"]),
+    "the state has another field": (
+        graph(state=fields(more=(int, 0))), ["state field 'more' is new (blocks this run)"],
+    ),
     "a field has another type": (
-        graph(state=fields(n=(float, 0.0))), ["state field 'n' has another type or reducer (in its way)"],
+        graph(state=fields(n=(float, 0.0))), ["state field 'n' has another type or reducer (blocks this run)"],
     ),
     "a node ahead is a graph": (
         graph(after=Subgraph(Graph(name="i", state=Log, nodes={"a": says("a")}, edges="START -> a -> END"))),
-        ["node 'after' has a graph inside (in its way)"],
+        ["node 'after' has a graph inside (blocks this run)"],
     ),
 }  # fmt: skip
 

@@ -65,7 +65,7 @@ def graph_to_resume_in(run_id: str, old: GraphDefinition, new: GraphDefinition, 
     at, ahead = _ahead(machine, old)
     blocking = {*diff.everywhere, *(line for node in ahead for line in diff.touched.get(node, ()))}
     if blocking or not diff.lines:
-        lines = "\n".join(f"  - {line}{' (in its way)' if line in blocking else ''}" for line in diff.lines)
+        lines = "\n".join(f"  - {line}{' (blocks this run)' if line in blocking else ''}" for line in diff.lines)
         raise GraphChanged(
             f"run {run_id!r} is at {', '.join(at) or 'its end'}, and graph {new.name!r} changed on its way "
             f"from there:\n"

@@ -6,6 +6,7 @@ from typing import Literal, TypedDict
 
 from pydantic import BaseModel
 
+import orchestrator
 from orchestrator import Context, Executor, Graph, Outcome, Run, Update, node
 from orchestrator.kernel.question import AnyQuestion
 
@@ -158,3 +159,6 @@ def answers(question: AnyQuestion) -> object:
     if question.kind == "pause":
         return question.payload["reason"]  # E: there is no such key
     return question.payload["anything"]
+
+
+misspelt = orchestrator.Grahp  # E: no such name in the package
