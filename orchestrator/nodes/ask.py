@@ -38,7 +38,7 @@ class Ask(Node, kind="ask"):
     accepts: dict[str, JsonValue] | None = None
     """JSON Schema of the answer, for who answers; the field's own type is checked in any case."""
     deadline: float | None = None
-    """Seconds after which nobody is waited for any longer."""
+    """Seconds to wait for the answer; None: no limit."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -31,7 +31,10 @@ class Life:
         self._hangs = False
         self.pid = int(self._hear("pid"))
         # A process id may be given to another process; this names the process itself.
-        self._process = os.pidfd_open(self.pid)
+        try:
+            self._process = os.pidfd_open(self.pid)
+        except ProcessLookupError:  # a short one, which has ended by now
+            self._process = -1
         self._watch = threading.Timer(LONGEST, self._give_up)
         self._watch.start()
         self._hear("ready")
@@ -64,8 +67,9 @@ class Life:
         if "ended" not in self.told:
             self._hear("ended")
             self._watch.cancel()
-            os.close(self._process)
-            self._process = -1
+            if self._process >= 0:
+                os.close(self._process)
+                self._process = -1
         assert not self._hangs, f"{self.name} hung: {self.told}"
         assert self.told.get("error") != "crash", self.told["message"]
         return self.told

@@ -29,7 +29,7 @@ class AskHuman(Tool):
     def __init__(self, *, deadline: float | None = None) -> None:
         """
         Args:
-            deadline: seconds after which nobody is waited for any longer; None: as long as it takes.
+            deadline: seconds to wait for the answer; None: no limit.
         """
         self._deadline = deadline
 
