@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.peer]
 
 
 @pytest.fixture
-def clock() -> McpToolbox:
+def server_time() -> McpToolbox:
     """`mcp-server-time` of PyPI."""
     return McpToolbox.stdio(command("MCP_SERVER_TIME", "mcp-server-time"), "--local-timezone", "UTC", backoff=0.01)
 
@@ -37,8 +37,8 @@ def _started(words: str) -> list[psutil.Process]:
     return [one for one in psutil.Process().children(recursive=True) if words in " ".join(one.cmdline())]
 
 
-async def test_time(clock: McpToolbox) -> None:
-    async with clock as box:
+async def test_time(server_time: McpToolbox) -> None:
+    async with server_time as box:
         assert [tool.name for tool in box] == ["get_current_time", "convert_time"]
         assert {(tool.risk, tool.effect) for tool in box} == {("dangerous", "irreversible")}
         tool = box.get("convert_time")
@@ -67,12 +67,12 @@ async def test_memory(memory: McpToolbox) -> None:
     assert not _started("mcp-server-memory")
 
 
-@pytest.mark.parametrize("which", ["clock", "memory"])
+@pytest.mark.parametrize("which", ["server_time", "memory"])
 async def test_killed_in_the_middle_of_a_call(which: str, request: pytest.FixtureRequest) -> None:
     """The process is stopped, so that it cannot answer, called, and killed; the next call has a new one."""
     box: McpToolbox = request.getfixturevalue(which)
-    name, args = ("get_current_time", {"timezone": "UTC"}) if which == "clock" else ("read_graph", {})
-    words = "mcp-server-time" if which == "clock" else "mcp-server-memory"
+    name, args = ("get_current_time", {"timezone": "UTC"}) if which == "server_time" else ("read_graph", {})
+    words = "mcp-server-time" if which == "server_time" else "mcp-server-memory"
     async with box:
         (process,) = _started(words)
         found: list[Any] = []
