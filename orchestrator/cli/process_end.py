@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 _INTERRUPTED = 130
+_GRACE = 0.2
+"""Seconds that a second signal leaves to a result that is being written: it may be written already."""
 
 
 class _SignalState:
@@ -31,8 +33,17 @@ class _SignalState:
         if not self.telling:
             raise KeyboardInterrupt
         if self.noted:
-            os._exit(_INTERRUPTED)
+            self._exit_soon()
         self.noted = True
+
+    def _exit_soon(self) -> None:
+        """End the process unless the result is settled in time. Whoever reads it may have stopped reading."""
+        if not hasattr(signal, "setitimer"):
+            os._exit(_INTERRUPTED)
+        if signal.getitimer(signal.ITIMER_REAL)[0]:
+            return  # an earlier signal set it
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(_INTERRUPTED if self.code is None else self.code))
+        signal.setitimer(signal.ITIMER_REAL, _GRACE)
 
     def listen(self) -> None:
         """Handle the signals from now on."""
