@@ -13,6 +13,7 @@ import gc
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -55,6 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # A program in the background, or under nohup, hands ignored signals on to the programs that tests start and stop.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
     if config.option.full:
         os.environ["TESTS_FULL"] = "1"  # read by `tests.support.sizes`, also in workers
     # How fast a machine is, and what else it does just now, is no fault of what is tested: no deadline.
