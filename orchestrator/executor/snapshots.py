@@ -74,7 +74,7 @@ class Checkpoint:
     def fits(self, info: RunInfo, graph: GraphDefinition) -> bool:
         """Whether it is of this run, and not of one before it that had the same id, in this very graph."""
         machine = self.machine
-        same = machine.started is not None and machine.started.ts == info.created
+        same = machine.started is not None and machine.created == info.created
         return same and machine.plan.graph is graph and machine.content == graph.content
 
 

@@ -29,6 +29,14 @@ class EffectEntry:
         return settled if ends else None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it has no end yet, or a further try is to come."""
+        settled = self.settled
+        return (
+            settled is None or settled.seq < self.intended.seq or (settled.next_at is not None and not settled.unknown)
+        )
+
+    @property
     def may_have_happened(self) -> bool:
         """False only if it is known not to have happened."""
         settled = self.settled
@@ -95,6 +103,15 @@ class Ledger:
         if activation in self._by_activation:
             for entry in self._by_activation.pop(activation):
                 self._by_key.pop(entry.intended.key, None)
+
+    def drop(self, key: str) -> None:
+        """Remove one effect, as if it had never been intended."""
+        entry = self._by_key.pop(key, None)
+        if entry is not None:
+            kept = self._by_activation[entry.intended.activation]
+            kept.remove(entry)
+            if not kept:
+                del self._by_activation[entry.intended.activation]
 
     def knows_message(self, digest: str) -> bool:
         """Whether the journal holds this message, so that records can refer to it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.errors import OrchestratorError, StoreCorrupt
 from orchestrator.kernel.admission import admit
-from orchestrator.kernel.handlers import effects, lifecycle, questions, steps
+from orchestrator.kernel.handlers import effects, forking, lifecycle, questions, steps
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta, RunState
 
@@ -33,11 +33,14 @@ _HANDLERS: Mapping[str, Callable[[RunState, Any], None]] = {
     "resumed": questions.resumed,
     "cancelled": lifecycle.cancelled,
     "limits_changed": lifecycle.limits_changed,
-    "forked": lifecycle.forked,
+    "forked": forking.forked,
     "migrated": lifecycle.migrated,
     "ended": lifecycle.ended,
 }
 """Record type -> its handler. Types without one change nothing but the head and the clock."""
+
+_AFTER_A_GAP = frozenset({"resumed", "forked"})
+"""Types of records that begin a drive: the time before them is no time alive."""
 
 
 def apply(run: RunState, record: Record) -> Delta:
@@ -54,7 +57,7 @@ def apply(run: RunState, record: Record) -> Delta:
     for observer in run.observers:
         observer.applying(record)
     delta = run.delta = Delta()
-    if run.was_running and ts > run.updated and kind != "resumed":
+    if run.was_running and ts > run.updated and kind not in _AFTER_A_GAP:
         run.seconds += ts - run.updated
     run.head, run.updated = seq, ts
     handler = _HANDLERS.get(kind)

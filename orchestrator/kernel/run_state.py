@@ -12,7 +12,7 @@ from orchestrator.kernel.ledger import Ledger
 from orchestrator.kernel.observer import Observer
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import Ended, RunStarted
+from orchestrator.kernel.records import Caller, Ended, Forked, RunStarted
 from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.state import Activation, FrameCounters, FrameResult, FrameState
 
@@ -36,6 +36,11 @@ class RunState:
     head: int = 0
     """`seq` of the last record."""
     started: RunStarted | None = None
+    """The first record: of a fork it is that of the run at the root of all forks."""
+    fork: Forked | None = None
+    """How the run began, if it is a fork of another one."""
+    inherited: Usage = field(default_factory=Usage)
+    """The part of its usage that the runs it was forked from had spent."""
     ended: Ended | None = None
     root: FrameState | None = None
     """The run's own graph; None before the first record."""
@@ -95,12 +100,30 @@ class RunState:
     @property
     def run_id(self) -> str:
         """The run's id, empty before its first record."""
+        return self.fork.run_id if self.fork is not None else self.root_id
+
+    @property
+    def root_id(self) -> str:
+        """The id that the keys of its activations come from: its own, or of a fork that of the run at the root."""
         return self.started.run_id if self.started is not None else ""
 
     @property
     def labels(self) -> dict[str, str]:
         """The run's labels."""
-        return self.started.labels if self.started is not None else {}
+        begun = self.fork or self.started
+        return begun.labels if begun is not None else {}
+
+    @property
+    def created(self) -> float:
+        """When the run, or the fork, began: Unix seconds."""
+        begun = self.fork or self.started
+        return begun.ts if begun is not None else 0.0
+
+    @property
+    def caller(self) -> Caller | None:
+        """The call of a graph as a tool that waits for the run, as its records say."""
+        begun = self.fork or self.started
+        return begun.caller if begun is not None else None
 
     @property
     def rules(self) -> Rules:

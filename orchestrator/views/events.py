@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.kernel.records import RECORD_TYPES, Record, record_from_fields
+from orchestrator.kernel.records import RECORD_TYPES, Record, RunStarted, record_from_fields
 
 LIVE_TYPES = ("step_started", "token", "progress", "emitted")
 """Types of live events: they are not journaled, so `seq` is None and a replay does not have them."""
@@ -48,6 +48,8 @@ class Event(BaseModel):
 def event_of(run_id: str, record: Record) -> Event:
     """The event of a record."""
     data = record.model_dump(mode="json", exclude={"type", "seq", "ts", "v", "run_id", "seal"}, exclude_defaults=True)
+    if isinstance(record, RunStarted) and record.run_id != run_id:  # of a fork it is the first record of another run
+        data["root"] = record.run_id
     return Event(type=record.type, seq=record.seq, ts=record.ts, run_id=run_id, data=data)
 
 
@@ -59,7 +61,10 @@ def record_of(event: Event) -> Record | None:
     """
     if event.seq is None:
         return None
-    return record_from_fields({**event.data, "type": event.type, "seq": event.seq, "ts": event.ts}, event.run_id)
+    data, run_id = dict(event.data), event.run_id
+    if event.type == "run_started":
+        run_id = str(data.pop("root", run_id))
+    return record_from_fields({**data, "type": event.type, "seq": event.seq, "ts": event.ts}, run_id)
 
 
 class EventStyle(Protocol):

@@ -17,17 +17,19 @@ import pytest
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.reducers import replace
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import StepDone
 from orchestrator.kernel.snapshot import dump
 from tests.support.sizes import sized
 
 from .behave import Act, Sight
 from .build import Lean, joins, plan
+from .forking import forked
 from .harness import Simulation, Trace
 from .orders import orders
 from .test_cost import driven, forward
 
 PAGE = Path(__file__).parents[2] / "docs" / "kernel.md"
-DOES = ("xs", "ys", "tasks", "takes", "writes", "fails", "join", "steps", "inside", "inside steps", "overdue")
+DOES = ("xs", "ys", "tasks", "takes", "writes", "fails", "join", "steps", "inside", "inside steps", "overdue", "forked")
 COMES = ("order", "or", "sees", "place", "status", "error", "rounds")
 IDS = ("run", "another-run", "0")
 
@@ -117,19 +119,25 @@ class Does:
 def runs_of(example: Example) -> list[Trace]:
     graph, values, does = plan_of(example), values_of(example), Does(example)
     overdue = example.one("overdue").split()
-    return [
-        Simulation(
-            graph,
-            does,
-            order=order,
-            run_id=run_id,
-            values=values,
-            probability=0.1,
-            overdue=overdue,
-        ).run()
-        for run_id in IDS
-        for order in orders(graph, sized(5, 12))
-    ]
+    found = []
+    for run_id in IDS:
+        for order in orders(graph, sized(5, 12)):
+            options: dict[str, Any] = {"order": order, "values": values, "probability": 0.1, "overdue": overdue}
+            trace = Simulation(graph, does, run_id=run_id, **options).run()
+            if "forked" in example.says:
+                trace = fork_of(example.one("forked"), trace, Simulation(graph, does, **options))
+            found.append(trace)
+    return found
+
+
+def fork_of(how: str, parent: Trace, simulation: Simulation) -> Trace:
+    """`b`, `b log = x` or `a a.0 f = x`: a run forked where a step ended, with one field of the trunk or branch set."""
+    where, _, value = how.partition("=")
+    node, *branch, name = where.split() if value else (where.strip(), "")
+    at = next(one.seq for one in parent.records if isinstance(one, StepDone) and one.node == node)
+    update = {name: [value.strip()] if name == "log" else value.strip()} if value else {}
+    ops = {"log": "replace"} if "log" in update else {}
+    return forked(parent, at, simulation, update=update, ops=ops, branch=branch[0] if branch else None)
 
 
 def label(node: str, items: str) -> str:
@@ -167,6 +175,6 @@ def test_a_loop_of_the_page_costs_the_same_memory_in_every_round(example: Exampl
 
 
 def test_every_rule_has_an_example_that_says_what_comes_of_it() -> None:
-    assert {e.name.partition(".")[0] for e in EXAMPLES} == {f"R{number}" for number in range(1, 16)}
+    assert {e.name.partition(".")[0] for e in EXAMPLES} == {f"R{number}" for number in range(1, 17)}
     for example in EXAMPLES:
         assert example.says.keys() & {"order", "error", "rounds"}, example.name

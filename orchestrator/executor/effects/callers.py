@@ -37,8 +37,8 @@ def old_child_id(parent: str, key: str) -> str:
 def caller_of(machine: RunState) -> Caller | None:
     """The call that began a run; None if a person or a program did."""
     started = machine.started
-    if started is None or started.caller is not None:
-        return None if started is None else started.caller
+    if started is None or machine.caller is not None or machine.fork is not None:
+        return machine.caller
     parent, _, key = started.run_id.rpartition(".")
     if parent and started.labels.get("parent") == parent:  # begun by an earlier version
         return Caller(run_id=parent, key=key, depth=parent.count(".") + 1)

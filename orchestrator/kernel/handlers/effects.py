@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
-from orchestrator.kernel.ledger import did_irreversible
+from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.reservations import reserve
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameState
@@ -68,6 +68,33 @@ def spent(run: RunState, record: r.Spent) -> None:
         frame.tokens += tokens
         frame.cost += cost
     reserve(run, record.key, line, record.reserve)
+
+
+def unmake(run: RunState, entry: EffectEntry) -> None:
+    """Forget a call that has no end, with what it counted, as if it had never been intended."""
+    intended, inner = entry.intended, entry.inner_usage or _NO_USAGE
+    _count_irreversible(run, intended.key, intended.activation, may_have_happened=False)
+    run.ledger.drop(intended.key)
+    calls = inner.calls + (intended.kind != "effect")
+    run.calls -= calls
+    run.input_tokens -= inner.input_tokens
+    run.output_tokens -= inner.output_tokens
+    run.cost -= inner.cost
+    for frame in _live_line(run, intended.activation) or _running_line(run, intended.activation):
+        frame.calls -= calls
+        frame.tokens -= inner.tokens
+        frame.cost -= inner.cost
+
+
+def supersede(run: RunState, key: str, result: object) -> None:
+    """Put another result in the place of the one that a call had."""
+    entry = run.ledger.entry(key)
+    if entry is None or entry.settled is None:
+        return
+    _count_irreversible(run, key, entry.intended.activation, may_have_happened=True)
+    entry.settled = entry.settled.model_copy(
+        update={"ok": True, "result": result, "error": None, "unknown": False, "next_at": None}
+    )
 
 
 def _count_irreversible(run: RunState, key: str, activation: str, *, may_have_happened: bool) -> None:

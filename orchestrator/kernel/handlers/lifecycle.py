@@ -13,7 +13,6 @@ from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameResult
 from orchestrator.kernel.version import Version
-from orchestrator.kernel.versions import step_version
 
 
 def run_started(run: RunState, record: r.RunStarted) -> None:
@@ -39,17 +38,6 @@ def limits_changed(run: RunState, record: r.LimitsChanged) -> None:
     if run.root is not None:
         run.root.limits = record.limits
         admission.mark(run, run.root)
-
-
-def forked(run: RunState, record: r.Forked) -> None:
-    """Give a copy of a run its id, and update the state of its tokens."""
-    assert run.started is not None
-    run.started = run.started.model_copy(update={"run_id": record.run_id})
-    if not record.update or run.root is None:
-        return
-    for token in run.root.live.values():
-        if record.branch is None or token.path == record.branch:
-            token.version = step_version(token, record.update, record.ops)
 
 
 def migrated(run: RunState, record: r.Migrated) -> None:

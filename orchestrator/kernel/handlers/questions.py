@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.kernel import admission
 from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import stop
+from orchestrator.kernel.handlers.forking import withdraw
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
@@ -47,12 +48,7 @@ def answers_withdrawn(run: RunState, record: r.AnswersWithdrawn) -> None:
     """Take answers away from the steps that have them."""
     if record.policy:
         run.approve = None
-    withdrawn = frozenset(record.questions)
-    for token in run.live_tokens():
-        kept = {name: answer for name, answer in token.answers.items() if name not in withdrawn}
-        if len(kept) < len(token.answers):
-            token.answers = kept
-            token.withdrawn += 1
+    withdraw(run, record.questions)
 
 
 def paused(run: RunState, record: r.Paused) -> None:

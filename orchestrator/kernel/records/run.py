@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from orchestrator.graph.limits import Limits
+from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records.base import Failure, JsonDict, RecordBase
 from orchestrator.kernel.rules import rules_of
 
@@ -93,15 +94,40 @@ class LimitsChanged(RecordBase):
 
 
 class Forked(RecordBase):
-    """The run began as a copy of the first `at` records of `parent`, with `update` applied to its trunk."""
+    """The run began as a copy of the first `at` records of `parent`; what it does from here on is its own.
+
+    Calls that were not settled count as not made. The other fields are what the fork changes.
+    """
 
     type: Literal["forked"] = "forked"
     run_id: str
+    """The fork's own id, from which the keys of its calls come."""
     parent: str
     at: int
+    root: str = ""
+    """The run of which the first record is: its id gives the keys of activations, in all its forks."""
+    relation: Literal["fork", "replay", "call"] = "fork"
+    """`call`: a forked run called a graph as a tool, and this is the fork of that call's run."""
+    labels: dict[str, str] = {}
+    """All labels of the fork."""
+    caller: Caller | None = None
+    """The call that waits for it, if its relation is `call`."""
     update: JsonDict = {}
+    """Field -> the value it is set to."""
     ops: dict[str, str] = {}
+    """Field -> `replace`, where the field has a reducer."""
     branch: str | None = None
+    """Path of the branch that `update` is for; None: the trunk."""
+    key: str = ""
+    """The call whose result `result` takes the place of."""
+    result: object = None
+    question: str = ""
+    """The question whose answer `answer` takes the place of."""
+    answer: Annotated[Answer, Field(discriminator="type")] | None = None
+    withdrawn: tuple[str, ...] = ()
+    """Questions whose answers allowed calls that were not settled: their steps ask again."""
+    digests: dict[str, str] = {}
+    """Open question -> its digest in the fork."""
 
 
 class Migrated(RecordBase):

@@ -34,6 +34,8 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
         setattr(run, RUN_FIELDS[name], value)
     run.started = _decode(data["started"])
     run.ended = None if data["ended"] is None else _decode(data["ended"])
+    if "forked" in data:
+        run.fork, run.inherited = _decode(data["forked"]), Usage.model_validate(data["inherited"])
     for place, node, count in data["visits"]:
         run.counters[place].visits[node] = count
     for place, index, count in data["taken"]:

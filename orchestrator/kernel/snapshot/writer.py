@@ -31,6 +31,7 @@ def dump(run: RunState) -> Data:
         "plain": {name: getattr(run, field) for name, field in RUN_FIELDS.items()},
         "started": _record(run.started),
         "ended": None if run.ended is None else _record(run.ended),
+        **_fork(run),
         "visits": [[place, node, count] for (place, node), count in node_visits(run).items()],
         "taken": [[place, index, count] for (place, index), count in edges_taken(run).items()],
         "busy": [[place, node, seconds] for (place, node), seconds in busy_seconds(run).items()],
@@ -52,6 +53,13 @@ def dump(run: RunState) -> Data:
         "held": [[key, reserve.model_dump(mode="json")] for key, reserve in run.reserves.items()],
         "frames": [_SnapshotWriter(frame).data() for frame in frames],
     }
+
+
+def _fork(run: RunState) -> Data:
+    """What only the snapshot of a fork holds."""
+    if run.fork is None:
+        return {}
+    return {"forked": _record(run.fork), "inherited": run.inherited.model_dump(mode="json")}
 
 
 def _record(record: r.Record) -> Data:

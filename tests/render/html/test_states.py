@@ -102,15 +102,19 @@ async def test_states_of_a_fork_with_other_values(tmp_path: Path) -> None:
         run = await ex.start(made, {"xs": []}, run_id="r")
         steps = [point.seq for point in await ex.history("r")]
     plan = Plan.of(run.definition)
-    for seq in steps[:-1]:
-        forked = Forked(seq=seq + 1, ts=0.0, run_id="f", parent="r", at=seq, update={"log": "put in", "total": 40})
+    cuts = [(seq, at.path) for seq in steps[:-1] for at in run.at(seq).branches]
+    for seq, path in cuts:
+        branch = path or None
+        edit = {"log": "put in", "total": 40}
+        forked = Forked(seq=seq + 1, ts=0.0, run_id="f", parent="r", at=seq, update=edit, branch=branch)
         records = [*run.at(seq).records(), forked]
         kept, machine = states(plan, records), RunState(plan)
         for record in records:
             apply(machine, record)
         for token in (token for frame in machine.frames() for token in frame.live.values()):
             assert before(kept, token.key) == plan.schema.dump(token.values)
-            assert "put in" in token.values["log"]  # type: ignore[operator]  # a list
+            edited = token.path == branch if branch else not token.forks
+            assert ("put in" in token.values["log"]) == edited  # type: ignore[operator]  # a list
 
 
 async def test_deltas_grow_with_the_updates_only(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""The record of a fork: a copy of a run's first records becomes a run of its own, with what is changed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from orchestrator.kernel import records as r
+from orchestrator.kernel.handlers.effects import supersede, unmake
+from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.reservations import release_all
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, FrameState
+from orchestrator.kernel.version import Version
+
+
+def forked(run: RunState, record: r.Forked) -> None:
+    """Begin a fork: it keeps everything that is settled, and what it calls from here on is its own."""
+    run.fork = record
+    release_all(run)
+    for entry in run.ledger.entries():
+        if entry.is_open:
+            unmake(run, entry)
+    if record.key:
+        supersede(run, record.key, record.result)
+    withdraw(run, record.withdrawn)
+    _answer_anew(run, record)
+    _ask_anew(run, record)
+    if record.update:
+        for token in edited_tokens(run, record.branch):
+            _set_values(token, record)
+    run.inherited = run.usage
+
+
+def withdraw(run: RunState, questions: Collection[str]) -> None:
+    """Take answers away from the steps that have them: they ask again, under other ids."""
+    withdrawn = frozenset(questions)
+    for token in run.live_tokens():
+        kept = {name: answer for name, answer in token.answers.items() if name not in withdrawn}
+        if len(kept) < len(token.answers):
+            token.answers = kept
+            token.withdrawn += 1
+
+
+def edited_tokens(run: RunState, branch: str | None) -> list[Activation]:
+    """The tokens that an edit is for: those at the path of a branch, or those of the run's graph outside all forks."""
+    if branch is None:
+        return [] if run.root is None else [token for token in run.root.live.values() if not token.forks]
+    return [token for token in run.live_tokens() if token.path == branch]
+
+
+def _answer_anew(run: RunState, record: r.Forked) -> None:
+    if record.answer is None:
+        return
+    for token in run.live_tokens():
+        given = token.answers.get(record.question)
+        if given is not None:
+            now = given.model_copy(update={"seq": record.seq, "answer": record.answer, "by": "", "policy": False})
+            token.answers = {**token.answers, record.question: now}
+
+
+def _ask_anew(run: RunState, record: r.Forked) -> None:
+    """Open questions are the fork's own: an answer for the parent does not fit them, and their time begins again."""
+    for name, question in list(run.questions.items()):
+        changes: dict[str, object] = {}
+        if name in record.digests:
+            changes["digest"] = record.digests[name]
+        if question.deadline is not None:
+            left = max(0.0, question.deadline - run.asked_at.get(name, record.ts))
+            changes["deadline"], run.asked_at[name] = record.ts + left, record.ts
+        if changes:
+            run.questions[name] = question.model_copy(update=changes)
+
+
+def _set_values(token: Activation, record: r.Forked) -> None:
+    """Give a token a version with other values: for every later merge an update of its branch (R6, R7)."""
+    before, schema = token.version, token.frame.plan.schema
+    after = token.version = Version(
+        schema.apply(before.values, record.update, record.ops), parents=(before,), key=hash_id(token.key, "forked"),
+        node=token.node, rank=token.rank, update=record.update, ops=record.ops,
+    )  # fmt: skip
+    if _is_alone(token.frame):
+        token.version = Version(after.values, key=after.key)
+    for item in token.map_items:
+        item.versions = [after if version is before else version for version in item.versions]
+
+
+def _is_alone(frame: FrameState) -> bool:
+    """Whether one token is left, outside all forks, and none ended: nothing is merged with it any more."""
+    return len(frame.live) == 1 and not frame.ended_versions and all(not token.forks for token in frame.live.values())
