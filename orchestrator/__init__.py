@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.tools import Registry, Tool, Toolbox, ToolResult
     from orchestrator.tools.function import tool
     from orchestrator.verbs import Graph
+    from orchestrator.views.diff import diff
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ _HOMES = {
     "orchestrator.stores": ("open_store",),
     "orchestrator.tools": ("Registry", "Tool", "ToolResult", "Toolbox", "tool"),
     "orchestrator.verbs": ("Graph",),
+    "orchestrator.views.diff": ("diff",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -100,6 +102,7 @@ __all__ = [
     "add",
     "append",
     "compare",
+    "diff",
     "extend",
     "local",
     "merge",

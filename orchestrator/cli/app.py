@@ -14,6 +14,7 @@ from typer.main import get_command
 from orchestrator.cli import (
     answer_commands,
     compare_command,
+    diff_command,
     graph_commands,
     listing,
     run_commands,
@@ -58,6 +59,7 @@ for command in (
     answer_commands.answer, answer_commands.approve, answer_commands.deny,
     view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
     graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
+    diff_command.diff,
     serve_mcp.serve_mcp,
 ):  # fmt: skip
     app.command()(guarded(command))

@@ -20,20 +20,35 @@ if TYPE_CHECKING:
     from orchestrator.views.history import Point
     from orchestrator.views.overlay import Overlay
     from orchestrator.views.run import Run
+    from orchestrator.views.run_diff import Difference, RunDiff
 
 _HOME = {
+    "Difference": "orchestrator.views.run_diff",
     "EVENT_TYPES": "orchestrator.views.events",
     "Event": "orchestrator.views.events",
     "Executor": "orchestrator.executor.executor",
     "Overlay": "orchestrator.views.overlay",
     "Point": "orchestrator.views.history",
     "Run": "orchestrator.views.run",
+    "RunDiff": "orchestrator.views.run_diff",
     "Seal": "orchestrator.seals",
     "Stream": "orchestrator.executor.host.streaming",
     "run_sync": "orchestrator.executor.sync",
 }
 
-__all__ = ["EVENT_TYPES", "Event", "Executor", "Overlay", "Point", "Run", "Seal", "Stream", "run_sync"]
+__all__ = [
+    "EVENT_TYPES",
+    "Difference",
+    "Event",
+    "Executor",
+    "Overlay",
+    "Point",
+    "Run",
+    "RunDiff",
+    "Seal",
+    "Stream",
+    "run_sync",
+]
 
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others

@@ -7,6 +7,7 @@
 - `timeline` lists the steps with their `calls`, and `activity` says when they worked;
 - `states` has the state before and after each step;
 - `step_tree` is the tree that a terminal shows;
+- `diff` compares two runs, with their calls as text from `call_text`, and gives a `run_diff`;
 - `critical_path` and `spending` measure what a run took.
 
 `run` is a run as users see it, `history` its steps, `events` its records as events. Nothing here does input or output,

@@ -11,9 +11,11 @@ from orchestrator.executor.host.streaming import RunEvents
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import Page, RunInfo
 from orchestrator.values import check_labels, check_text
+from orchestrator.views.diff import diff_of
 from orchestrator.views.events import Event
 from orchestrator.views.history import Point, points
 from orchestrator.views.run import Run
+from orchestrator.views.run_diff import RunDiff
 
 
 class RunReader:
@@ -39,6 +41,23 @@ class RunReader:
         info = await self._host.store.info(run_id)
         plan = Plan.of(await self._host.loader.stored_graph(info))
         return points(plan, await self._host.store.read(run_id, upto=at))
+
+    async def diff(self, run_a: str, run_b: str) -> RunDiff:
+        """Compare two runs, step by step. This runs nothing and needs no code.
+
+        Args:
+            run_a: a run.
+            run_b: another run, of the same graph, another version of it, or another graph.
+
+        Returns:
+            The differences in their order: prompts, results, answers, outcomes, updates, the end; and what both spent.
+
+        Raises:
+            RunUnknown, StoreCorrupt: see `load`.
+        """
+        one, other = await load(self._host, run_a), await load(self._host, run_b)
+        read = self._host.store.read
+        return diff_of(one, await read(run_a, upto=one.seq), other, await read(run_b, upto=other.seq))
 
     def events(
         self, run_id: str, *, after: int = 0, follow: bool = False, style: Literal["embedia"] | None = None
