@@ -10,8 +10,8 @@ import anyio
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns
-from orchestrator.executor.host.control import RunControl
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.host.streams import RunStreams
 from orchestrator.executor.resources import Resources
@@ -26,7 +26,7 @@ from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
 
 
-class Executor(RunControl, RunStreams):
+class Executor(RunRetention, RunStreams):
     """Starts, resumes, answers, pauses, cancels and inspects runs of graphs.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:

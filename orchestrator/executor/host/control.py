@@ -1,4 +1,4 @@
-"""Commands to runs that exist: answer, resume, recover, pause, cancel, delete."""
+"""Commands to runs that exist: answer, resume, recover, pause, cancel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.host import deletion, delivery, recovery
+from orchestrator.executor.host import delivery, recovery
 from orchestrator.executor.host.reader import RunReader
 from orchestrator.views.run import Run
 
@@ -136,21 +136,3 @@ class RunControl(RunReader):
             RunEnded: the run has ended.
         """
         return await delivery.stop(self._host, run_id, Stop("cancel", by, reason))
-
-    async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
-        """Delete a run that is not being driven: its records, questions, messages and labels, for good.
-
-        Args:
-            run_id: the run's id.
-            children: whether to delete the runs that its graph tools started, and theirs, too. Only their caller
-                refers to them. Forks and other runs with its label stay.
-
-        Returns:
-            The ids of the deleted runs, the run itself first.
-
-        Raises:
-            RunUnknown: the store has no such run.
-            RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
-            StoreError: the store cannot be written. Deleting the run again deletes the rest of the runs it started.
-        """
-        return await deletion.delete(self._host, run_id, children=children)
