@@ -29,7 +29,9 @@ def export(
     no_children: NoChildren = False,
     store: options.Store = None,
 ) -> int:
-    """Write runs as JSON Lines: records, graphs, and the runs that their graph tools started.
+    """Write runs as JSON Lines.
+
+    Writes their records and graphs, and the runs that their graph tools started.
 
     Example: orchestrator export 3f2a9c1d -o run.jsonl
     """
@@ -56,7 +58,7 @@ def import_(
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Add the runs of an exported file to the store.
+    """Add the runs of an exported file.
 
     The file is checked as a whole first. Approvals in it do not count: the runs ask again.
 
@@ -83,9 +85,9 @@ def import_(
 
 
 def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = False, store: options.Store = None) -> int:
-    """Delete runs for good, with the runs that their graph tools started.
+    """Delete runs for good.
 
-    A run that is being driven is refused: cancel or pause it first.
+    The runs that their graph tools started are deleted with them. A run that is being driven is refused: cancel or pause it first.
 
     Example: orchestrator delete 3f2a9c1d
     """

@@ -42,7 +42,7 @@ def test_runs_go_from_one_store_to_another(ran: Shell) -> None:
     file.write_text(file.read_text()[:-200])
     cut = ran("import", file, *other)
     assert cut.code == 1
-    assert "cut off" in cut.err or "not JSON" in cut.err
+    assert "of the export" in cut.err
     piped = ran("import", "-", "--store", f"sqlite:///{ran.place}/third.db", stdin=printed.out)
     assert piped.out == "two\n"
 
@@ -57,7 +57,7 @@ def test_runs_are_deleted_and_pruned(ran: Shell) -> None:
     assert (refused.code, bad.code) == (2, 2)
     assert "--older-than or --keep" in refused.err
     assert "30d" in bad.err
-    assert set(dry.json["runs"]) >= {"two", "bad"}
+    assert dry.json["runs"] == ["bad"]
     assert kept.out == ""
     assert ran("delete", "two", "nosuch").code == 4
     assert ran("delete", "two").out == "two\n"
