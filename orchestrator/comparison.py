@@ -215,6 +215,6 @@ async def _compared(executor: Executor, run: Run) -> Compared:
         run,
         model_calls=spent.calls["model"] + sum(child.model_calls for child in children),
         tool_calls=spent.calls["tool"] + sum(child.tool_calls for child in children),
-        rounds=int(critical_path(run.machine.plan, records, rounds_of)),
+        rounds=int(critical_path(run.plan, records, rounds_of)),
         usage=usage,
     )

@@ -83,15 +83,16 @@ class LiveView:
     Args:
         graph: the run's graph; its code is not needed.
         show: shows an output. Default: IPython's.
+        plan: the plan to fold the run with (`run.plan`). Default: that of the graph.
 
     Raises:
         RuntimeError: there is no IPython, and no `show`.
     """
 
-    def __init__(self, graph: GraphDefinition, show: Show | None = None) -> None:
+    def __init__(self, graph: GraphDefinition, show: Show | None = None, plan: Plan | None = None) -> None:
         self._show = show or _in_notebook()
         self._graph, self._trace, self._model = graph, Trace(), StepTree()
-        self._reader = Reader(Plan.of(graph), self._trace, self._model)
+        self._reader = Reader(plan or Plan.of(graph), self._trace, self._model)
         self._prefix = f"live{next(_numbers)}-"
         self._shown = self._moved = False
         self._next = 0.0
@@ -99,8 +100,11 @@ class LiveView:
 
     def add(self, event: Event) -> None:
         """Take in an event, in order; it is seen at the next `draw`."""
-        self._moved = self._moved or event.type == "migrated"
-        if self._moved:  # it goes on in another graph, which its end will show
+        if event.type == "migrated":
+            later = self._reader.run.later.get(str(event.data.get("content")))
+            self._graph = (later.graph if later is not None else None) or self._graph
+            self._moved = later is None
+        if self._moved:  # it goes on in a graph that is not known here, which its end will show
             return
         self._reader.take(event)
         self._changed = True
@@ -172,7 +176,8 @@ async def live(
 
 
 async def _followed(executor: Executor, run_id: str, show: Show | None) -> Run:
-    view = LiveView((await executor.load(run_id)).definition, show)
+    found = await executor.load(run_id)
+    view = LiveView(found.definition, show, found.plan)
     seen = 0
     async with _drawn_meanwhile(view):
         events = executor.events(run_id, follow=True)

@@ -76,7 +76,7 @@ class Tree:
         with suppress(StoreCorrupt):  # lines tell what can be read, and then where the damage is
             run = await executor.load(run_id)
             self._until = max(seen, run.seq - _BEFORE)
-            screen = Screen(run.definition, self._stream)
+            screen = Screen(run.plan, self._stream)
             async for event in executor.events(run_id):
                 if event.seq is None or event.seq > self._until:
                     break
@@ -87,7 +87,7 @@ class Tree:
     def show(self, event: Event) -> None:
         if self._screen is None:
             self._plain.show(event)
-        elif event.type == "migrated":  # its steps are those of another graph from here on
+        elif event.type == "migrated" and not self._screen.knows(event):  # its graph from here on is another one
             self._screen.hold()
             self._screen = None
             self._plain.show(event)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import anyio
 
 from orchestrator.clock import Clock
-from orchestrator.errors import GraphError, GraphUnknown
+from orchestrator.errors import GraphUnknown
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
@@ -80,6 +80,7 @@ class Resources:
     """Everything that code of a run may come from."""
 
     graphs: dict[str, GraphDefinition]
+    """The newest version of each graph, by name."""
     model: Model | None
     models: Mapping[str, Model]
     tools: Toolbox
@@ -90,6 +91,8 @@ class Resources:
     """For nodes that are sync functions."""
     gate: anyio.CapacityLimiter | None
     """How many steps of all runs may run at the same time."""
+    versions: dict[str, tuple[GraphDefinition, ...]] = field(default_factory=dict)
+    """All versions of each graph that was given, by name, the newest first."""
     begun: dict[str, GraphDefinition] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
 
@@ -110,7 +113,6 @@ class Resources:
 
         Raises:
             ValueError: `concurrency` is below 1.
-            GraphError: two graphs have one name.
         """
         if concurrency is not None and concurrency < 1:
             raise ValueError(
@@ -128,8 +130,10 @@ class Resources:
             gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
         )
         for graph in graphs:
-            if found.graphs.setdefault(graph.name, graph) is not graph:
-                raise GraphError(f"two graphs are named {graph.name!r}: runs name their graph, so rename one")
+            newer = found.versions.get(graph.name, ())
+            if all(one.content != graph.content or one.structure != graph.structure for one in newer):
+                found.versions[graph.name] = (*newer, graph)
+            found.graphs.setdefault(graph.name, graph)
         for tool in tools if tools.ready else ():
             inner = getattr(tool, "graph", None)
             if inner is not None:
@@ -149,13 +153,20 @@ class Resources:
         own = frozenset().union(*(names for _, _, names in _nodes(graph))) if graph is not None else frozenset[str]()
         return {name: tool for name, tool in self.tool_map.items() if name not in own} if own else self.tool_map
 
-    def graph(self, name: str, run_id: str, content: str = "") -> GraphDefinition:
-        """The graph of a name; of several that had this name, the one of this content.
+    def version(self, name: str, structure: str, content: str) -> GraphDefinition | None:
+        """The version of a graph that a run of these digests goes on in as it is: the one of its content, else the
+        newest of its structure. None: there is no such version here."""
+        known = [*self.versions.get(name, ()), *(one for one in self.begun.values() if one.name == name)]
+        same = self.begun.get(content) or next((one for one in known if one.content == content), None)
+        return same or next((one for one in known if one.structure == structure), None)
+
+    def graph(self, name: str, run_id: str) -> GraphDefinition:
+        """The newest version of the graph of a name.
 
         Raises:
             GraphUnknown: it was not given.
         """
-        graph = self.begun.get(content) or self.graphs.get(name)
+        graph = self.graphs.get(name)
         if graph is None:
             known = ", ".join(self.graphs) or "none"
             raise GraphUnknown(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Protocol
 
 from pydantic_core import from_json, to_json
 
@@ -16,7 +17,7 @@ from orchestrator.errors import StoreError
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.snapshot import dump, load
+from orchestrator.kernel.snapshot import dump, lineage_of, load
 from orchestrator.stores.base import RunInfo, Store
 
 log = logging.getLogger("orchestrator")
@@ -28,6 +29,14 @@ BYTES = 64
 records, and all snapshots of a run together stay a fraction of its journal."""
 RECENT = 32
 """How many machines of runs that wait are kept in memory."""
+
+
+class Versions(Protocol):
+    """The graphs of a run."""
+
+    async def of(self, info: RunInfo, structure: str, content: str) -> GraphDefinition:
+        """The graph that the run had, with these digests: with code, if the executor has it."""
+        ...
 
 
 class Snapshots:
@@ -45,22 +54,40 @@ class Snapshots:
             if len(self._recent) > RECENT:
                 self._recent.popitem(last=False)
 
-    async def nearest(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
-        """The machine of the run nearest to a position; where nothing shorter leads there, one at its beginning."""
+    async def nearest(
+        self, info: RunInfo, graph: GraphDefinition, versions: Versions, upto: int | None = None
+    ) -> Checkpoint:
+        """The machine of the run nearest to a position; where nothing shorter leads there, one at its beginning.
+
+        Args:
+            info: the run.
+            graph: the graph that it began in.
+            versions: gives its later graphs, to fold it in.
+            upto: the position; None: its end.
+        """
+        first = Plan.of(graph)
         recent = self._recent.get(info.run_id)
-        if recent is not None and recent.fits(info, graph) and recent.machine.head <= (upto or info.head):
-            return Checkpoint(recent.machine.copy(), recent.kept)
+        if recent is not None and recent.machine.head <= (upto or info.head) and recent.fits(info):
+            now = await versions.of(info, *recent.machine.lineage[-1]) if len(recent.machine.lineage) > 1 else graph
+            if recent.machine.plan.graph is now and recent.machine.content == now.content:
+                return Checkpoint(recent.machine.copy(), recent.kept)
         # A snapshot has no seal: where records need one, only they say where a run stands.
         kept = await self._store.snapshot(info.run_id, upto=upto) if self._believed else None
         if kept is not None:
             seq, data = kept
             try:
-                machine = load(Plan.of(graph), from_json(data))
-                if machine.head == seq and machine.content == graph.content:
+                written = from_json(data)
+                past = lineage_of(written)[1:]
+                later = {content: Plan.of(await versions.of(info, structure, content)) for structure, content in past}
+                machine = load(later[past[-1][1]] if past else first, written)
+                machine.first = first
+                machine.later.update(later)
+                there = machine.plan.graph
+                if machine.head == seq and there is not None and machine.content == there.content:
                     return Checkpoint(machine, seq)
             except Exception as error:  # whatever it is, the journal is there
                 log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
-        return Checkpoint(RunState(Plan.of(graph)), 0)
+        return Checkpoint(RunState(first), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +98,9 @@ class Checkpoint:
     kept: int
     """Position of the last snapshot."""
 
-    def fits(self, info: RunInfo, graph: GraphDefinition) -> bool:
-        """Whether it is of this run, and not of one before it that had the same id, in this very graph."""
-        machine = self.machine
-        same = machine.started is not None and machine.created == info.created
-        return same and machine.plan.graph is graph and machine.content == graph.content
+    def fits(self, info: RunInfo) -> bool:
+        """Whether it is of this run, and not of one before it that had the same id."""
+        return self.machine.started is not None and self.machine.created == info.created
 
 
 class SnapshotPolicy:

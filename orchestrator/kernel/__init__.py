@@ -12,6 +12,7 @@ its own:
 |---|---|
 | `machine` | the fold: dispatches a record to its handler, then admits what may start |
 | `handlers` | what each record type changes |
+| `migration` | a run's move to another version of its graph |
 | `admission` | which queued activations may start under the limits (R13, R14) |
 | `frame` | a graph from its first token to its result (R9, R14, R15) |
 | `transitions` | the edges of an outcome, forks, maps (R1, R3, R9 to R12) |

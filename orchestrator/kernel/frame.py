@@ -52,7 +52,7 @@ def start(run: RunState, frame: FrameState) -> None:
     """Send the first tokens."""
     source = Activation(frame, frame.key, START, frame.root, FIRST)
     send(run, source, frame.root, "done", None)
-    _settle(run, frame)
+    settle(run, frame)
 
 
 def land(
@@ -88,13 +88,13 @@ def land(
         exhaust(frame, "nested", activation.node, error)
     else:
         send(run, activation, version, outcome, error)
-    _settle(run, frame)
+    settle(run, frame)
 
 
 # -- what follows from a move -----------------------------------------------------------------------------------
 
 
-def _settle(run: RunState, frame: FrameState) -> None:
+def settle(run: RunState, frame: FrameState) -> None:
     """Fire the joins and start the items that a move enabled; end the graph if no token is left."""
     due: list[Due] = []
     while frame.result is None and (frame.touched_joins or frame.touched_items or due):
@@ -211,4 +211,4 @@ def _collapse(run: RunState, frame: FrameState) -> None:
     token.merged = True
     token.error = frame.spent_limit
     tokens.enqueue(run, token)
-    _settle(run, frame)
+    settle(run, frame)

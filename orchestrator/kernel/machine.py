@@ -39,7 +39,7 @@ _HANDLERS: Mapping[str, Callable[[RunState, Any], None]] = {
 }
 """Record type -> its handler. Types without one change nothing but the head and the clock."""
 
-_AFTER_A_GAP = frozenset({"resumed", "forked"})
+_AFTER_A_GAP = frozenset({"resumed", "forked", "migrated"})
 """Types of records that begin a drive: the time before them is no time alive."""
 
 

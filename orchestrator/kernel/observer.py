@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.kernel.records import Failure, Record
+from orchestrator.kernel.records import Failure, Migrated, Record
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
 from orchestrator.kernel.version import Version
 
@@ -46,3 +46,9 @@ class Observer:
 
     def finished(self, frame: FrameState, result: FrameResult) -> None:
         """A graph is about to get its result, and to drop the tokens it has left."""
+
+    def moved(self, record: Migrated) -> None:
+        """The run moved to another version of its graph: all its graphs and tokens are other objects, with their keys.
+
+        Joins that nothing can reach any more are about to fire.
+        """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
@@ -26,6 +26,8 @@ class Plan:
     graph: GraphDefinition | None = None
     topology: Topology = None  # type: ignore[assignment]  # made below when it is not given
     local: frozenset[str] = frozenset()
+    later: Mapping[str, Plan] = field(default_factory=dict)
+    """Content digest -> plan of a version of the graph that a run of this one may migrate to."""
 
     def __post_init__(self) -> None:
         if self.topology is None:
@@ -34,6 +36,14 @@ class Plan:
 
     def __deepcopy__(self, memo: object) -> Plan:
         return self
+
+    def followed_by(self, later: Mapping[str, Plan]) -> Plan:
+        """The same plan, to fold a run from its first record on: its graph was another one after a migration.
+
+        Args:
+            later: content digest -> plan of each graph that the run migrated to, or may migrate to.
+        """
+        return replace(self, later={**self.later, **later}) if later else self
 
     @classmethod
     def of(cls, graph: GraphDefinition) -> Plan:

@@ -57,6 +57,13 @@ class RunState:
     paused: bool = False
     cancelled: bool = False
     content: str = ""
+    """Digest of the graph that it was last driven in."""
+    lineage: tuple[tuple[str, str], ...] = ()
+    """Structure and content of each graph that it has had: the one that it began in, then one for each migration."""
+    first: Plan = field(init=False)
+    """The plan of the graph that it began in, if it was folded from its first record."""
+    later: dict[str, Plan] = field(default_factory=dict)
+    """Content digest -> plan of a graph that a record may migrate it to."""
     tools: dict[str, str] = field(default_factory=dict)
     """The tools that its nodes may call, with the digests of their schemas, as of the last drive."""
     ledger: Ledger = field(default_factory=Ledger)
@@ -96,6 +103,20 @@ class RunState:
     """Whether steps ran after the last record: then the time up to the next one counts as time alive."""
     delta: Delta = field(default_factory=Delta)
     """What the record being folded changed."""
+
+    def __post_init__(self) -> None:
+        self.first = self.plan
+        self.later.update(self.plan.later)
+
+    @property
+    def from_start(self) -> Plan:
+        """The plan to fold the run's records with, from the first one on."""
+        return self.first.followed_by(self.later)
+
+    @property
+    def structure(self) -> str:
+        """Digest of the structure of its graph."""
+        return self.lineage[-1][0] if self.lineage else ""
 
     @property
     def run_id(self) -> str:

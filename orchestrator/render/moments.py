@@ -67,15 +67,16 @@ class Replay:
         return found
 
 
-def replay(graph: GraphDefinition, records: Iterable[Record], *folds: Fold) -> Replay:
+def replay(graph: GraphDefinition, records: Iterable[Record], *folds: Fold, plan: Plan | None = None) -> Replay:
     """What each record of a run changes in its picture.
 
     Args:
         graph: The run's graph (`run.definition`); its code is not needed.
         records: The run's journal from its first record on (`run.records()`).
         folds: Further views to be folded from the same records.
+        plan: The plan to fold the records with (`run.plan`); None: that of the graph.
     """
-    live = Live(graph, *folds)
+    live = Live(graph, *folds, plan=plan)
     moments = [moment for moment in map(live.apply, records) if moment.changes]
     for fold in folds:
         fold.finish()
@@ -90,9 +91,9 @@ class Live:
         trace: The run so far; `trace.overlay()` can be drawn.
     """
 
-    def __init__(self, graph: GraphDefinition, *folds: Fold) -> None:
+    def __init__(self, graph: GraphDefinition, *folds: Fold, plan: Plan | None = None) -> None:
         self.drawing, self.trace = draw(graph), Trace()
-        self._reader = Reader(Plan.of(graph), self.trace, *folds)
+        self._reader = Reader(Plan.of(graph) if plan is None else plan, self.trace, *folds)
         self._nodes: dict[tuple[str, str], str] = {}
         self._ends: dict[tuple[str, int], tuple[str, ...]] = {}
         self._edges: dict[tuple[str, int], str] = {}

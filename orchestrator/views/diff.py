@@ -13,7 +13,6 @@ from itertools import islice, zip_longest
 from typing import Any, TypeAlias
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Failure, Record
 from orchestrator.views.call_text import line_diff, messages_of, request_lines, short, value_lines
 from orchestrator.views.calls import JournaledCall
@@ -71,7 +70,7 @@ class _Read:
     def of(cls, run: Run, records: Sequence[Record]) -> _Read:
         counts: Counter[tuple[str, str]] = Counter()
         steps: dict[_Place, TimelineRow] = {}
-        for row in timeline(Plan.of(run.definition), records).rows:
+        for row in timeline(run.plan, records).rows:
             counts[row.path, row.node] += 1
             steps[row.path, row.node, counts[row.path, row.node]] = row
         return cls(run, records, steps, messages_of(records))

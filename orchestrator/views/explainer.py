@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orchestrator.graph.topology import ANY, END, START
-from orchestrator.kernel.plan import Plan
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.explanation import RunExplanation, RunReasons, StepExplanation
 from orchestrator.views.run import Run
@@ -31,7 +30,7 @@ def why(run: Run, seq: int | None = None) -> RunExplanation:
         ValueError: the run has no such record.
     """
     records = run.records()
-    found = timeline(Plan.of(run.definition), records)
+    found = timeline(run.plan, records)
     explainer = Explainer(found, run.status)
     if seq is None or (seq == run.seq and records[-1].type == "ended"):
         rows = explainer.current_steps()
@@ -51,7 +50,7 @@ def reasons(run: Run) -> RunReasons:
     Args:
         run: the run, whose records are read from its store; blocks meanwhile.
     """
-    explainer = Explainer(timeline(Plan.of(run.definition), run.records()), run.status)
+    explainer = Explainer(timeline(run.plan, run.records()), run.status)
     ended = [row for row in explainer.rows.rows if row.seq is not None and row.status != "dropped"]
     return RunReasons(explainer.run_reason(), {row.seq or 0: explainer.why(row) for row in ended})
 

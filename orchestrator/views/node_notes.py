@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from orchestrator.kernel.question import Question
@@ -46,6 +46,12 @@ class NodeNotes:
         """A node that failed before did not fail this time."""
         self._failures.pop(node, None)
         self._update(node)
+
+    def rename(self, at: Callable[[NodeKey], NodeKey]) -> None:
+        """Move the notes to the names that nodes have in another version of the graph."""
+        self.texts = {at(node): notes for node, notes in self.texts.items()}
+        self._questions = {at(node): asked for node, asked in self._questions.items()}
+        self._failures = {at(node): reason for node, reason in self._failures.items()}
 
     def _update(self, node: NodeKey) -> None:
         asked = self._questions.get(node, {})

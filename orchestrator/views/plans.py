@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from orchestrator.graph.renames import Renames
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, MapItem, OrderedMap
 from orchestrator.views.overlay import Planned, PlannedState, PlannedStep
@@ -106,6 +107,20 @@ class PlannedMaps:
                     if not known and len(item.ordered_map.items) == size and token.node == target:
                         return item.ordered_map
         return None
+
+    def move(self, machine: RunState, names: Renames) -> None:
+        """The run moved to another version of its graph, in which its maps are other objects."""
+        there = {
+            item.ordered_map.items[0].fork.key: item.ordered_map
+            for token in machine.live_tokens()
+            for item in token.map_items
+        }
+        self._numbers = {}
+        for number, plan in enumerate(self._plans):
+            plan.path = names.place(plan.path)
+            if plan.group.items:
+                plan.group = there.get(plan.group.items[0].fork.key, plan.group)
+            self._numbers[id(plan.group)] = number
 
     def moves(self, token: Activation, state: str, by: int) -> Collection[int]:
         """A token enters (1) or leaves (-1) a state. Returns the numbers of the plans that change."""

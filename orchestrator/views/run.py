@@ -13,6 +13,7 @@ from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Usage
+from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import Branch, branches, state_values
 from orchestrator.kernel.question import AnyQuestion
 from orchestrator.kernel.records import Failure, Record
@@ -71,6 +72,11 @@ class Run(Generic[StateT]):
         self.status: str = "interrupted" if interrupted and machine.status == "running" else machine.status
         self.seq: int = machine.head
         self.labels: Mapping[str, str] = machine.labels
+
+    @property
+    def plan(self) -> Plan:
+        """The plan to fold its records with: that of the graph it began in, and those that it migrated to."""
+        return self.machine.from_start
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -202,7 +208,7 @@ class Run(Generic[StateT]):
             records = self.records()
         except (StoreError, RunUnknown):  # its store is gone, and what was loaded can still be shown
             return machine_overlay(self.machine, self.status, self.error)
-        return overlay_of(self.definition, records, self.status)
+        return overlay_of(self.plan, records, self.status)
 
     def records(self) -> Sequence[Record]:
         """The journal up to record `seq`. Reads the store and blocks."""
@@ -218,7 +224,9 @@ class Run(Generic[StateT]):
             A view of the earlier state.
         """
         records = self._store.read_now(self.run_id, upto=seq)
-        return Run(read(self.machine.plan, records), self.definition, self._store)
+        machine = read(self.plan, records)
+        graph = machine.plan.graph if machine.lineage != self.machine.lineage else None
+        return Run(machine, cast("GraphDefinition[StateT]", graph or self.definition), self._store)
 
     def why(self, seq: int | None = None) -> RunExplanation:
         """Explain why the run is where it is, or why the step that record `seq` ended ran and led where it led.
@@ -247,7 +255,8 @@ class Run(Generic[StateT]):
         Returns:
             An SVG document.
         """
-        return _drawings().to_svg(self.definition, self if at is None else self.at(at))
+        shown = self if at is None else self.at(at)
+        return _drawings().to_svg(shown.definition, shown)
 
     def to_mermaid(self, at: int | None = None) -> str:
         """Draw the graph with the run laid over it, as Mermaid text.
@@ -258,7 +267,8 @@ class Run(Generic[StateT]):
         Returns:
             The text of a Mermaid diagram.
         """
-        return _drawings().to_mermaid(self.definition, self if at is None else self.at(at))
+        shown = self if at is None else self.at(at)
+        return _drawings().to_mermaid(shown.definition, shown)
 
     def to_html(self, other: Run | None = None) -> str:
         """Make a self-contained page of the run with its replay, steps, states, prompts and calls.

@@ -71,12 +71,26 @@ class States(Fold):
             self._end(ended, record) if isinstance(record, r.StepDone) else self._before(ended)
 
     def applied(self, record: r.Record, delta: Delta) -> None:
-        """See `Fold.applied`. A fork of the run can change values, in versions with the same keys as before."""
+        """See `Fold.applied`. A fork, or a migration, changes values in versions with the same keys as before."""
+        if isinstance(record, r.Migrated):
+            self._restart()
         if not isinstance(record, r.Forked) or not record.update:
             return
         for token in self.run.live_tokens():
             self._merges.pop(token.version.key, None)
             self._made[token.version.key] = self._whole(token.frame.plan.schema, token.version)
+
+    def _restart(self) -> None:
+        """Tell later states from those that there are now."""
+        self._made.clear()
+        self._merges.clear()
+        for frame in self.run.frames():
+            versions = [*frame.ended_versions, frame.root]
+            for token in frame.live.values():
+                versions += [token.version, *(one for fork in token.forks for one in (fork.version, fork.trunk))]
+            for version in versions:
+                if version.key not in self._made:
+                    self._made[version.key] = self._whole(frame.plan.schema, version)
 
     def finish(self) -> None:
         """See `Fold.finish`. Steps that have not ended have a state, too."""

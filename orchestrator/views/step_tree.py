@@ -137,6 +137,17 @@ class StepTree(Fold):
 
     # -- the fold ----------------------------------------------------------------------------------------------
 
+    def moved(self, record: r.Migrated) -> None:
+        """See `Observer.moved`."""
+        for key, step in self._steps.items():
+            token = self.run.activation(key)
+            if token is not None and token.node != step.node:
+                inside = step.branches.pop(step.node, None)
+                step.node = token.node
+                if inside is not None:
+                    inside.path = f"{step.path}/{step.node}" if step.path else step.node
+                    step.branches[step.node] = inside
+
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         for activation in delta.started:
@@ -187,7 +198,7 @@ class StepTree(Fold):
                 asker = self._askers.pop(record.question, None)
                 if asker is not None:
                     asker.by = "by policy" if record.policy else f"by {record.by}" if record.by else ""
-            case "resumed":
+            case "resumed" | "migrated":
                 for step in self._steps.values():
                     if step.state == "running":
                         step.started, step.text = record.ts, ""

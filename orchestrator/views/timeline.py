@@ -156,8 +156,10 @@ class Timeline(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         self.start = self.start or record.ts
-        if isinstance(record, r.Resumed):
+        if isinstance(record, r.Resumed | r.Migrated):
             self._gap(record)
+        if isinstance(record, r.Migrated):
+            self._ask_again(record)
         self.end = record.ts
         self._note(record)
         for activation in delta.started:
@@ -240,6 +242,14 @@ class Timeline(Fold):
         asking.answer, asking.by, asking.policy = record.answer, record.by, record.policy
         asking.answered, span.end = record.seq, record.ts
 
+    def _ask_again(self, record: r.Migrated) -> None:
+        """Questions that a migration withdrew are not waited for any more."""
+        for key in record.withdrawn:
+            row = self._live.get(key)
+            for span in row.waits if row is not None else ():
+                if span.why == "person" and span.end is None:
+                    span.end = record.ts
+
     def _ended(self, row: TimelineRow, record: r.StepDone | r.StepFailed) -> None:
         row.seq, row.ended, row.attempt = record.seq, record.ended or record.ts, record.attempt
         row.error = record.error
@@ -267,7 +277,7 @@ class Timeline(Fold):
             if span.end is None or span.end > ended:
                 span.end = ended
 
-    def _gap(self, record: r.Resumed) -> None:
+    def _gap(self, record: r.Resumed | r.Migrated) -> None:
         before = self.end
         if record.ts - before < _MOMENT:
             return

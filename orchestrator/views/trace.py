@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.renames import Renames
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
+from orchestrator.kernel.migration import moved_edges, plan_at
 from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import Path
@@ -48,16 +49,16 @@ class _BusyToken(NamedTuple):
     token: Activation
 
 
-def overlay_of(graph: GraphDefinition, records: Iterable[r.Record], status: str | None = None) -> Overlay:
+def overlay_of(plan: Plan, records: Iterable[r.Record], status: str | None = None) -> Overlay:
     """The overlay of a run.
 
     Args:
-        graph: the run's graph; its code is not needed.
+        plan: of the run's graph (`run.plan`); its code is not needed.
         records: the run's records from its first one.
         status: the run's status; None: the one that the journal says.
     """
     trace = Trace()
-    read(Plan.of(graph), records, trace)
+    read(plan, records, trace)
     return trace.overlay(status)
 
 
@@ -90,6 +91,8 @@ class Trace(Fold):
         self._opened: list[OpenedMap] = []
         self._took: list[tuple[FrameState, int]] = []
         self._gone: list[Activation] = []
+        self._left: Plan | None = None
+        """The plan that the run leaves with the record being folded."""
 
     def applying(self, record: r.Record) -> None:
         """See `Observer.applying`."""
@@ -98,7 +101,8 @@ class Trace(Fold):
         self._gone.clear()
         self._now = run.running.get(getattr(record, "activation", None) or "")
         self._opened = opened_maps(run, record, self._now)
-        if run.updated and (not run.was_running or record.type == "resumed") and record.ts > run.updated:
+        self._left = run.plan if isinstance(record, r.Migrated) else None
+        if run.updated and (not run.was_running or record.type in ("resumed", "migrated")) and record.ts > run.updated:
             self._time.gap(run.updated, record.ts)
 
     def edge_taken(self, frame: FrameState, index: int) -> None:
@@ -109,10 +113,57 @@ class Trace(Fold):
         """See `Observer.dropped`."""
         self._gone.append(token)
 
+    def moved(self, record: r.Migrated) -> None:
+        """See `Observer.moved`. What the run did is kept for the nodes and edges that are still there."""
+        names = Renames(record.nodes, record.fields)
+
+        def at(key: NodeKey) -> NodeKey:
+            return names.place(key[0]), names.node(*key)
+
+        for counts in (self._visits, self._faulty, self._seconds, self._items, self._done):
+            _rename(counts, at)
+        for places in (self._failed, self._queued, self._entered):
+            _rename(places, at)
+        self._notes.rename(at)
+        taken = Counter(self._taken)
+        self._taken.clear()
+        for (place, index), count in taken.items():
+            there = names.place(place)
+            edges = moved_edges(names, place, plan_at(self._left, place), plan_at(self.run.plan, there))
+            if index in edges:
+                self._taken[there, edges[index]] += count
+        self._plans.move(self.run, names)
+        self._rebind(record)
+
+    def _rebind(self, record: r.Migrated) -> None:
+        """Watch the tokens that stand for the ones before the migration."""
+        for question, (asker, _, since) in list(self._asked.items()):
+            token = self.run.activation(asker.key)
+            _, place, _ = self._asked.pop(question)
+            if token is not None and asker.key not in record.withdrawn:
+                self._asked[question] = token, (token.frame.place, token.node), since
+            else:
+                self._notes.withdraw(place, question)
+                self._time.waited(asker.key, since, record.ts)
+        doing, self._doing = self._doing, {}
+        self._busy["running"].clear()
+        self._busy["waiting"].clear()
+        for key, was in doing.items():
+            token = self.run.activation(key)
+            if token is None or (was.state == "waiting" and key in record.withdrawn):
+                continue
+            nodes = enclosing_nodes(token.frame.place, token.node)
+            self._doing[key] = _BusyToken(was.state, nodes, token)
+            self._busy[was.state].update(nodes)
+
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         run, activation = self.run, self._now
         changed = self.changed = OverlayChange()
+        if self._left is not None:
+            changed.places.update((place, node) for place, plan in _all_plans(run.plan) for node in plan.nodes)
+            changed.edges.update((place, i) for place, plan in _all_plans(run.plan) for i in range(len(plan.edges)))
+            changed.plans.update(range(len(self._plans)))
         self._count_edges(changed)
         self._note_questions(record, activation, changed)
         for gone in (*self._gone, *delta.cancelled):
@@ -284,3 +335,17 @@ class Trace(Fold):
 def _names(path: str) -> str:
     """The path of a graph: the segments of a branch's path that are names of nodes."""
     return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())
+
+
+def _rename(found: dict[NodeKey, Any], at: Callable[[NodeKey], NodeKey]) -> None:
+    """Give the nodes of a mapping their names in another version of the graph."""
+    items = [(at(key), value) for key, value in found.items()]
+    found.clear()
+    found.update(dict(items))
+
+
+def _all_plans(plan: Plan, path: str = "") -> Iterator[tuple[str, Plan]]:
+    """The plan of a graph, and those of the graphs inside it, each with its path."""
+    yield path, plan
+    for name, inner in plan.sub.items():
+        yield from _all_plans(inner, f"{path}/{name}" if path else name)

@@ -350,7 +350,7 @@ async def test_what_is_over_stays_and_what_goes_on_is_drawn_anew(monkeypatch: py
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "70")
     stream = Written()
-    screen = Screen(travel, stream)
+    screen = Screen(Plan.of(travel), stream)
     for event in await seen(travel):
         screen.show(event)
     screen.hold()
@@ -365,7 +365,7 @@ async def test_names_in_a_forged_journal_command_no_terminal(monkeypatch: pytest
     """Such as of outcomes that no graph of this library has."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    screen = Screen(travel, stream := Written())
+    screen = Screen(Plan.of(travel), stream := Written())
     evil = "\x1b]52;c;eA==\x07\nApprove? "
     for event in await seen(travel):
         if event.type == "step_done":

@@ -256,3 +256,40 @@ async def test_what_a_run_waits_in_the_middle_of_may_not_change_inside(store: St
         run = await executor.answer("r", question.id, Approve())
         assert run.status == "completed"
         assert run.output == ["last"]
+
+
+# -- several versions in one executor ----------------------------------------------------------------------------------
+
+
+async def test_a_run_goes_on_in_the_version_it_has_and_a_new_one_begins_in_the_newest(store: Store) -> None:
+    question = await waiting(store)
+    new = graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?"), after=says("new"))
+    async with Executor(store, graphs=[new, graph()]) as executor:
+        run = await executor.answer("r", question, Approve())
+        assert (run.status, run.output) == ("completed", ["before", "after"])
+        assert run.definition.structure == graph().structure
+        fresh = await executor.start("g", run_id="fresh")
+        assert fresh.waiting[0].node == "confirm"
+        assert (await executor.answer("fresh", fresh.waiting[0].id, Approve())).output == ["before", "new"]
+        assert await changes(executor) == [None]
+
+
+async def test_of_versions_of_one_structure_the_one_of_the_runs_content_goes_on(store: Store) -> None:
+    question = await waiting(store)
+    newest, other = graph(after=says("newest").with_(version="3")), graph(after=says("other").with_(version="2"))
+    async with Executor(store, graphs=[newest, other, graph()], on_change="strict") as executor:
+        assert (await executor.answer("r", question, Approve())).output == ["before", "after"]
+
+
+async def test_without_its_content_a_run_goes_on_in_the_newest_version_of_its_structure(store: Store) -> None:
+    question = await waiting(store)
+    longer = graph(EDGES.replace("after -> END", "after -> more -> END"), more=says("more"))
+    one, two = graph(after=says("one").with_(version="3")), graph(after=says("two").with_(version="2"))
+    async with Executor(store, graphs=[longer, one, two]) as executor:
+        assert (await executor.answer("r", question, Approve())).output == ["before", "one"]
+
+
+async def test_a_version_that_is_given_twice_is_one(store: Store) -> None:
+    question = await waiting(store)
+    async with Executor(store, graphs=[graph(), graph()]) as executor:
+        assert (await executor.answer("r", question, Approve())).output == ["before", "after"]

@@ -149,7 +149,7 @@ async def test_questions_inside_a_map_of_graphs_wait_at_every_level(tmp_path: An
         else record
         for record in run.records()
     ]
-    assert max(overlay_of(run.definition, later).seconds.values()) < 500  # a thousand seconds passed in between
+    assert max(overlay_of(run.plan, later).seconds.values()) < 500  # a thousand seconds passed in between
 
 
 def _times(record: Any) -> list[str]:

@@ -32,7 +32,7 @@ async def test_views_that_are_read_together_are_those_that_are_read_alone(run: R
     rows = Timeline(causes)
     state = read(plan, records, causes, rows, kept, trace, StepTree())
     assert state.status == run.status
-    assert trace.overlay() == overlay_of(run.definition, records)
+    assert trace.overlay() == overlay_of(run.plan, records)
     assert rows.rows == timeline(plan, records).rows
     alone = states(plan, records)
     assert (kept.whole, kept.steps) == (alone.whole, alone.steps)
@@ -50,7 +50,7 @@ async def test_a_record_that_does_not_follow_changes_nothing(run: Run) -> None:
     assert trace.overlay() == before
     for record in records[10:]:
         reader.read(record)
-    assert trace.overlay() == overlay_of(run.definition, records)
+    assert trace.overlay() == overlay_of(run.plan, records)
 
 
 async def test_a_live_event_reaches_every_view_and_no_state(run: Run) -> None:

@@ -64,7 +64,7 @@ def check(graph: Graph, records: list[r.Record]) -> None:
         moment = live.apply(record)
         assert moment.seq == number
         shown.update(moment.changes)
-        overlay = overlay_of(graph, records[:number])
+        overlay = overlay_of(Plan.of(graph), records[:number])
         assert (set(overlay.running), set(overlay.waiting)) == busy(machine)
         assert overlay.visits == visits
         assert all(overlay.taken.get(way, 0) == n for way, n in edges_taken(machine).items() if not _maps(machine, way))

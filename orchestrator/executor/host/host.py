@@ -153,11 +153,10 @@ class Host:
         if info.status in FINAL:
             raise RunEnded(run_id, info.status)
         try:
-            graph = self.resources.graph(info.graph, run_id, info.content)
+            graph = self.resources.graph(info.graph, run_id)
         except GraphUnknown:
             await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
             raise
-        self.resources.check(graph)
         self.background()
         hold = await self._take(run_id, wait)
         try:
@@ -165,9 +164,8 @@ class Host:
             machine = checkpoint.machine
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
-            lines = compare_offered(
-                machine, machine.plan.graph or graph, self.resources.tools, strict=self.strict, accept=accept
-            )
+            graph = machine.plan.graph or graph
+            lines = compare_offered(machine, graph, self.resources.tools, strict=self.strict, accept=accept)
             checked = await audited(self.store, self.seal, machine, trust_answers=trust_answers)
         except BaseException:
             await self._drop(run_id, hold.token)
@@ -181,7 +179,7 @@ class Host:
         live.changes = changes
         if lines:
             live.changes = (*(changes or ()), *lines)
-            live.tools = offered(machine.plan.graph or graph, self.resources.tools)
+            live.tools = offered(graph, self.resources.tools)
         return live
 
     async def borrow(self, run_id: str) -> Drive:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Literal
 
-from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.run_status import is_interrupted, with_status
-from orchestrator.kernel.plan import Plan
+from orchestrator.executor.host.streaming import RunEvents
 from orchestrator.stores.base import Page, RunInfo
 from orchestrator.values import check_labels, check_text
 from orchestrator.views.diff import diff_of
@@ -39,8 +38,8 @@ class RunReader:
             RunUnknown, StoreCorrupt: see `load`.
         """
         info = await self._host.store.info(run_id)
-        plan = Plan.of(await self._host.loader.stored_graph(info))
-        return points(plan, await self._host.store.read(run_id, upto=at))
+        records = await self._host.store.read(run_id, upto=at)
+        return points(await self._host.loader.plan_of(info, records), records)
 
     async def diff(self, run_a: str, run_b: str) -> RunDiff:
         """Compare two runs, step by step. This runs nothing and needs no code.
@@ -60,26 +59,17 @@ class RunReader:
         return diff_of(one, await read(run_a, upto=one.seq), other, await read(run_b, upto=other.seq))
 
     def events(
-        self,
-        run_id: str,
-        *,
-        after: int = 0,
-        follow: bool = False,
-        until: Literal["end", "pause"] = "end",
-        style: Literal["embedia"] | None = None,
+        self, run_id: str, *, after: int = 0, follow: bool = False, style: Literal["embedia"] | None = None
     ) -> AsyncIterator[Event]:
         """Return the events of a run after record `after`.
 
         Args:
             run_id: the run's id.
             after: the number of the last record to leave out; 0: none.
-            follow: continue with new events, with live ones if this executor drives the run. A run that goes on
-                after its end, because it was reopened, continues the numbers.
-            until: where following stops: at the `end` of the run, or also where it stands still in a `pause`, because
-                it waits for answers or was paused.
+            follow: continue until the run ends, with live events if this executor drives it.
             style: `embedia` uses the names and order of that framework; None: the library's own.
         """
-        return RunEvents(self._host, run_id, after=after, follow=follow, until=until, style=style)
+        return RunEvents(self._host, run_id, after=after, follow=follow, style=style)
 
     async def runs(
         self,
@@ -118,4 +108,4 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
     graph = await host.loader.stored_graph(info)
     machine = await host.loader.machine_of(info, graph, at)
     interrupted = at is None and await is_interrupted(host.store, run_id, machine.status)
-    return Run(machine, graph, host.store, interrupted=interrupted)
+    return Run(machine, machine.plan.graph or graph, host.store, interrupted=interrupted)

@@ -19,9 +19,6 @@ from dataclasses import dataclass, field
 from orchestrator.errors import GraphChanged, ToolsChanged
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import structure_diff
-from orchestrator.kernel.machine import apply_stored
-from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import Migrated, Record, Resumed, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
@@ -30,27 +27,6 @@ WITHOUT = frozenset({"advance", "ask", "call", "complete", "extract", "observe",
 """Kinds of nodes that call no tools."""
 _MOST = 20
 """Arguments of a changed tool that an error names."""
-
-
-def folded(graph: GraphDefinition, records: Sequence[Record]) -> RunState:
-    """A machine of a graph, folded over records.
-
-    Raises:
-        StoreCorrupt: they do not follow each other.
-    """
-    machine = RunState(Plan.of(graph))
-    for record in records:
-        apply_stored(machine, record)
-    return machine
-
-
-def last_content(records: Sequence[Record]) -> str:
-    """Digest of the graph that a run was last driven in."""
-    found = ""
-    for record in records:
-        if isinstance(record, RunStarted | Migrated) or (isinstance(record, Resumed) and record.content is not None):
-            found = record.content or found
-    return found
 
 
 def graph_to_resume_in(run_id: str, old: GraphDefinition, new: GraphDefinition, machine: RunState) -> GraphDefinition:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.kernel import admission
+from orchestrator.errors import StoreCorrupt
+from orchestrator.kernel import admission, migration
 from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import finish
 from orchestrator.kernel.frame import new_frame
@@ -18,7 +19,7 @@ from orchestrator.kernel.version import Version
 def run_started(run: RunState, record: r.RunStarted) -> None:
     """Begin the run's graph."""
     run.started, run.approve, run.content = record, record.approve, record.content
-    run.tools = record.tools
+    run.tools, run.lineage = record.tools, ((record.structure, record.content),)
     key = hash_id(record.run_id)
     run.root = new_frame(run, run.plan, key, Version(run.plan.schema.decode(record.values), key=key))
     if record.limits is not None:
@@ -41,10 +42,15 @@ def limits_changed(run: RunState, record: r.LimitsChanged) -> None:
 
 
 def migrated(run: RunState, record: r.Migrated) -> None:
-    """Move the tokens to the nodes of a changed graph."""
-    run.content = record.content
-    for token in run.live_tokens():
-        token.node = record.nodes.get(token.node, token.node)
+    """Continue in another version of the graph.
+
+    Raises:
+        StoreCorrupt: the graph of that version is missing.
+    """
+    plan = run.later.get(record.content)
+    if plan is None:
+        raise StoreCorrupt(run.run_id, record.seq, f"the graph {record.content!r} that it migrates to is missing")
+    migration.migrate(run, record, plan)
 
 
 def ended(run: RunState, record: r.Ended) -> None:

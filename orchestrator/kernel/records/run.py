@@ -131,13 +131,34 @@ class Forked(RecordBase):
 
 
 class Migrated(RecordBase):
-    """The run continues in a changed graph: `nodes` maps old names to new ones."""
+    """The run continues in another version of its graph. Names of what is inside a subgraph begin with its path.
+
+    A name that is no key of a mapping stays. The graphs themselves are in the store, by the digests of their content.
+    """
 
     type: Literal["migrated"] = "migrated"
     structure: str
+    """Digest of the structure that it continues in."""
     content: str
+    """Digest of the content that it continues in."""
+    structure_before: str = ""
+    content_before: str = ""
+    """Of the graph that it was last driven in."""
     nodes: dict[str, str] = {}
+    """Old path of a node -> its new path: `{"draft/ask": "draft/confirm"}`."""
+    fields: dict[str, str] = {}
+    """Old path of a state field -> its new path."""
     values: JsonDict | None = None
+    """State fields that the migration added or mapped, with their values, in the run's own graph."""
+    inside: dict[str, JsonDict] = {}
+    """Activation of a subgraph's node -> the same for the graph inside."""
+    joins: dict[str, str | None] = {}
+    """Join of an open fork -> the join that takes its place; None: the fork has no such join any more."""
+    withdrawn: tuple[str, ...] = ()
+    """Activations whose questions and answers are withdrawn: they ask again."""
+    grade: Literal["compatible", "decision", "migration"] = "compatible"
+    changes: tuple[str, ...] = ()
+    """The differences of structure, line by line, each with its grade."""
 
 
 class Ended(RecordBase):

@@ -6,7 +6,7 @@ not with the product of branches and state. `load(plan, dump(run))` continues ex
 
 from __future__ import annotations
 
-from orchestrator.kernel.snapshot.reader import load
-from orchestrator.kernel.snapshot.writer import dump
+from orchestrator.kernel.snapshot.reader import lineage_of, load, load_frames
+from orchestrator.kernel.snapshot.writer import dump, dump_frame
 
-__all__ = ["dump", "load"]
+__all__ = ["dump", "dump_frame", "lineage_of", "load", "load_frames"]

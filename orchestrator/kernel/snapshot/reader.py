@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from orchestrator.graph.limits import Limits, Reserve, Usage
@@ -33,6 +33,7 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     for name, value in data["plain"].items():
         setattr(run, RUN_FIELDS[name], value)
     run.started = _decode(data["started"])
+    run.lineage = lineage_of(data)
     run.ended = None if data["ended"] is None else _decode(data["ended"])
     if "forked" in data:
         run.fork, run.inherited = _decode(data["forked"]), Usage.model_validate(data["inherited"])
@@ -54,9 +55,38 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     ]
     run.reserves = {key: Reserve.model_validate(reserve) for key, reserve in data["held"]}
     run.ledger.restore(entries, data["messages"])
+    frames, live = load_frames(run, plan, data["frames"])
+    assert run.root is not None
+    run.result = run.root.result
+    run.running = {key: live[key] for key in data["running"]}
+    run.askers = {question: live[key] for question, key in data["asked"]}
+    run.ready_frames = {key: frames[key] for key in data["ready"]}
+    run.exhausting_frames = [frames[key] for key in data["spent"]]
+    return run
+
+
+def lineage_of(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """`RunState.lineage` of a snapshot: its last graph is the one to load the snapshot in."""
+    started = data["started"]
+    found = data.get("lineage") or [(started["structure"], started["content"])]  # earlier versions did not write it
+    return tuple((structure, content) for structure, content in found)
+
+
+def load_frames(run: RunState, plan: Plan, data: Iterable[Data]) -> tuple[dict[str, FrameState], dict[str, Activation]]:
+    """Give a run the running graphs that were written.
+
+    Args:
+        run: the run.
+        plan: the plan of its own graph.
+        data: the graphs, each behind the one around it.
+
+    Returns:
+        The graphs by key, and their tokens by activation.
+    """
     live: dict[str, Activation] = {}
     frames: dict[str, FrameState] = {}
-    for entry in data["frames"]:
+    run.inner_frames = {}
+    for entry in data:
         parent = None if entry["parent"] is None else live[entry["parent"]]
         frame = _SnapshotReader(
             run, plan if parent is None else parent.frame.plan.sub[parent.node], entry, parent
@@ -67,13 +97,7 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
             run.root = frame
         else:
             run.inner_frames[parent.key] = frame
-    assert run.root is not None
-    run.result = run.root.result
-    run.running = {key: live[key] for key in data["running"]}
-    run.askers = {question: live[key] for question, key in data["asked"]}
-    run.ready_frames = {key: frames[key] for key in data["ready"]}
-    run.exhausting_frames = [frames[key] for key in data["spent"]]
-    return run
+    return frames, live
 
 
 def _decode(data: Data) -> Any:
@@ -162,7 +186,10 @@ class _SnapshotReader:
 
     def _token(self, entry: Data) -> None:
         schema = self.plan.schema
-        stack = tuple((vertex, schema.decode({name: [item]})[name], name) for vertex, item, name in entry["stack"])
+        # A migration may have removed the field that a map took its items from: they stay JSON.
+        stack = tuple(
+            (vertex, schema.decode({name: [item]}).get(name, [item]), name) for vertex, item, name in entry["stack"]
+        )
         token = Activation(
             self.frame,
             entry["key"],

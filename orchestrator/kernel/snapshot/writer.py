@@ -29,6 +29,7 @@ def dump(run: RunState) -> Data:
     return {
         "format": FORMAT,
         "plain": {name: getattr(run, field) for name, field in RUN_FIELDS.items()},
+        "lineage": [list(pair) for pair in run.lineage],
         "started": _record(run.started),
         "ended": None if run.ended is None else _record(run.ended),
         **_fork(run),
@@ -51,7 +52,7 @@ def dump(run: RunState) -> Data:
             for entry in run.ledger.entries()
         ],
         "held": [[key, reserve.model_dump(mode="json")] for key, reserve in run.reserves.items()],
-        "frames": [_SnapshotWriter(frame).data() for frame in frames],
+        "frames": [dump_frame(frame) for frame in frames],
     }
 
 
@@ -60,6 +61,11 @@ def _fork(run: RunState) -> Data:
     if run.fork is None:
         return {}
     return {"forked": _record(run.fork), "inherited": run.inherited.model_dump(mode="json")}
+
+
+def dump_frame(frame: FrameState) -> Data:
+    """One running graph as plain JSON."""
+    return _SnapshotWriter(frame).data()
 
 
 def _record(record: r.Record) -> Data:

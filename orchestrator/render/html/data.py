@@ -33,7 +33,7 @@ def run_data(run: Run) -> tuple[dict[str, Any], Replay]:
     records = run.records()
     causes, kept = Causes(), States()
     rows = Timeline(causes)
-    replayed = replay(run.definition, records, causes, rows, kept)
+    replayed = replay(run.definition, records, causes, rows, kept, plan=run.plan)
     if run.status == "interrupted":
         replayed = _abandoned(replayed, run)
     return _PageWriter(run, records, rows, replayed).data(kept), replayed

@@ -8,7 +8,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from orchestrator.kernel.plan import Plan
 from orchestrator.render.terminal import tree
 from orchestrator.render.terminal.line import Line
 from orchestrator.views.reader import Reader
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.kernel.plan import Plan
     from orchestrator.views.events import Event
 
 _PICTURES = 8
@@ -38,14 +37,14 @@ def can_draw(stream: TextIO) -> bool:
 class Screen:
     """A run on a terminal. One thread feeds events; another one only draws."""
 
-    def __init__(self, graph: GraphDefinition, stream: TextIO) -> None:
+    def __init__(self, plan: Plan, stream: TextIO) -> None:
         from rich.console import Console
 
         self._stream = stream
         self._console: Console = Console(file=stream, markup=False, highlight=False, emoji=False)
         self._encoding = getattr(stream, "encoding", "") or "ascii"
         self._model = StepTree()
-        self._reader = Reader(Plan.of(graph), self._model)
+        self._reader = Reader(plan, self._model)
         self._live: Live | None = None
         self._lock = threading.RLock()
         self._looked = 0.0
@@ -54,6 +53,10 @@ class Screen:
         self._held = True
         self._heard = 0.0
         """Unix seconds of the last event: the last moment at which the run is known to have been alive."""
+
+    def knows(self, event: Event) -> bool:
+        """Whether it has the graph that a `migrated` event leads to."""
+        return event.data.get("content") in self._reader.run.later
 
     def past(self, event: Event) -> None:
         """Take in an earlier event; steps that ended by then are not shown."""

@@ -1,0 +1,249 @@
+"""Moves a run to another version of its graph.
+
+Each running graph is written as plain data, the names and values in it are changed, and it is read back in the plan of
+the new version. So every table that follows from the shape of a graph (open forks, joins, what can reach them) is made
+as the new version makes it. Then joins that nothing can reach any more fire.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from typing import Any, cast
+
+from orchestrator.graph.renames import Renames, inside
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.frame import settle
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import Migrated
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.snapshot import dump_frame, load_frames
+from orchestrator.kernel.snapshot.format import Data
+from orchestrator.kernel.state import FrameCounters, FrameState
+
+
+def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
+    """Continue a run in another plan.
+
+    Args:
+        run: the run.
+        record: what is renamed, added and asked again.
+        plan: the plan of the new version.
+    """
+    names = Renames(record.nodes, record.fields)
+    run.content = record.content
+    run.lineage = (*run.lineage, (record.structure, record.content))
+    frames = list(run.frames())
+    plans: dict[str, Plan] = {}
+    moved: list[Data] = []
+    for frame in frames:
+        outer = frame.parent
+        new = plan
+        if outer is not None:
+            new = plans[outer.frame.key].sub[names.node(outer.frame.place, outer.node)]
+        plans[frame.key] = new
+        moved.append(_Mover(run, record, names, frame, new).data())
+    _move_counters(run, names, plan)
+    run.plan = plan
+    observers, run.observers = run.observers, ()
+    running, asked = list(run.running), {question: token.key for question, token in run.askers.items()}
+    ready, exhausting = list(run.ready_frames), [frame.key for frame in run.exhausting_frames]
+    made, live = load_frames(run, plan, moved)
+    run.observers = observers
+    run.result = run.root.result if run.root is not None else None
+    run.running = {key: live[key] for key in running}
+    run.askers = {question: live[key] for question, key in asked.items() if key not in record.withdrawn}
+    for question in asked.keys() - run.askers.keys():
+        run.questions.pop(question, None)
+        run.asked_at.pop(question, None)
+    run.ready_frames = {key: made[key] for key in ready}
+    run.exhausting_frames = [made[key] for key in exhausting]
+    for observer in observers:
+        observer.moved(record)
+    for frame in run.frames():
+        _wake(run, frame)
+
+
+def _wake(run: RunState, frame: FrameState) -> None:
+    """Look at every join and every item of a map: the new version may let them go on."""
+    if frame.result is not None:
+        return
+    for token in frame.live.values():
+        for entry in token.forks:
+            for join in entry.arrivals:
+                frame.touched_joins[id(entry), join] = (entry, join)
+        for item in token.map_items:
+            for one in item.ordered_map.items:
+                frame.touched_items[id(one)] = one
+    settle(run, frame)
+    if frame.queue:
+        run.ready_frames[frame.key] = frame
+
+
+def _move_counters(run: RunState, names: Renames, plan: Plan) -> None:
+    """What was counted for nodes and edges that the new version has, too, is kept under their new names."""
+    before, run.counters = run.counters, defaultdict(FrameCounters)
+    for place, old in before.items():
+        new = run.counters[names.place(place)]
+        for node, visits in old.visits.items():
+            new.visits[names.node(place, node)] += visits
+        for node, seconds in old.busy.items():
+            new.busy[names.node(place, node)] += seconds
+        edges = moved_edges(names, place, plan_at(run.plan, place), plan_at(plan, names.place(place)))
+        for index, taken in old.taken.items():
+            if index in edges:
+                new.taken[edges[index]] += taken
+
+
+def plan_at(plan: Plan | None, place: str) -> Plan | None:
+    """The plan of the graph at a path; None if there is none."""
+    for name in place.split("/") if place else ():
+        plan = plan.sub.get(name) if plan is not None else None
+    return plan
+
+
+def moved_edges(names: Renames, place: str, old: Plan | None, new: Plan | None) -> dict[int, int]:
+    """Number of an edge -> its number in the new version, of edges that both have.
+
+    Args:
+        names: what is renamed.
+        place: the old path of the graph.
+        old: its plan.
+        new: its plan in the new version.
+    """
+    if old is None or new is None:
+        return {}
+    numbers = {(edge.source, edge.target, edge.outcome, edge.each): index for index, edge in enumerate(new.edges)}
+    found: dict[int, int] = {}
+    for index, edge in enumerate(old.edges):
+        each = None if edge.each is None else names.state_field(place, edge.each)
+        key = (names.node(place, edge.source), names.node(place, edge.target), edge.outcome, each)
+        if key in numbers:
+            found[index] = numbers[key]
+    return found
+
+
+class _Mover:
+    """One running graph, as the data of a snapshot, under the names of the new version."""
+
+    def __init__(self, run: RunState, record: Migrated, names: Renames, frame: FrameState, plan: Plan) -> None:
+        self.run, self.record, self.names, self.frame, self.new = run, record, names, frame, plan
+        self.place = frame.place
+        self.given: JsonObject = _given(record, frame)
+        self.withdrawn = frozenset(record.withdrawn)
+
+    def data(self) -> Data:
+        """The graph as data that can be read in the plan of the new version."""
+        frame, data = self.frame, dump_frame(self.frame)
+        own_limits = frame.parent is None and frame.limits != frame.plan.limits
+        if not own_limits:
+            data["limits"] = self.new.limits.model_dump(mode="json")
+        data["visits"] = {self._node(node): count for node, count in data["visits"].items()}
+        data["once"] = sorted(map(self._node, data["once"]))
+        for version in data["versions"]:
+            self._move_version(version)
+        for fork in data["forks"]:
+            fork["fork"], fork["below"] = self._vertex(fork["fork"]), [self._vertex(one) for one in fork["below"]]
+        for group in data["groups"]:
+            if group["target"] is not None:
+                target = self.record.joins.get(inside(self.place, group["target"]), self._node(group["target"]))
+                group["target"] = None if target is None else target.rpartition("/")[2]
+        queue = deque(data["queue"])
+        for token in data["tokens"]:
+            self._move_token(token, data["forks"], queue)
+        data["queue"] = list(queue)
+        self._set_arrivals(data)
+        if data["result"] is not None:
+            data["result"]["values"] = self._values(data["result"]["values"])
+        return data
+
+    def _node(self, name: str) -> str:
+        return self.names.node(self.place, name)
+
+    def _vertex(self, name: str) -> str:
+        return self.names.vertex(self.place, name, self.frame.plan.topology, self.new.topology)
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _values(self, values: JsonObject, given: JsonObject | None = None) -> dict[str, object]:
+        """A whole state."""
+        found = self._renamed(values)
+        return {**found, **(self.given if given is None else given)}
+
+    def _renamed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What of the values of fields the new version still has."""
+        known = self.new.schema.fields
+        named = {self.names.state_field(self.place, name): value for name, value in values.items()}
+        return {name: value for name, value in named.items() if name in known}
+
+    def _move_version(self, version: Data) -> None:
+        if "values" in version:
+            version["values"] = self._values(version["values"])
+        elif "update" in version:
+            for part in ("update", "ops", "reduced"):
+                if version[part]:
+                    moved = self._renamed(version[part])
+                    version[part] = {name: value for name, value in moved.items() if name not in self.given}
+        else:
+            local = self._renamed(version["local"])
+            version["local"] = {**local, **{name: self.given[name] for name in self.new.local if name in self.given}}
+
+    # -- tokens --------------------------------------------------------------------------------------------------
+
+    def _move_token(self, token: Data, forks: list[Data], queue: deque[str]) -> None:
+        node, key = token["node"], token["key"]
+        token["node"] = self._node(node)
+        token["stack"] = [
+            [self._vertex(vertex), item, self.names.state_field(self.place, name)]
+            for vertex, item, name in token["stack"]
+        ]
+        if token["child"] is not None:
+            token["child"]["values"] = self._inner(node, token)
+        if key in self.withdrawn:
+            if token["phase"] == "asking":
+                token["phase"] = "queued"
+                queue.append(key)
+            token["answers"] = []
+            token["withdrawn"] = token.get("withdrawn", 0) + 1
+        waits = self._waits(token, forks)
+        if token["phase"] == "waiting" and not waits:
+            token["phase"] = "queued"
+            queue.append(key)
+        elif token["phase"] == "queued" and waits and not token["flags"][1] and not token["flags"][2]:
+            token["phase"] = "waiting"
+            queue.remove(key)
+
+    def _waits(self, token: Data, forks: list[Data]) -> bool:
+        """Whether a token that arrives where this one is waits there: at a join of one of its open forks."""
+        fork = self.new.topology.match.get(token["node"])
+        return fork is not None and any(forks[number]["fork"] == fork for number in token["forks"])
+
+    def _inner(self, node: str, token: Data) -> dict[str, object]:
+        """The final state of the graph inside a subgraph's node."""
+        plan, place = self.new.sub[token["node"]], inside(self.place, node)
+        known = plan.schema.fields
+        named = {self.names.state_field(place, name): value for name, value in token["child"]["values"].items()}
+        kept = {name: value for name, value in named.items() if name in known}
+        return {**kept, **self.record.inside.get(token["key"], {})}
+
+    def _set_arrivals(self, data: Data) -> None:
+        """Which tokens wait at which join, in the order in which they arrived."""
+        order = [key for fork in data["forks"] for keys in fork["arrivals"].values() for key in keys]
+        tokens = {token["key"]: token for token in data["tokens"]}
+        order += [key for key in tokens if key not in order]
+        for fork in data["forks"]:
+            fork["arrivals"] = {}
+        for key in order:
+            token = tokens[key]
+            if token["phase"] != "waiting":
+                continue
+            wanted = self.new.topology.match[token["node"]]
+            entry = next(data["forks"][number] for number in token["forks"] if data["forks"][number]["fork"] == wanted)
+            entry["arrivals"].setdefault(token["node"], []).append(key)
+
+
+def _given(record: Migrated, frame: FrameState) -> JsonObject:
+    """The values that the record sets in the state of a graph."""
+    if frame.parent is None:
+        return record.values or {}
+    return cast("JsonObject", record.inside.get(frame.parent.key, {}))
