@@ -43,6 +43,7 @@
         ├── StoreCorrupt
         ├── StoreUnavailable      disk full, read-only file, locked, removed
         ├── StoreUnsupported      the file is on an unsafe file system, such as a network one
+        ├── InvalidExport         a file of exported runs cannot be imported
         └── StoreTooNew
 
 Each message names the object, the problem and a suggested fix. `retryable` says whether repeating the same call may
@@ -388,6 +389,14 @@ class StoreUnavailable(StoreError):
 
 class StoreUnsupported(StoreError):
     """Raised when a store's file is on an unsafe file system, such as a network file system."""
+
+
+class InvalidExport(StoreError):
+    """Raised when a file of exported runs cannot be imported. Nothing was imported."""
+
+    def __init__(self, line: int, why: str) -> None:
+        self.line = line
+        super().__init__(f"line {line} of the export: {why}")
 
 
 class StoreTooNew(StoreError):

@@ -17,6 +17,7 @@ from orchestrator.cli import (
     diff_command,
     graph_commands,
     listing,
+    retention_commands,
     run_commands,
     serve_mcp,
     view_commands,
@@ -61,8 +62,10 @@ for command in (
     graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
     diff_command.diff,
     serve_mcp.serve_mcp,
+    retention_commands.export, retention_commands.delete, retention_commands.prune,
 ):  # fmt: skip
     app.command()(guarded(command))
+app.command("import")(guarded(retention_commands.import_))
 
 
 def _open_streams() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import visible
@@ -47,6 +49,24 @@ def out_bytes(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+@contextmanager
+def written(path: str | None) -> Iterator[Callable[[bytes], object]]:
+    """Write to a file that only its owner may read, or to stdout. The file appears when all of it is written."""
+    if path is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer.write
+        sys.stdout.buffer.flush()
+        return
+    draft = f"{path}.{os.getpid()}.part"
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            yield file.write
+        os.replace(draft, path)
+    finally:
+        with suppress(OSError):
+            os.unlink(draft)
 
 
 def nobody_reads() -> None:

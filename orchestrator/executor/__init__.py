@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
+    from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
+    from orchestrator.executor.host.transfer import Imported
     from orchestrator.executor.sync import run_sync
     from orchestrator.seals import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
@@ -27,8 +29,10 @@ _HOME = {
     "EVENT_TYPES": "orchestrator.views.events",
     "Event": "orchestrator.views.events",
     "Executor": "orchestrator.executor.executor",
+    "Imported": "orchestrator.executor.host.transfer",
     "Overlay": "orchestrator.views.overlay",
     "Point": "orchestrator.views.history",
+    "Pruned": "orchestrator.executor.host.pruning",
     "Run": "orchestrator.views.run",
     "RunDiff": "orchestrator.views.run_diff",
     "Seal": "orchestrator.seals",
@@ -41,8 +45,10 @@ __all__ = [
     "Difference",
     "Event",
     "Executor",
+    "Imported",
     "Overlay",
     "Point",
+    "Pruned",
     "Run",
     "RunDiff",
     "Seal",

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
-from orchestrator.errors import RunExists
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns
-from orchestrator.executor.host.control import RunControl
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import begin, join
-from orchestrator.executor.host.streaming import Stream, streamed
+from orchestrator.executor.host.streams import RunStreams
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
@@ -28,7 +26,7 @@ from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
 
 
-class Executor(RunControl):
+class Executor(RunRetention, RunStreams):
     """Starts, resumes, answers, pauses, cancels and inspects runs of graphs.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
@@ -186,31 +184,3 @@ class Executor(RunControl):
             TimeoutError: `timeout` seconds have passed; the run continues.
         """
         return await recovery.wait_for(self._host, run_id, timeout)
-
-    @asynccontextmanager
-    async def stream(
-        self,
-        graph: GraphDefinition[StateT] | str,
-        input: object = None,  # noqa: A002  the argument's name in the documentation
-        *,
-        run_id: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        approve: str | None = None,
-        limits: Limits | None = None,
-        refs: Mapping[str, object] | None = None,
-    ) -> AsyncIterator[Stream[StateT]]:
-        """Start a run and read its events: `async with executor.stream(graph, ...) as live: async for event in live`.
-
-        Leaving the block early interrupts the run. The arguments and errors are those of `start`.
-
-        Yields:
-            The stream of events. After the last event, its `run` is the run.
-
-        Raises:
-            RunExists: a run has the id, even one of the same graph and input.
-        """
-        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
-        if isinstance(live, str):
-            raise RunExists(live, "stream() starts a new run; for an existing run use events(run_id, follow=True)")
-        async with streamed(self._host, live) as stream:
-            yield stream

@@ -110,7 +110,7 @@ async def copy_run(source: Store, run_id: str, to: Store) -> None:
     """`Store.copy` in terms of the other methods: graphs first, so that the run never appears without them."""
     info = await source.info(run_id)
     records = await source.read(run_id, upto=info.head)
-    for name in _graphs_named(info, records):
+    for name in graphs_named(info, records):
         try:
             data = await source.graph(name)
         except GraphUnknown:
@@ -121,7 +121,8 @@ async def copy_run(source: Store, run_id: str, to: Store) -> None:
         await to.post(run_id, message.body)
 
 
-def _graphs_named(info: RunInfo, records: Iterable[Record]) -> list[str]:
+def graphs_named(info: RunInfo, records: Iterable[Record]) -> list[str]:
+    """The digests of graphs in a run's row and records, each once; those of structures among them."""
     names = {info.structure: None, info.content: None}  # a dict keeps the order
     for record in records:
         for attribute in ("structure", "content"):

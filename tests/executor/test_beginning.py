@@ -100,7 +100,7 @@ async def test_an_id_that_another_run_has_is_refused(store: Store) -> None:
             await executor.start(work.graph, "another", run_id="r")
         with pytest.raises(RunExists, match=r"'r'.* is a run of graph 'gated'"):
             await executor.submit(Gated("other").graph, "?", run_id="r")
-        with pytest.raises(RunExists, match=r"stream\(\) starts a new run"):
+        with pytest.raises(RunExists, match=r"stream\(graph\) starts a new run"):
             async with executor.stream(work.graph, "?", run_id="r"):
                 pass
     assert work.done == work.output

@@ -65,7 +65,7 @@ class ChildRuns:
         """Let a run take in what was answered and what is overdue; whoever drives it does."""
         while True:
             try:
-                return await recovery.resume(self.host, run_id, approve=None, accept=False, wait=0.0)
+                return await recovery.resume(self.host, run_id, recovery.Manner())
             except RunEnded:
                 return await load(self.host, run_id)
             except RunConflict:

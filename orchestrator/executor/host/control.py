@@ -1,4 +1,4 @@
-"""Commands to runs that exist: answer, resume, recover, pause, cancel, delete."""
+"""Commands to runs that exist: answer, resume, recover, pause, cancel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.host import deletion, delivery, recovery
+from orchestrator.executor.host import delivery, recovery
 from orchestrator.executor.host.reader import RunReader
 from orchestrator.views.run import Run
 
@@ -23,6 +23,7 @@ class RunControl(RunReader):
         by: str = "",
         digest: str | None = None,
         resume: bool = True,
+        background: bool = False,
     ) -> Run:
         """Answer a question of a run, once. The executor that drives the run continues it, else this one does.
 
@@ -33,9 +34,11 @@ class RunControl(RunReader):
             by: who answers.
             digest: the digest of the question that was shown; if the question has changed, the answer is refused.
             resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
+            background: continue in the background, as `submit` does: return when the answer is durable. Cancelling
+                this call then does not interrupt the run.
 
         Returns:
-            The run after the answer, or, with `resume`, when it ends or pauses again.
+            The run when it ends or pauses again; with `background`, or without `resume`, after the answer.
 
         Raises:
             QuestionUnknown: the run has no such question.
@@ -43,7 +46,9 @@ class RunControl(RunReader):
             InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
         """
         given = as_answer(answer)
-        return await delivery.answer(self._host, run_id, question, given, by=by, digest=digest, resume=resume)
+        return await delivery.answer(
+            self._host, run_id, question, given, by=by, digest=digest, resume=resume, background=background
+        )
 
     async def resume(
         self,
@@ -53,6 +58,7 @@ class RunControl(RunReader):
         accept_changes: bool = False,
         wait: float = 0.0,
         trust_answers: bool = True,
+        background: bool = False,
     ) -> Run:
         """Continue an interrupted or paused run until it ends or pauses.
 
@@ -64,9 +70,11 @@ class RunControl(RunReader):
             wait: seconds to wait for another executor that holds the run.
             trust_answers: False if the journal may come from elsewhere: its approvals and its policy are asked for
                 again, unless the calls that they allow are already done.
+            background: continue in the background, as `submit` does: return when the run is taken up. Cancelling this
+                call then does not interrupt the run.
 
         Returns:
-            The run, when it ends or pauses.
+            The run when it ends or pauses; with `background`, as it is when it was taken up.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -77,9 +85,8 @@ class RunControl(RunReader):
             ToolsChanged: tools that the run may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
-        return await recovery.resume(
-            self._host, run_id, approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers
-        )
+        manner = recovery.Manner(approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers)
+        return await recovery.resume(self._host, run_id, manner, background=background)
 
     async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:
         """Resume every run of the executor's graphs that was interrupted or answered, or is overdue.
@@ -129,21 +136,3 @@ class RunControl(RunReader):
             RunEnded: the run has ended.
         """
         return await delivery.stop(self._host, run_id, Stop("cancel", by, reason))
-
-    async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
-        """Delete a run that is not being driven: its records, questions, messages and labels, for good.
-
-        Args:
-            run_id: the run's id.
-            children: whether to delete the runs that its graph tools started, and theirs, too. Only their caller
-                refers to them. Forks and other runs with its label stay.
-
-        Returns:
-            The ids of the deleted runs, the run itself first.
-
-        Raises:
-            RunUnknown: the store has no such run.
-            RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
-            StoreError: the store cannot be written. Deleting the run again deletes the rest of the runs it started.
-        """
-        return await deletion.delete(self._host, run_id, children=children)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -14,7 +15,7 @@ from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import LOOK, wait_for
+from orchestrator.executor.host.recovery import LOOK, Manner, go_on, wait_for
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.run_log import Command
 from orchestrator.kernel.question import Answer
@@ -33,65 +34,116 @@ class Delivered:
     """The run is driven here."""
     held: Drive | None = None
     """This call took the run up; it is driven, or given back, by the caller."""
-    record: Record | None = None
-    """Another process drives the run: what it journaled."""
+    records: Sequence[Record | None] = ()
+    """Another process drives the run: what it journaled for each command."""
 
 
-async def deliver(host: Host, run_id: str, command: Command, *, resume: bool = False) -> Delivered:
-    """Bring a command to a run, whoever drives it.
+async def deliver(host: Host, run_id: str, *commands: Command, resume: Manner | None = None) -> Delivered:
+    """Bring commands to a run, whoever drives it: all of them, or none if one does not fit.
+
+    A run that another process drives takes them one after the other.
 
     Args:
-        resume: whether a run that is driven nowhere is taken up to go on; without it no code is needed.
+        resume: how a run that is driven nowhere is taken up to go on; None: it is not, and no code is needed.
 
     Raises:
-        RunUnknown, RunEnded, and what `command.checked` raises: nothing has changed.
+        RunUnknown, RunEnded, and what `Command.checked` raises: nothing has changed.
     """
     tools, clock = host.resources.tools_for_answers, host.resources.clock
+    posted: list[Record | None] = []
+
+    def apply(drive: Drive) -> None:
+        now = clock.now()
+        for one in [one.checked(drive.machine, tools, now) for one in commands[len(posted) :]]:
+            one.apply(drive.log)
+
     while True:
         live = host.live.get(run_id)
         if live is not None and not live.log.closing:
-            command.checked(live.machine, tools, clock.now()).apply(live.log)
-            return Delivered(live=live)
+            apply(live)
+            return Delivered(live=live, records=posted)
         if live is not None:
             await live.done.wait()
             continue
         try:
-            held = await (host.open(run_id) if resume else host.borrow(run_id))
+            held = await (host.borrow(run_id) if resume is None else _open(host, run_id, resume))
         except RunConflict:
-            if isinstance(command, AnswerQuestion):  # refused here, where the caller is; the holder checks it once more
-                command = command.checked((await load(host, run_id)).machine, tools, clock.now())
-            taken, record = await post(host, run_id, command)
-            if taken:
-                return Delivered(record=record)
+            if not posted:  # refused here, where the caller is; the holder checks them once more
+                commands = await _checked(host, run_id, commands)
+            if await _post_all(host, run_id, commands, posted):
+                return Delivered(records=posted)
             continue
         try:
-            command.checked(held.machine, tools, clock.now()).apply(held.log)
+            apply(held)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await host.release(held)
             raise
-        return Delivered(held=held)
+        return Delivered(held=held, records=posted)
+
+
+async def _open(host: Host, run_id: str, how: Manner) -> Drive:
+    return await host.open(run_id, wait=how.wait, accept=how.accept, trust_answers=how.trust_answers)
+
+
+async def _checked(host: Host, run_id: str, commands: Sequence[Command]) -> tuple[Command, ...]:
+    """The commands, answers checked against the run as it is in the store."""
+    if not any(isinstance(one, AnswerQuestion) for one in commands):
+        return tuple(commands)
+    machine = (await load(host, run_id)).machine
+    tools, now = host.resources.tools_for_answers, host.resources.clock.now()
+    return tuple(one.checked(machine, tools, now) for one in commands)
+
+
+async def _post_all(host: Host, run_id: str, commands: Sequence[Command], posted: list[Record | None]) -> bool:
+    """Leave those that were not posted yet for the process that drives the run; whether it took all of them."""
+    for one in commands[len(posted) :]:
+        taken, record = await post(host, run_id, one)
+        if not taken:
+            return False
+        posted.append(record)
+    return True
 
 
 async def answer(
-    host: Host, run_id: str, question: str, given: Answer, *, by: str, digest: str | None, resume: bool
+    host: Host,
+    run_id: str,
+    question: str,
+    given: Answer,
+    *,
+    by: str,
+    digest: str | None,
+    resume: bool,
+    background: bool = False,
 ) -> Run:
     """See `Executor.answer`."""
     command = AnswerQuestion(question, given, check_text(by, "by"), digest)
-    try:
-        sent = await deliver(host, run_id, command, resume=resume)
-    except (QuestionUnknown, RunEnded):
-        raise stale_or_unknown(run_id, question, await host.store.read(run_id)) from None
+    sent = await answer_all(host, run_id, [command], resume=Manner() if resume else None)
+    if sent.held is not None and resume:
+        host.resumed(sent.held, unpause=False)
+        return await (go_on(host, run_id, sent.held) if background else host.drive(sent.held))
     if sent.held is not None:
-        if resume:
-            host.resumed(sent.held, unpause=False)
-            return await host.drive(sent.held)
-        await _journal(host, sent.held)
-    elif sent.live is not None:
+        await journal(host, sent.held)
+    return await (wait_for(host, run_id, None) if resume and not background else load(host, run_id))
+
+
+async def answer_all(host: Host, run_id: str, answers: Sequence[AnswerQuestion], *, resume: Manner | None) -> Delivered:
+    """Bring answers to a run; those to a driven run are durable.
+
+    Raises:
+        QuestionUnknown, StaleAnswer, InvalidAnswer: see `Executor.answer`.
+    """
+    try:
+        sent = await deliver(host, run_id, *answers, resume=resume)
+    except (QuestionUnknown, RunEnded) as error:
+        wrong = error.question if isinstance(error, QuestionUnknown) else answers[0].question
+        raise stale_or_unknown(run_id, wrong, await host.store.read(run_id)) from None
+    if sent.live is not None:
         await sent.live.log.durable()
-    elif not isinstance(sent.record, Answered):
-        raise StaleAnswer(f"run {run_id!r}: question {question!r} was closed before the answer came")
-    return await wait_for(host, run_id, None) if resume else await load(host, run_id)
+    for one, record in zip(answers, sent.records, strict=False):
+        if not isinstance(record, Answered):
+            raise StaleAnswer(f"run {run_id!r}: question {one.question!r} was closed before the answer came")
+    return sent
 
 
 async def post(host: Host, run_id: str, command: Command) -> tuple[bool, Record | None]:
@@ -126,7 +178,7 @@ async def stop(host: Host, run_id: str, command: Stop) -> Run:
     while True:
         sent = await deliver(host, run_id, command)
         if sent.held is not None:
-            await _journal(host, sent.held)
+            await journal(host, sent.held)
             return await load(host, run_id)
         if sent.live is None:
             return await wait_for(host, run_id, None)
@@ -138,7 +190,7 @@ async def stop(host: Host, run_id: str, command: Stop) -> Run:
             raise fault  # it may not be in the store; else another executor drives the run now
 
 
-async def _journal(host: Host, held: Drive) -> None:
+async def journal(host: Host, held: Drive) -> None:
     """Make durable what was journaled to a borrowed run, and give it back."""
     try:
         await held.end_if_over()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Literal
 
+from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.run_status import is_interrupted, with_status
-from orchestrator.executor.host.streaming import RunEvents
 from orchestrator.stores.base import Page, RunInfo
 from orchestrator.values import check_labels, check_text
 from orchestrator.views.diff import diff_of
@@ -59,17 +59,26 @@ class RunReader:
         return diff_of(one, await read(run_a, upto=one.seq), other, await read(run_b, upto=other.seq))
 
     def events(
-        self, run_id: str, *, after: int = 0, follow: bool = False, style: Literal["embedia"] | None = None
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        follow: bool = False,
+        until: Literal["end", "pause"] = "end",
+        style: Literal["embedia"] | None = None,
     ) -> AsyncIterator[Event]:
         """Return the events of a run after record `after`.
 
         Args:
             run_id: the run's id.
             after: the number of the last record to leave out; 0: none.
-            follow: continue until the run ends, with live events if this executor drives it.
+            follow: continue with new events, with live ones if this executor drives the run. A run that goes on
+                after its end, because it was reopened, continues the numbers.
+            until: where following stops: at the `end` of the run, or also where it stands still in a `pause`, because
+                it waits for answers or was paused.
             style: `embedia` uses the names and order of that framework; None: the library's own.
         """
-        return RunEvents(self._host, run_id, after=after, follow=follow, style=style)
+        return RunEvents(self._host, run_id, after=after, follow=follow, until=until, style=style)
 
     async def runs(
         self,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import anyio
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
 from orchestrator.executor.answers import RISKS
+from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.lease import is_held
@@ -61,21 +64,57 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
     raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
 
 
-async def resume(
-    host: Host, run_id: str, *, approve: str | None, accept: bool, wait: float, trust_answers: bool = True
-) -> Run:
-    """See `Executor.resume`."""
-    check_risk(approve)
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a run is taken up; see `Executor.resume`."""
+
+    approve: str | None = None
+    accept: bool = False
+    wait: float = 0.0
+    trust_answers: bool = True
+
+
+async def take_up(host: Host, run_id: str, manner: Manner) -> Drive | None:
+    """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
+
+    Raises:
+        see `Executor.resume`
+    """
+    check_risk(manner.approve)
     live = host.live.get(run_id)
     if live is not None and not live.log.closing:
-        host.resumed(live, approve)
-        live.answer_by_policy()
-        return await wait_for(host, run_id, None)
+        if live.machine.paused or manner.approve is not None:  # else it is not taken up by this, it just goes on
+            host.resumed(live, manner.approve)
+            live.answer_by_policy()
+        return None
     if live is not None:
         await live.done.wait()
-    live = await host.open(run_id, wait=wait, accept=accept, trust_answers=trust_answers)
-    host.resumed(live, approve)
-    return await host.drive(live)
+    live = await host.open(run_id, wait=manner.wait, accept=manner.accept, trust_answers=manner.trust_answers)
+    host.resumed(live, manner.approve)
+    return live
+
+
+async def resume(host: Host, run_id: str, manner: Manner, *, background: bool = False) -> Run:
+    """See `Executor.resume`."""
+    live = await take_up(host, run_id, manner)
+    if background:
+        return await go_on(host, run_id, live)
+    return await (wait_for(host, run_id, None) if live is None else host.drive(live))
+
+
+async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
+    """Drive a run in the background and return it as it is once what was said to it is durable.
+
+    Args:
+        live: the run if it was taken up here, and is driven from now on; None: it is driven already.
+    """
+    if live is not None:
+        host.background().start_soon(host.drive_alone, live)
+    live = live or host.live.get(run_id)
+    if live is not None:
+        with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
+            await live.log.durable()
+    return await load(host, run_id)
 
 
 async def recover(host: Host, only: Collection[str] | None) -> list[Run]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.recovery import check_risk, resume, wait_for
+from orchestrator.executor.host.recovery import Manner, check_risk, resume, wait_for
 from orchestrator.executor.host.versions import offered
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.codec import as_json, shown
@@ -75,7 +75,7 @@ async def join(host: Host, run_id: str) -> Run:
         if run.status != "interrupted":
             return run
         try:
-            return await resume(host, run_id, approve=None, accept=False, wait=0.0)
+            return await resume(host, run_id, Manner())
         except RunConflict:
             continue
 

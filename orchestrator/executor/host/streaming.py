@@ -1,241 +1,44 @@
-"""The events of a run: stored ones, and new ones while it is driven.
-
-These are iterators instead of async generators: a generator that is left early must be closed explicitly, or trio
-complains and asyncio cleans up late. Iterators hold nothing that needs closing.
-"""
+"""Streams: a run that is driven while its events are read."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Generic, Literal, Self
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, Self
 
 import anyio
 
-from orchestrator.clock import Clock
-from orchestrator.errors import StoreCorrupt
+from orchestrator.errors import RunConflict, RunEnded
+from orchestrator.executor.answers import as_answer
+from orchestrator.executor.commands import AnswerQuestion
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.failures import without_group
+from orchestrator.executor.host.delivery import answer_all, journal
+from orchestrator.executor.host.following import RecordFollower
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.reader import load
+from orchestrator.executor.host.recovery import Manner, check_risk, take_up
+from orchestrator.executor.host.watching import watch
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.typevars import StateT
-from orchestrator.upward import above
-from orchestrator.views.events import Event, EventStyle, event_of
+from orchestrator.values import check_text
+from orchestrator.views.events import Event, event_of
 from orchestrator.views.run import Run
-
-_FOLLOW = 0.2
-"""Seconds between two looks at a run that another process drives."""
-_CHUNK = 500
-
-
-class Watcher:
-    """A watcher of a live run: its durable records in order, with the live events between them.
-
-    A slow watcher never delays the run: it buffers a bounded number of records and reads what it missed from the
-    store.
-    """
-
-    def __init__(
-        self, run_id: str, after: int, read: Callable[[int], Awaitable[Sequence[Record]]], clock: Clock
-    ) -> None:
-        self.run_id, self.seen = run_id, after
-        self._read, self._clock = read, clock
-        self._records: deque[Record] = deque(maxlen=2000)
-        self._read_ahead: deque[Record] = deque()
-        self._live: deque[tuple[int, Event]] = deque(maxlen=10_000)
-        self._wake = anyio.Event()
-        self._stored = after
-        self._closed = False
-
-    def catch_up(self, stored: int) -> None:
-        """Note that records up to this one are in the store."""
-        self._stored = max(self._stored, stored)
-        self._wake.set()
-
-    def stored(self, records: Sequence[Record]) -> None:
-        """Add records that are durable now."""
-        self._records.extend(records)
-        if records:
-            self._stored = max(self._stored, records[-1].seq)
-            self._wake.set()
-
-    def live(self, seq: int, kind: str, data: dict[str, object]) -> None:
-        """Add a live event, which is delivered when record `seq` is durable."""
-        event = Event(type=kind, seq=None, ts=self._clock.now(), run_id=self.run_id, data=data)
-        self._live.append((seq, event))
-        if seq <= self._stored:
-            self._wake.set()
-
-    def close(self) -> None:
-        """End the iteration after the records so far."""
-        self._closed = True
-        self._wake.set()
-
-    def __aiter__(self) -> Watcher:
-        return self
-
-    async def __anext__(self) -> Record | Event:
-        while True:
-            following = self._read_ahead[0].seq if self._read_ahead else self.seen + 1
-            if self._live and self._live[0][0] < following:
-                return self._live.popleft()[1]
-            if self._read_ahead:
-                record = self._read_ahead.popleft()
-                self.seen = record.seq
-                return record
-            if self.seen < self._stored:
-                self._read_ahead.extend(await self._next())
-            elif self._closed:
-                raise StopAsyncIteration
-            else:
-                await self._wake.wait()
-                self._wake = anyio.Event()
-
-    async def _next(self) -> Sequence[Record]:
-        while self._records and self._records[0].seq <= self.seen:
-            self._records.popleft()
-        if self._records and self._records[0].seq == self.seen + 1:
-            return [self._records.popleft()]
-        return await self._read(self.seen)
-
-
-def watch(host: Host, run_id: str, after: int) -> Watcher:
-    """Return a watcher of a run, which reads what it missed from the store."""
-
-    async def read(seen: int) -> Sequence[Record]:
-        return await host.store.read(run_id, after=seen, limit=_CHUNK)
-
-    return Watcher(run_id, after, read, host.resources.clock)
-
-
-class RecordFollower:
-    """Iterates over the records after `after`, with live events between them if it follows a run driven here."""
-
-    def __init__(self, host: Host, run_id: str, after: int, *, follow: bool) -> None:
-        self._host, self._run_id, self._after, self._follow = host, run_id, after, follow
-        self._ahead: deque[Record] = deque()
-        self._watched: tuple[Drive, Watcher] | None = None
-        self._over = False
-        self._woken = anyio.Event()
-
-    def __aiter__(self) -> RecordFollower:
-        return self
-
-    def __del__(self) -> None:
-        self._leave()
-
-    async def __anext__(self) -> Record | Event:
-        while not self._ahead:
-            if self._over:
-                raise StopAsyncIteration
-            self._join()
-            if self._watched is not None:
-                found = await anext(self._watched[1], None)
-                if found is not None:
-                    return found
-                self._over = self._watched[0].machine.ended is not None
-                self._leave()
-            else:
-                await self._read()
-        record = self._ahead.popleft()
-        self._after = record.seq
-        return record
-
-    def _join(self) -> None:
-        """Watch the run, if it is driven here."""
-        live = self._host.live.get(self._run_id) if self._follow and self._watched is None else None
-        if live is None or live.done.is_set():
-            return
-        watcher = watch(self._host, self._run_id, self._after)
-        live.log.watchers.add(watcher)
-        watcher.catch_up(live.log.journal.stored)
-        self._watched = (live, watcher)
-
-    def _leave(self) -> None:
-        if self._watched is not None:
-            live, watcher = self._watched
-            live.log.watchers.discard(watcher)
-            self._after, self._watched = watcher.seen, None
-
-    async def _read(self) -> None:
-        try:
-            records = await self._host.store.read(self._run_id, after=self._after, limit=_CHUNK)
-        except StoreCorrupt as error:
-            before: Sequence[Record] = vars(error).get("records", ())
-            if not before:
-                raise
-            self._ahead.extend(before)  # deliver the readable records first; the next read meets the damage again
-            return
-        self._ahead.extend(records)
-        if not self._follow:
-            self._over = len(records) < _CHUNK
-        elif not records:
-            info = await self._host.store.info(self._run_id)
-            self._over = info.status in FINAL and info.head <= self._after
-            if not self._over and self._host.live.get(self._run_id) is None:
-                await self._idle()
-
-    async def _idle(self) -> None:
-        """Wait briefly, or until the run is opened here, so that none of its live events are missed."""
-        followers = self._host.idle_followers.setdefault(self._run_id, set())
-        followers.add(self)
-        self._woken = anyio.Event()
-        try:
-            with anyio.move_on_after(_FOLLOW):
-                await self._woken.wait()
-        finally:
-            followers.discard(self)
-            if not followers and self._host.idle_followers.get(self._run_id) is followers:
-                del self._host.idle_followers[self._run_id]
-
-    def notify(self) -> None:
-        """Stop waiting: the run was opened here, and nothing has happened in it yet."""
-        self._join()
-        self._woken.set()
-
-
-class RunEvents(AsyncIterator[Event]):
-    """See `Executor.events`."""
-
-    def __init__(self, host: Host, run_id: str, *, after: int, follow: bool, style: Literal["embedia"] | None) -> None:
-        if style not in (None, "embedia"):
-            raise ValueError(f"style {style!r} is unknown: use None or 'embedia'")
-        self._host, self._run_id, self._after = host, run_id, after
-        self._style: Literal["embedia"] | None = style
-        # What the other style says of a record depends on all before it.
-        self._seen = RecordFollower(host, run_id, after if style is None else 0, follow=follow)
-        self._ahead: deque[Event] = deque()
-        self._styled: EventStyle | None = None
-
-    async def __anext__(self) -> Event:
-        while not self._ahead:
-            seen = await anext(self._seen)
-            if self._style is None:
-                return seen if isinstance(seen, Event) else event_of(self._run_id, seen)
-            if not isinstance(seen, Event):
-                events = (await self._other_style(self._style)).events_of(seen)
-                self._ahead.extend(events if seen.seq > self._after else ())
-        return self._ahead.popleft()
-
-    async def _other_style(self, name: Literal["embedia"]) -> EventStyle:
-        if self._styled is None:
-            graph = await self._host.loader.stored_graph(await self._host.store.info(self._run_id))
-            made: EventStyle = above(name)(graph)
-            self._styled = made
-        return self._styled
 
 
 class Stream(Generic[StateT]):
-    """The events of a running run. Iterate over it; after the last event, `run` is the run."""
+    """The events of a run, until it ends or pauses. Iterate over it; after the last event, `run` is the run."""
 
-    def __init__(self, host: Host, live: Drive, watcher: Watcher) -> None:
-        self._host, self._live, self._watcher = host, live, watcher
+    def __init__(
+        self, host: Host, run_id: str, source: AsyncIterator[Record | Event], live: Drive | None = None
+    ) -> None:
+        self._host, self._run_id, self._source, self._live = host, run_id, source, live
+        self._run: Run[StateT] | None = None
 
     @property
     def run_id(self) -> str:
         """The run's id."""
-        return self._live.run_id
+        return self._run_id
 
     @property
     def run(self) -> Run[StateT]:
@@ -244,27 +47,38 @@ class Stream(Generic[StateT]):
         Raises:
             RuntimeError: the run is still running: read its events to the end first.
         """
-        if not self._live.done.is_set():
+        if self._run is None and self._live is not None and self._live.done.is_set():
+            self._run = self._host.run_of(self._live)
+        if self._run is None:
             raise RuntimeError(f"run {self.run_id!r} is still running: read its events to the end first")
-        return self._host.run_of(self._live)
+        return self._run
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        seen = await anext(self._watcher, None)
+        seen = await anext(self._source, None)
         if seen is None:
-            await self._live.done.wait()
-            if self._live.fault is not None:
-                raise self._live.fault
+            await self._conclude()
             raise StopAsyncIteration
         return seen if isinstance(seen, Event) else event_of(self.run_id, seen)
 
+    async def _conclude(self) -> None:
+        """Note the run as it is, or raise why it was given up."""
+        if self._live is not None:
+            await self._live.done.wait()
+            if self._live.fault is not None:
+                raise self._live.fault
+        elif self._run_id in self._host.faults:
+            raise self._host.faults.pop(self._run_id)
+        elif self._run is None:
+            self._run = await load(self._host, self._run_id)
+
 
 @asynccontextmanager
-async def streamed(host: Host, live: Drive) -> AsyncIterator[Stream]:
-    """Drive a new run while the block runs. Leaving it interrupts the run."""
-    watcher = watch(host, live.run_id, 0)
+async def streamed(host: Host, live: Drive, after: int = 0) -> AsyncIterator[Stream]:
+    """Drive a run that was taken up here while the block runs. Leaving it interrupts the run."""
+    watcher = watch(host, live.run_id, after)
     watcher.catch_up(live.log.journal.stored)
     live.log.watchers.add(watcher)
 
@@ -277,5 +91,62 @@ async def streamed(host: Host, live: Drive) -> AsyncIterator[Stream]:
     with without_group():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive)
-            yield Stream(host, live, watcher)
+            yield Stream(host, live.run_id, watcher, live)
             tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def followed(host: Host, run_id: str, follower: RecordFollower) -> AsyncIterator[Stream]:
+    """Read the events of a run that others drive. Leaving the block leaves the run alone."""
+    yield Stream(host, run_id, follower)
+
+
+async def existing(
+    host: Host,
+    run_id: str,
+    *,
+    answers: Mapping[str, object],
+    by: str,
+    resume: bool,
+    after: int | None,
+    manner: Manner,
+) -> AbstractAsyncContextManager[Stream]:
+    """Answer questions of a run, go on with it if no executor drives it, and return its stream.
+
+    Raises:
+        see `Executor.stream`
+    """
+    info = await host.store.info(run_id)
+    check_risk(manner.approve)
+    after = info.head if after is None else after
+    follower = RecordFollower(host, run_id, after, follow=True, until="still")
+    follower.join()  # a driven run may send live events before the first event is read
+    held: Drive | None = None
+    if answers:
+        given = [AnswerQuestion(name, as_answer(one), check_text(by, "by")) for name, one in answers.items()]
+        sent = await answer_all(host, run_id, given, resume=manner if resume else None)
+        held = sent.held
+        if held is not None and not resume:
+            await journal(host, held)
+            held = None
+        elif held is not None:
+            host.resumed(held, manner.approve, unpause=False)
+        elif manner.approve is not None and sent.live is None:
+            raise RunConflict(run_id, "its answers were taken, and another executor drives it: `approve` is not set")
+        elif manner.approve is not None and sent.live is not None:
+            host.resumed(sent.live, manner.approve, unpause=False)
+            sent.live.answer_by_policy()
+    elif resume and info.status not in FINAL:
+        try:
+            held = await take_up(host, run_id, manner)
+        except (RunConflict, RunEnded):
+            if manner.approve is not None:  # then it is not known whether it holds
+                raise
+    if held is not None:
+        follower.leave()
+        return streamed(host, held, after)
+    if not follower.watches(host.live.get(run_id)):  # who drove it has given it back meanwhile
+        follower.leave()
+        follower = RecordFollower(host, run_id, after, follow=True, until="still")
+        follower.join()
+    return followed(host, run_id, follower)

@@ -1,0 +1,167 @@
+"""Commands about which runs a store keeps: export, import, delete, prune."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor
+    from orchestrator.executor.host.pruning import Pruned
+    from orchestrator.executor.host.transfer import Imported
+
+Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="The ids of runs.", show_default=False)]
+NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out the runs that graph tools started.")]
+
+
+def export(
+    runs: Runs,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="FILE", help="The file to write. Default: stdout.")
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Blank what looks like a secret. Such a file cannot be imported.")
+    ] = False,
+    no_children: NoChildren = False,
+    store: options.Store = None,
+) -> int:
+    """Write runs as JSON Lines.
+
+    Writes their records and graphs, and the runs that their graph tools started.
+
+    Example: orchestrator export 3f2a9c1d -o run.jsonl
+    """
+    from orchestrator.cli.output import warn, written
+    from orchestrator.cli.run_lookup import one_run
+    from orchestrator.cli.storage import store_url
+
+    async def lines(executor: Executor) -> int:
+        count = 0
+        with written(output) as write:
+            async for line in executor.export(runs, children=not no_children, redact=redact):
+                write(line.encode() + b"\n")
+                count += '"type":"run"' in line[:20]
+        return count
+
+    count = one_run(store_url(store), runs[0], lines)
+    if output is not None:
+        warn(f"{count} run{'s' if count != 1 else ''} written to {output}")
+    return COMPLETED
+
+
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An exported file, or - for stdin.", show_default=False)],
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Add the runs of an exported file.
+
+    The file is checked as a whole first. Approvals in it do not count: the runs ask again.
+
+    Example: orchestrator import run.jsonl
+    """
+    import sys
+
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.storage import store_url
+
+    async def add(executor: Executor) -> Imported:
+        return await executor.import_(sys.stdin if file == "-" else file)
+
+    found = looking(store_url(store), add, writes=True)
+    if json:
+        out_json({"runs": list(found.runs), "skipped": list(found.skipped)})
+        return COMPLETED
+    for run_id in found.runs:
+        out(run_id)
+    for run_id in found.skipped:
+        warn(f"{run_id} is in the store already")
+    return COMPLETED
+
+
+def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = False, store: options.Store = None) -> int:
+    """Delete runs for good.
+
+    The runs that their graph tools started are deleted with them. A run that is being driven is refused: cancel or pause it first.
+
+    Example: orchestrator delete 3f2a9c1d
+    """
+    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.run_lookup import one_run
+    from orchestrator.cli.storage import store_url
+
+    async def remove(executor: Executor) -> list[str]:
+        for run in runs:
+            await executor.store.info(run)  # a misspelt id is reported before anything is deleted
+        deleted: list[str] = []
+        for run in dict.fromkeys(runs):
+            if run not in deleted:
+                deleted += await executor.delete(run, children=not no_children)
+        return deleted
+
+    deleted = one_run(store_url(store), runs[0], remove, writes=True)
+    if json:
+        out_json({"deleted": deleted})
+    else:
+        for run in deleted:
+            out(run)
+    return COMPLETED
+
+
+def prune(
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="An age (30d, 12h, 45m) or a date (2026-01-31)."),
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", metavar="N", min=0, help="Keep the newest N of the matching runs.")
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", metavar="S", help="completed, failed, cancelled or exhausted. Repeatable."),
+    ] = None,
+    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
+    label: options.Labels = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that would be deleted.")] = False,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Delete runs that have ended, by age and number.
+
+    Example: orchestrator prune --older-than 30d --status completed --dry-run
+    """
+    from orchestrator.cli.moments import moment
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.storage import exists, store_url
+
+    if older_than is None and keep is None:
+        raise UsageError("prune needs --older-than or --keep: without them it would delete every run that has ended")
+    before = None if older_than is None else moment(older_than, "--older-than")
+    labels, url = options.pairs(label), store_url(store)
+
+    async def remove(executor: Executor) -> Pruned:
+        try:
+            return await executor.prune(
+                older_than=before, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
+            )
+        except ValueError as error:
+            raise UsageError(f"prune: {error}") from None
+
+    if not exists(url):
+        warn(f"no runs in {url}")
+        return COMPLETED
+    found = looking(url, remove, writes=not dry_run)
+    if json:
+        out_json({"runs": list(found.runs), "children": list(found.children), "dry_run": dry_run})
+        return COMPLETED
+    for run_id in found.runs:
+        out(run_id)
+    more = f", and {len(found.children)} that they had started" if found.children else ""
+    warn(f"{len(found.runs)} runs {'would be ' if dry_run else ''}deleted{more}")
+    return COMPLETED

@@ -1,0 +1,130 @@
+"""The lines of exported runs, and reading them.
+
+{"type": "export", "version": 1, "redacted": false}
+{"type": "graph", "digest": "...", "data": {...}}     once, before the first run that names it
+{"type": "run", "run_id": "...", "records": 12}
+{"type": "run_started", "seq": 1, ...}                the records of this run, without seals
+...
+{"type": "end", "runs": 1, "sha256": "..."}           the digest of all lines before it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO
+
+from orchestrator.errors import InvalidExport, OrchestratorError
+from orchestrator.graph.digests import content_digest
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.records import Record, decode
+
+VERSION = 1
+_LONGEST = 1 << 28
+"""Bytes of a line. A record holds at most a state and a result, which are far smaller."""
+
+
+@dataclass(slots=True)
+class ExportedRun:
+    """One run of an exported file."""
+
+    run_id: str
+    records: list[Record] = field(default_factory=list)
+    line: int = 0
+    """The number of its first line, from 1."""
+
+
+def read_runs(file: IO[bytes], graphs: dict[str, JsonObject]) -> Iterator[ExportedRun]:
+    """The runs of a file from its beginning, each when all of its records are read; fills in the graphs.
+
+    Raises:
+        InvalidExport: the file is not a whole export.
+    """
+    file.seek(0)
+    digest, number, count = hashlib.sha256(), 0, 0
+    run: ExportedRun | None = None
+    missing = 0
+    while line := file.readline(_LONGEST + 1):
+        number += 1
+        if len(line) > _LONGEST:
+            raise InvalidExport(number, f"it is longer than {_LONGEST} bytes")
+        if not line.strip():
+            continue
+        if run is not None and missing:
+            run.records.append(_record(line, number, len(run.records) + 1))
+            missing -= 1
+            digest.update(line.rstrip(b"\r\n") + b"\n")
+            if not missing:
+                yield run
+                run = None
+            continue
+        fields = _fields(line, number)
+        kind = fields.get("type")
+        if number == 1:
+            _check_head(fields)
+        elif kind == "graph":
+            name, data = fields.get("digest"), fields.get("data")
+            if not isinstance(name, str) or not isinstance(data, dict) or not _is_digest(name, data):
+                raise InvalidExport(number, "the graph does not have the digest that it is stored under")
+            graphs[name] = data
+        elif kind == "run":
+            name, records = fields.get("run_id"), fields.get("records")
+            if not isinstance(name, str) or not isinstance(records, int) or records < 1:
+                raise InvalidExport(number, "a run needs `run_id` and the number of its `records`")
+            run, missing, count = ExportedRun(name, line=number), records, count + 1
+        elif kind == "end":
+            if fields.get("sha256") != digest.hexdigest() or fields.get("runs") != count:
+                raise InvalidExport(number, "the lines are not those that were exported (another digest)")
+            if file.readline().strip():
+                raise InvalidExport(number + 1, "there are lines behind the end of the export")
+            return
+        else:
+            raise InvalidExport(number, f"{kind!r} is not a line of an export of version {VERSION}")
+        digest.update(line.rstrip(b"\r\n") + b"\n")
+    raise InvalidExport(number, "the export ends here without its last line: it was cut off")
+
+
+def _check_head(fields: JsonObject) -> None:
+    version = fields.get("version")
+    if fields.get("type") != "export" or not isinstance(version, int):
+        raise InvalidExport(1, "this is not an export of runs; make one with `orchestrator export RUN -o FILE`")
+    if version > VERSION:
+        raise InvalidExport(
+            1, f"its version is {version}, this library reads up to {VERSION}; update graph-orchestrator"
+        )
+    if fields.get("redacted"):
+        raise InvalidExport(1, "it is redacted: its records have changed, so no run can be made of them")
+
+
+def _record(line: bytes, number: int, seq: int) -> Record:
+    try:
+        record = decode(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidExport(number, f"it is not a record that this version knows: {brief(error)}") from error
+    if record.seq != seq:
+        raise InvalidExport(number, f"record {record.seq} is where record {seq} belongs")
+    return record.model_copy(update={"seal": ""}) if record.seal else record
+
+
+def _fields(line: bytes, number: int) -> JsonObject:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidExport(number, f"it is not JSON: {brief(error)}") from error
+    if not isinstance(value, dict):
+        raise InvalidExport(number, "it is not a JSON object")
+    return value
+
+
+def _is_digest(name: str, data: JsonObject) -> bool:
+    try:
+        return content_digest(data) == name
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OrchestratorError):
+        return False
+
+
+def brief(error: BaseException) -> str:
+    """An error in one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,0 +1,179 @@
+"""The events of a run, whoever drives it: stored ones, and new ones while they come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, TypeAlias
+
+import anyio
+
+from orchestrator.errors import StoreCorrupt
+from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.watching import CHUNK, Watcher, watch
+from orchestrator.executor.lease import is_held
+from orchestrator.kernel.records import FINAL, Record
+from orchestrator.upward import above
+from orchestrator.views.events import Event, EventStyle, event_of
+
+Until: TypeAlias = 'Literal["end", "pause", "still"]'
+"""How far a run is followed: to its end; until it ends or pauses; or until it also is driven by no executor."""
+
+_FOLLOW = 0.2
+"""Seconds between two looks at a run that another process drives."""
+_MISSING = 3
+"""Looks in a row that find no driver, after which a run counts as driven by none: two drivers may have a gap."""
+
+
+class RecordFollower:
+    """Iterates over the records after `after`, with live events between them if it follows a run driven here."""
+
+    def __init__(self, host: Host, run_id: str, after: int, *, follow: bool, until: Until = "end") -> None:
+        self._host, self._run_id, self._after, self._follow, self._until = host, run_id, after, follow, until
+        self._missing = 0
+        """Looks in a row that found no driver."""
+        self._ahead: deque[Record] = deque()
+        self._watched: tuple[Drive, Watcher] | None = None
+        self._over = False
+        self._woken = anyio.Event()
+
+    def __aiter__(self) -> RecordFollower:
+        return self
+
+    def __del__(self) -> None:
+        self.leave()
+
+    async def __anext__(self) -> Record | Event:
+        while not self._ahead:
+            if self._over:
+                raise StopAsyncIteration
+            self.join()
+            if self._watched is not None:
+                found = await anext(self._watched[1], None)
+                if found is not None:
+                    return found
+                self._over = self._is_over(self._watched[0])
+                self.leave()
+            else:
+                await self._read()
+        record = self._ahead.popleft()
+        self._after = record.seq
+        return record
+
+    def join(self) -> None:
+        """Watch the run from now on, if it is driven here."""
+        live = self._host.live.get(self._run_id) if self._follow and self._watched is None else None
+        if live is None or live.done.is_set():
+            return
+        watcher = watch(self._host, self._run_id, self._after)
+        live.log.watchers.add(watcher)
+        watcher.catch_up(live.log.journal.stored)
+        self._watched, self._missing = (live, watcher), 0
+
+    def _is_over(self, live: Drive) -> bool:
+        """Whether a drive that has ended was followed as far as is wanted."""
+        machine = live.machine
+        pauses = self._until != "end" and machine.status == "paused" and live.log.journal.stored == machine.head
+        return machine.ended is not None or pauses
+
+    def watches(self, live: Drive | None) -> bool:
+        """Whether it watches this drive."""
+        return (None if self._watched is None else self._watched[0]) is live
+
+    def leave(self) -> None:
+        """Stop watching the run here; the iteration goes on behind what was read."""
+        if self._watched is not None:
+            live, watcher = self._watched
+            live.log.watchers.discard(watcher)
+            self._after, self._watched = watcher.seen, None
+
+    async def _read(self) -> None:
+        try:
+            records = await self._host.store.read(self._run_id, after=self._after, limit=CHUNK)
+        except StoreCorrupt as error:
+            before: Sequence[Record] = vars(error).get("records", ())
+            if not before:
+                raise
+            self._ahead.extend(before)  # deliver the readable records first; the next read meets the damage again
+            return
+        self._ahead.extend(records)
+        if not self._follow:
+            self._over = len(records) < CHUNK
+        elif not records and self._host.live.get(self._run_id) is None:
+            self._over = await self._stands_still()
+            if not self._over:
+                await self._idle()
+        elif not records:
+            await anyio.lowlevel.checkpoint()  # it is being given back here
+
+    async def _stands_still(self) -> bool:
+        """Whether all records were read, and no more are wanted."""
+        info = await self._host.store.info(self._run_id)
+        if info.head > self._after:
+            return False
+        if info.status in FINAL or (self._until != "end" and info.status != "running"):
+            return True
+        if self._until == "still":
+            self._missing = 0 if is_held(await self._host.store.lease(self._run_id)) else self._missing + 1
+        return self._missing > _MISSING
+
+    async def _idle(self) -> None:
+        """Wait briefly, or until the run is opened here, so that none of its live events are missed."""
+        followers = self._host.idle_followers.setdefault(self._run_id, set())
+        followers.add(self)
+        self._woken = anyio.Event()
+        try:
+            with anyio.move_on_after(_FOLLOW):
+                await self._woken.wait()
+        finally:
+            followers.discard(self)
+            if not followers and self._host.idle_followers.get(self._run_id) is followers:
+                del self._host.idle_followers[self._run_id]
+
+    def notify(self) -> None:
+        """Stop waiting: the run was opened here, and nothing has happened in it yet."""
+        self.join()
+        self._woken.set()
+
+
+class RunEvents(AsyncIterator[Event]):
+    """See `Executor.events`."""
+
+    def __init__(
+        self,
+        host: Host,
+        run_id: str,
+        *,
+        after: int,
+        follow: bool,
+        until: Literal["end", "pause"],
+        style: Literal["embedia"] | None,
+    ) -> None:
+        if style not in (None, "embedia"):
+            raise ValueError(f"style {style!r} is unknown: use None or 'embedia'")
+        if until not in ("end", "pause"):
+            raise ValueError(f"until={until!r}: use 'end' or 'pause'")
+        self._host, self._run_id, self._after = host, run_id, after
+        self._style: Literal["embedia"] | None = style
+        # What the other style says of a record depends on all before it.
+        self._seen = RecordFollower(host, run_id, after if style is None else 0, follow=follow, until=until)
+        self._ahead: deque[Event] = deque()
+        self._styled: EventStyle | None = None
+
+    async def __anext__(self) -> Event:
+        while not self._ahead:
+            seen = await anext(self._seen)
+            if self._style is None:
+                return seen if isinstance(seen, Event) else event_of(self._run_id, seen)
+            if not isinstance(seen, Event):
+                events = (await self._other_style(self._style)).events_of(seen)
+                self._ahead.extend(events if seen.seq > self._after else ())
+        return self._ahead.popleft()
+
+    async def _other_style(self, name: Literal["embedia"]) -> EventStyle:
+        if self._styled is None:
+            graph = await self._host.loader.stored_graph(await self._host.store.info(self._run_id))
+            made: EventStyle = above(name)(graph)
+            self._styled = made
+        return self._styled

@@ -1,0 +1,107 @@
+"""Which ended runs are deleted by age and number."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from orchestrator.errors import RunConflict, RunUnknown
+from orchestrator.executor.host.deletion import delete
+from orchestrator.executor.host.host import Host
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.base import RunInfo
+from orchestrator.values import check_labels
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a pruning did."""
+
+    runs: tuple[str, ...] = ()
+    """Ids of the deleted runs; with `dry_run`, of those that would be deleted. Without the runs they started."""
+    children: tuple[str, ...] = ()
+    """Ids of the runs that those had started and that were deleted with them; not known for a `dry_run`."""
+
+
+async def prune(
+    host: Host,
+    *,
+    older_than: timedelta | datetime | None,
+    status: Collection[str] | str | None,
+    labels: Mapping[str, str] | None,
+    graph: str | None,
+    keep: int | None,
+    dry_run: bool,
+) -> Pruned:
+    """See `Executor.prune`."""
+    if older_than is None and keep is None:
+        raise ValueError("prune() needs older_than= or keep=: without them it would delete every run that has ended")
+    if keep is not None and keep < 0:
+        raise ValueError(f"keep={keep}: use 0 or more")
+    before = _time(older_than, host.resources.clock.now())
+    statuses = _final(status)
+    found: list[str] = []
+    cursor: str | None = None
+    matching = 0
+    while True:
+        page = await host.store.runs(
+            status=statuses, graph=graph, labels=check_labels(labels or {}), after=cursor, limit=500
+        )
+        for info in page.runs:  # the newest first
+            if await _is_called(host, info):
+                continue
+            matching += 1
+            if matching > (keep or 0) and (before is None or info.updated < before):
+                found.append(info.run_id)
+        cursor = page.cursor
+        if cursor is None:
+            break
+    if dry_run:
+        return Pruned(tuple(found))
+    deleted: list[str] = []
+    children: list[str] = []
+    for run_id in found:
+        try:
+            first, *others = await delete(host, run_id, children=True)
+        except (RunUnknown, RunConflict):  # another process deleted it, or took it up again
+            continue
+        deleted.append(first)
+        children += others
+    return Pruned(tuple(deleted), tuple(children))
+
+
+async def _is_called(host: Host, info: RunInfo) -> bool:
+    """Whether a graph tool of a run that is still in the store started this one: it is deleted with its caller."""
+    caller = info.labels.get("parent")
+    if caller is None:
+        return False
+    try:
+        (first,) = await host.store.read(info.run_id, limit=1)
+        if getattr(first, "caller", None) is None:
+            return False  # a run that only has such a label
+        await host.store.info(caller)
+    except (RunUnknown, ValueError):
+        return False
+    return True
+
+
+def _time(older_than: timedelta | datetime | None, now: float) -> float | None:
+    """The time, in Unix seconds, before which a run's last record must lie."""
+    if isinstance(older_than, datetime):
+        if older_than.tzinfo is None:
+            raise ValueError(f"older_than={older_than!r} has no time zone; use an aware datetime or a timedelta")
+        return older_than.timestamp()
+    if isinstance(older_than, timedelta):
+        if older_than < timedelta(0):
+            raise ValueError(f"older_than={older_than!r}: use an age of 0 or more")
+        return now - older_than.total_seconds()
+    return None
+
+
+def _final(status: Collection[str] | str | None) -> frozenset[str]:
+    statuses = FINAL if status is None else frozenset([status] if isinstance(status, str) else status)
+    if not statuses or statuses - FINAL:
+        named = ", ".join(sorted(statuses - FINAL)) or "none"
+        raise ValueError(f"status={named}: only runs that have ended are pruned; use {', '.join(sorted(FINAL))}")
+    return statuses

@@ -1,0 +1,107 @@
+"""What is kept of runs: deleting and pruning them, exporting them to a file and importing them from one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from datetime import datetime, timedelta
+
+from orchestrator.executor.host import deletion, pruning, transfer
+from orchestrator.executor.host.control import RunControl
+from orchestrator.executor.host.pruning import Pruned
+from orchestrator.executor.host.transfer import Imported, Source
+
+
+class RunRetention(RunControl):
+    """Commands about which runs a store keeps."""
+
+    async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
+        """Delete a run that is not being driven: its records, questions, messages and labels, for good.
+
+        Args:
+            run_id: the run's id.
+            children: whether to delete the runs that its graph tools started, and theirs, too. Only their caller
+                refers to them. Forks and other runs with its label stay.
+
+        Returns:
+            The ids of the deleted runs, the run itself first.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
+            StoreError: the store cannot be written. Deleting the run again deletes the rest of the runs it started.
+        """
+        return await deletion.delete(self._host, run_id, children=children)
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta | datetime | None = None,
+        status: Collection[str] | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        graph: str | None = None,
+        keep: int | None = None,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Delete runs that have ended, with the runs that their graph tools started.
+
+        Runs that have not ended stay, and so do runs that a graph tool of a remaining run started.
+
+        Args:
+            older_than: an age or a time (with a time zone): only runs whose last record is older.
+            status: `completed`, `failed`, `cancelled` or `exhausted`, or several of them; None: all four.
+            labels: labels that a run must have, with their values.
+            graph: the name of a graph; None: any.
+            keep: how many of the matching runs stay whatever their age, the newest.
+            dry_run: whether only to report which runs would be deleted.
+
+        Returns:
+            The ids of the deleted runs.
+
+        Raises:
+            ValueError: neither `older_than` nor `keep` is given, or one of the arguments cannot be used.
+            StoreError: the store cannot be written. Pruning again continues.
+        """
+        return await pruning.prune(
+            self._host, older_than=older_than, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
+        )
+
+    def export(
+        self, run_ids: str | Collection[str], *, children: bool = True, redact: bool = False
+    ) -> AsyncIterator[str]:
+        """Return runs as lines of JSON: their records, their graphs, and the runs that their graph tools started.
+
+        Args:
+            run_ids: the id of a run, or several.
+            children: whether to include the runs that graph tools started.
+            redact: whether to blank what looks like a secret. A redacted export can be read, but not imported,
+                because changed records fold differently.
+
+        Returns:
+            The lines, without line ends. Unread messages to a run are not in them.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            StoreCorrupt: a record is damaged.
+        """
+        wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
+        return transfer.exported(self._host, wanted, children=children, redact=redact)
+
+    async def import_(self, source: Source) -> Imported:
+        """Add the runs of an export to the store. It is checked as a whole before anything is written.
+
+        The runs come from elsewhere: their records have no seal, and approvals of calls that were not made yet are
+        withdrawn, so that the runs ask again.
+
+        Args:
+            source: the path of the exported file, or its lines.
+
+        Returns:
+            The ids of the imported runs, and of those that the store has already.
+
+        Raises:
+            InvalidExport: the file is damaged, cut off or redacted; nothing was imported.
+            RunExists: the store has another run with one of the ids; nothing was imported.
+            StoreError: the file cannot be read, or the store cannot be written. Each run is imported whole or not at
+                all; importing again imports the rest.
+        """
+        return await transfer.imported(self._host, source)

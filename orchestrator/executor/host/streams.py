@@ -1,0 +1,125 @@
+"""Reading the events of a run while it is driven: new runs, and those that exist."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, overload
+
+from orchestrator.errors import RunExists
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.recovery import Manner
+from orchestrator.executor.host.start import begin
+from orchestrator.executor.host.streaming import Stream, existing, streamed
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
+from orchestrator.typevars import StateT
+
+
+class RunStreams:
+    """Streams of runs."""
+
+    _host: Host
+
+    @overload
+    def stream(
+        self,
+        graph: GraphDefinition[StateT] | str,
+        input: object = None,
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+    ) -> AbstractAsyncContextManager[Stream[StateT]]: ...
+    @overload
+    def stream(
+        self,
+        *,
+        run_id: str,
+        answers: Mapping[str, object] | None = None,
+        by: str = "",
+        resume: bool = True,
+        after: int | None = None,
+        approve: str | None = None,
+        accept_changes: bool = False,
+        wait: float = 0.0,
+        trust_answers: bool = True,
+    ) -> AbstractAsyncContextManager[Stream]: ...
+    @asynccontextmanager
+    async def stream(
+        self,
+        graph: GraphDefinition | str | None = None,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+        answers: Mapping[str, object] | None = None,
+        by: str = "",
+        resume: bool = True,
+        after: int | None = None,
+        accept_changes: bool = False,
+        wait: float = 0.0,
+        trust_answers: bool = True,
+    ) -> AsyncIterator[Stream[Any]]:
+        """Read the events of a run while it is driven, until it ends or pauses.
+
+            async with executor.stream(graph, {"question": "..."}) as live:
+                async for event in live:
+                    ...
+            run = live.run
+
+        With a graph this starts a run, with the arguments and errors of `start`, and leaving the block early
+        interrupts the run. With only the `run_id` of an existing run it answers questions and resumes, with the
+        arguments and errors of `answer` and `resume`:
+
+            async with executor.stream(run_id=run_id, answers={question_id: Approve()}) as live:
+
+        Leaving the block then interrupts the run only if this call took it up: a run that another task, `submit` or
+        another executor drives goes on. A run that has ended is not resumed; only its events are read.
+
+        Args:
+            graph: a graph, or the name of one of the executor's graphs; None: an existing run.
+            answers: answers by the ids of their questions: all are given, or none if one does not fit. The other
+                arguments below are also for existing runs only.
+            by: who answers.
+            resume: whether to continue the run if no executor drives it. False needs no code of the graph.
+            after: the number of the last record to leave out; None: all that there are now.
+            accept_changes, wait, trust_answers: see `resume`.
+
+        Yields:
+            The stream of events. After the last event, its `run` is the run. It is `interrupted` if another executor
+            drove it and no longer does.
+
+        Raises:
+            RunExists: a run has the id, even one of the same graph and input.
+            TypeError: neither a graph nor a run is given, or arguments of the one form with the other.
+        """
+        news = {"input": input, "labels": labels, "limits": limits, "refs": refs}
+        olds = {
+            "answers": answers, "by": by or None, "resume": None if resume else False, "after": after,
+            "wait": wait or None, "accept_changes": accept_changes or None,
+            "trust_answers": None if trust_answers else False,
+        }  # fmt: skip
+        wrong = [name for name, value in (news if graph is None else olds).items() if value is not None]
+        if wrong:
+            whose = "a new run: give its graph" if graph is None else "an existing run: give its run_id alone"
+            raise TypeError(f"stream(): {', '.join(wrong)} can be given only for {whose}")
+        if graph is not None:
+            live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
+            if isinstance(live, str):
+                raise RunExists(live, "stream(graph) starts a new run, stream(run_id=...) reads an existing one")
+            opened: AbstractAsyncContextManager[Stream] = streamed(self._host, live)
+        elif run_id is not None:
+            manner = Manner(approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers)
+            opened = await existing(
+                self._host, run_id, answers=answers or {}, by=by, resume=resume, after=after, manner=manner
+            )
+        else:
+            raise TypeError("stream(): give a graph, or the run_id of an existing run")
+        async with opened as stream:
+            yield stream

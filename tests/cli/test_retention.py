@@ -1,0 +1,67 @@
+"""Commands about which runs a store keeps: export, import, delete, prune."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.shell import Shell
+
+
+@pytest.fixture
+def ran(shell: Shell) -> Shell:
+    """A place with runs in it, whose code is gone."""
+    shell("run", "trial:two", "roses", "--run-id", "two")
+    shell("run", "trial:bad", "x", "--run-id", "bad")
+    shell("run", "trial:writer", "x", "--run-id", "writer", "--tools", "trial")
+    shell("approve", "writer", "--no-resume")
+    (shell.place / "trial.py").unlink()
+    return shell
+
+
+def test_runs_go_from_one_store_to_another(ran: Shell) -> None:
+    file = ran.place / "runs.jsonl"
+    exported, printed, unknown = (
+        ran("export", "two", "writer", "-o", file),
+        ran("export", "two"),
+        ran("export", "nosuch", "-o", ran.place / "none.jsonl"),
+    )
+    assert (exported.code, exported.out) == (0, "")
+    assert "2 runs written" in exported.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [json.loads(line)["type"] for line in printed.out.splitlines()][:3] == ["export", "graph", "run"]
+    assert unknown.code == 4
+    assert not (ran.place / "none.jsonl").exists()
+    other = ("--store", f"sqlite:///{ran.place}/other.db")
+    added, again = ran("import", file, "--json", *other), ran("import", file, *other)
+    assert added.json == {"runs": ["two", "writer"], "skipped": []}
+    assert (again.code, again.out) == (0, "")
+    assert "in the store already" in again.err
+    assert ran("show", "writer", "--json", *other).json["state"] == ran("show", "writer", "--json").json["state"]
+    file.write_text(file.read_text()[:-200])
+    cut = ran("import", file, *other)
+    assert cut.code == 1
+    assert "of the export" in cut.err
+    piped = ran("import", "-", "--store", f"sqlite:///{ran.place}/third.db", stdin=printed.out)
+    assert piped.out == "two\n"
+
+
+def test_runs_are_deleted_and_pruned(ran: Shell) -> None:
+    refused, bad, dry, kept = (
+        ran("prune"),
+        ran("prune", "--older-than", "yesterday"),
+        ran("prune", "--older-than", "0s", "--dry-run", "--json"),
+        ran("prune", "--older-than", "30d"),
+    )
+    assert (refused.code, bad.code) == (2, 2)
+    assert "--older-than or --keep" in refused.err
+    assert "30d" in bad.err
+    assert dry.json["runs"] == ["bad"]
+    assert kept.out == ""
+    assert ran("delete", "two", "nosuch").code == 4
+    assert ran("delete", "two").out == "two\n"
+    assert ran("show", "two").code == 4
+    assert ran("prune", "--keep", "0", "--status", "failed").out == "bad\n"
+    assert ran("prune", "--keep", "0", "--status", "paused").code == 2
+    assert [row["run_id"] for row in ran("runs", "--json").json] == ["writer"]
