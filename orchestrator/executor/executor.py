@@ -47,6 +47,8 @@ class Executor(RunRetention, RunStreams):
         on_change: what to do if the graph's content (prompts, parameters, code) changed since a run was last driven:
             `continue` and journal the differences, or `strict`: refuse with `GraphChanged`.
         lease_ttl: seconds after which another host may take over a run that this executor no longer renews.
+        streams: when models that can stream are asked for streams: `watched`, while the events of the run are read; or
+            `always`, so that one who comes in the middle of a reply gets it from its beginning.
         seal: seals the records that this executor writes. Approvals and policies in records without its seal do not
             count: they are asked for again before the calls that they allow. Without a seal the store is trusted.
         clock: the clock for records and deadlines; tests use an `orchestrator.testing.MockClock`. Leases use the
@@ -65,6 +67,7 @@ class Executor(RunRetention, RunStreams):
         concurrency: int | None = None,
         on_change: Literal["continue", "strict"] = "continue",
         lease_ttl: float = 30.0,
+        streams: Literal["watched", "always"] = "watched",
         seal: Seal | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -74,8 +77,9 @@ class Executor(RunRetention, RunStreams):
         self.store: Store = open_store(store) if isinstance(store, str) else store
         children = ChildRuns()
         resources = Resources.of(
-            graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency
-        )
+            graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
+            streams=streams,
+        )  # fmt: skip
         self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
         children.host = self._host
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import anyio
 
@@ -93,6 +93,8 @@ class Resources:
     """How many steps of all runs may run at the same time."""
     versions: dict[str, tuple[GraphDefinition, ...]] = field(default_factory=dict)
     """All versions of each graph that was given, by name, the newest first."""
+    always_streams: bool = False
+    """Whether models are asked for streams although no one reads."""
     begun: dict[str, GraphDefinition] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
 
@@ -108,16 +110,19 @@ class Resources:
         *,
         children: Children,
         concurrency: int | None,
+        streams: Literal["watched", "always"] = "watched",
     ) -> Resources:
         """What `Executor(...)` was given, with the graphs inside its tools.
 
         Raises:
-            ValueError: `concurrency` is below 1.
+            ValueError: `concurrency` is below 1, or `streams` is neither of the two.
         """
         if concurrency is not None and concurrency < 1:
             raise ValueError(
                 f"concurrency={concurrency}: give the number of steps that may run at the same time, 1 or more"
             )
+        if streams not in ("watched", "always"):
+            raise ValueError(f"streams={streams!r}: use 'watched' or 'always'")
         found = cls(
             graphs={},
             model=model,
@@ -128,6 +133,7 @@ class Resources:
             children=children,
             threads=anyio.CapacityLimiter(_THREADS),
             gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
+            always_streams=streams == "always",
         )
         for graph in graphs:
             newer = found.versions.get(graph.name, ())

@@ -21,6 +21,7 @@ from orchestrator.executor.answers import CallGuard
 from orchestrator.executor.clock import DriveClock
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.lease import LeaseHandle
+from orchestrator.executor.replies import PartialReply
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Node
 from orchestrator.kernel.machine import apply
@@ -76,8 +77,9 @@ class Follower(Protocol):
     def stored(self, records: Sequence[Record]) -> None:
         """These records are durable now."""
 
-    def live(self, seq: int, kind: str, data: dict[str, object]) -> None:
-        """A live event came behind record `seq`."""
+    def live(self, seq: int, kind: str, data: dict[str, object]) -> bool:
+        """A live event came behind record `seq`. False: it lost what came before, and needs the replies so far."""
+        ...
 
     def close(self) -> None:
         """The run is given back: nothing more will come."""
@@ -132,6 +134,8 @@ class RunLog:
         self.is_new = machine.head <= 1
         """Whether the run begins with this process: nothing was done in it before."""
         self.watchers: set[Follower] = set()
+        self.replies: dict[str, PartialReply] = {}
+        """Keys of model calls under way whose replies come in pieces."""
         self.guard: CallGuard | None = None
         """Asks about tool calls that only records approve which are not believed; None: all records are."""
         self.after_store: Callable[[], None] | None = None
@@ -265,7 +269,18 @@ class RunLog:
     def tell(self, kind: str, data: dict[str, object]) -> None:
         """Send a live event to every watcher, behind what is journaled so far."""
         for watcher in tuple(self.watchers):
-            watcher.live(self.journal.head, kind, data)
+            if not watcher.live(self.journal.head, kind, data):
+                self._tell_replies(watcher)
+
+    def watch(self, watcher: Follower) -> None:
+        """Add a watcher, and give it the replies under way as far as they have come."""
+        self.watchers.add(watcher)
+        self._tell_replies(watcher)
+
+    def _tell_replies(self, watcher: Follower) -> None:
+        for reply in self.replies.values():
+            for kind, data in reply.events():
+                watcher.live(self.journal.head, kind, data)
 
     def node_of(self, activation: Activation) -> Node:
         """The node that an activation runs.

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.kernel.records import RECORD_TYPES, Record, RunStarted, record_from_fields
 
-LIVE_TYPES = ("step_started", "token", "progress", "emitted")
+LIVE_TYPES = ("step_started", "token", "reset", "progress", "emitted")
 """Types of live events: they are not journaled, so `seq` is None and a replay does not have them."""
 EVENT_TYPES = (*RECORD_TYPES, *LIVE_TYPES)
 """Every `type` that an event can have."""

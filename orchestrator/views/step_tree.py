@@ -164,6 +164,8 @@ class StepTree(Fold):
             step.state, step.started, step.text = "running", event.ts, ""
         elif event.type == "token":
             step.text = (step.text + str(event.data.get("text") or event.data.get("reasoning") or ""))[-_TAIL:]
+        elif event.type == "reset":
+            step.text = ""
         elif event.type == "progress":
             key = str(event.data.get("key", ""))
             if key in step.calls:

@@ -233,11 +233,15 @@ class Attempt:
         """A failure that no exception stands for."""
         return Failure(type=kind, message=message, node=self.activation.node, path=self.activation.path)
 
+    def about(self) -> dict[str, object]:
+        """The fields of a live event that name the step."""
+        at = self.activation
+        return {"activation": at.key, "path": at.path, "node": at.node}
+
     def tell(self, kind: str, **data: object) -> None:
         """Send a live event about this step, without known secrets, to all watchers."""
         if self.log.watchers:
-            at, clean = self.activation, {name: without_known_in(value) for name, value in data.items()}
-            self.log.tell(kind, {"activation": at.key, "path": at.path, "node": at.node, **clean})
+            self.log.tell(kind, {**self.about(), **{name: without_known_in(value) for name, value in data.items()}})
 
 
 @dataclass(slots=True, eq=False)

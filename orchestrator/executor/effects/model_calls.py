@@ -10,6 +10,7 @@ from pydantic_core import to_jsonable_python
 from orchestrator.errors import InvalidValue, ModelError
 from orchestrator.executor.effects.effect import INSIDE, Effect, witness
 from orchestrator.executor.effects.perform import AttemptEffects
+from orchestrator.executor.effects.pieces import Pieces
 from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.run_state import RunState
@@ -85,19 +86,22 @@ class JournaledModel(ModelInterface):
                 self._called(ticket.key)
                 current_fence.set(ticket)
                 source = self._pieces(request) if watching is None else _once(watching.call(effect, ticket.key))
-                async with closing(source) as events:  # also when the node stops reading
-                    async for event in events:
-                        calling_key.set(None)  # it was sent; what the reader does meanwhile is no part of this call
-                        current_fence.set(outside)
-                        self._tell(event)
-                        if event.reply is None:
-                            shown = True
-                            yield event
-                        else:
-                            reply = event.reply
-                if reply is None:
-                    raise self._no_reply()
-                reply = effects.end(ticket, effect, received(bare(reply)))
+                with Pieces(self._attempt, ticket.key) as pieces:
+                    async with closing(source) as events:  # also when the node stops reading
+                        async for event in events:
+                            calling_key.set(None)  # it was sent; what the reader does is no part of this call
+                            current_fence.set(outside)
+                            pieces.add(event)
+                            if event.reply is None:
+                                shown = True
+                                yield event
+                            else:
+                                reply = event.reply
+                    if reply is None:
+                        raise self._no_reply()
+                    reply = received(bare(reply))
+                    pieces.end(reply.text)
+                reply = effects.end(ticket, effect, reply)
             except GeneratorExit:
                 effects.under_way.pause_reading(ticket)
                 raise
@@ -123,9 +127,11 @@ class JournaledModel(ModelInterface):
         async def run(key: str) -> Reply:
             self._called(key)
             try:
-                # Who watches a run wants to see a reply come, whether or not the node does.
-                watched = self._attempt.log.watchers and getattr(self._model, "streams", False)
-                return received(bare(await (self._watched(request) if watched else self._whole(request))))
+                # A reader of the run sees a reply come, whether or not the node does.
+                watched = self._attempt.log.watchers or self._attempt.resources.always_streams
+                if watched and getattr(self._model, "streams", False):
+                    return await self._watched(request, key)
+                return received(bare(await self._whole(request)))
             finally:
                 calling_key.set(None)
 
@@ -153,22 +159,18 @@ class JournaledModel(ModelInterface):
     def _pieces(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         return self._model.stream(request.messages, request.tools, request.output, task=request.task, **request.options)
 
-    async def _watched(self, request: ModelRequest) -> Reply:
+    async def _watched(self, request: ModelRequest, key: str) -> Reply:
         reply: Reply | None = None
-        async with closing(self._pieces(request)) as events:
-            async for event in events:
-                self._tell(event)
-                reply = event.reply or reply
-        if reply is None:
-            raise self._no_reply()
+        with Pieces(self._attempt, key) as pieces:
+            async with closing(self._pieces(request)) as events:
+                async for event in events:
+                    pieces.add(event)
+                    reply = event.reply or reply
+            if reply is None:
+                raise self._no_reply()
+            reply = received(bare(reply))
+            pieces.end(reply.text)
         return reply
-
-    def _tell(self, event: ModelEvent) -> None:
-        """Send a piece of a reply to the watchers of the run."""
-        if event.reasoning:
-            self._attempt.tell("token", text=event.text, reasoning=event.reasoning)
-        elif event.text:
-            self._attempt.tell("token", text=event.text)
 
     def _no_reply(self) -> ModelError:
         return ModelError(f"model {self.name!r} ended its stream before the reply was complete")

@@ -67,8 +67,8 @@ class RecordFollower:
         if live is None or live.done.is_set():
             return
         watcher = watch(self._host, self._run_id, self._after)
-        live.log.watchers.add(watcher)
         watcher.catch_up(live.log.journal.stored)
+        live.log.watch(watcher)
         self._watched, self._missing = (live, watcher), 0
 
     def _is_over(self, live: Drive) -> bool:

@@ -80,7 +80,7 @@ async def streamed(host: Host, live: Drive, after: int = 0) -> AsyncIterator[Str
     """Drive a run that was taken up here while the block runs. Leaving it interrupts the run."""
     watcher = watch(host, live.run_id, after)
     watcher.catch_up(live.log.journal.stored)
-    live.log.watchers.add(watcher)
+    live.log.watch(watcher)
 
     async def drive() -> None:
         try:
@@ -98,7 +98,10 @@ async def streamed(host: Host, live: Drive, after: int = 0) -> AsyncIterator[Str
 @asynccontextmanager
 async def followed(host: Host, run_id: str, follower: RecordFollower) -> AsyncIterator[Stream]:
     """Read the events of a run that others drive. Leaving the block leaves the run alone."""
-    yield Stream(host, run_id, follower)
+    try:
+        yield Stream(host, run_id, follower)
+    finally:
+        follower.leave()
 
 
 async def existing(

@@ -18,13 +18,18 @@ from orchestrator.views.events import Event
 
 CHUNK = 500
 """Records that are read from the store at a time."""
+_RECORDS = 2000
+"""Records that wait for a slow watcher; older ones it reads from the store."""
+_LIVE = 10_000
+"""Live events that wait for a slow watcher."""
 
 
 class Watcher:
     """A watcher of a live run: its durable records in order, with the live events between them.
 
-    A slow watcher never delays the run: it buffers a bounded number of records and reads what it missed from the
-    store.
+    A slow watcher never delays the run. It buffers a bounded number of records, and reads what it missed from the
+    store. It buffers a bounded number of live events, too: when there are more it drops them, and gets the replies that
+    are under way from their beginning.
     """
 
     def __init__(
@@ -32,9 +37,9 @@ class Watcher:
     ) -> None:
         self.run_id, self.seen = run_id, after
         self._read, self._clock = read, clock
-        self._records: deque[Record] = deque(maxlen=2000)
+        self._records: deque[Record] = deque(maxlen=_RECORDS)
         self._read_ahead: deque[Record] = deque()
-        self._live: deque[tuple[int, Event]] = deque(maxlen=10_000)
+        self._live: deque[tuple[int, Event]] = deque()
         self._wake = anyio.Event()
         self._stored = after
         self._closed = False
@@ -51,12 +56,20 @@ class Watcher:
             self._stored = max(self._stored, records[-1].seq)
             self._wake.set()
 
-    def live(self, seq: int, kind: str, data: dict[str, object]) -> None:
-        """Add a live event, which is delivered when record `seq` is durable."""
+    def live(self, seq: int, kind: str, data: dict[str, object]) -> bool:
+        """Add a live event, which is delivered when record `seq` is durable.
+
+        Returns:
+            False if too many waited: all of them were dropped.
+        """
+        kept = len(self._live) < _LIVE
+        if not kept:
+            self._live.clear()
         event = Event(type=kind, seq=None, ts=self._clock.now(), run_id=self.run_id, data=data)
         self._live.append((seq, event))
         if seq <= self._stored:
             self._wake.set()
+        return kept
 
     def close(self) -> None:
         """End the iteration after the records so far."""

@@ -57,6 +57,8 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
     context = StepContext(attempt)
     if log.watchers:
         attempt.tell("step_started", attempt=activation.attempt)
+        if activation.attempt > 1:  # what was shown of the attempt before counts no more
+            attempt.tell("reset", attempt=activation.attempt)
     try:
         if activation.merged:
             schema.check(activation.values)
