@@ -191,6 +191,7 @@ class Context(ABC, Generic[DepsT]):
         choices: Sequence[str] = ...,
         schema: Mapping[str, object] | None = ...,
         deadline: float | None = ...,
+        event: str = ...,
     ) -> Approve | Deny: ...
     @overload
     async def ask(
@@ -203,6 +204,7 @@ class Context(ABC, Generic[DepsT]):
         choices: Sequence[str] = ...,
         schema: Mapping[str, object] | None = ...,
         deadline: float | None = ...,
+        event: str = ...,
     ) -> Approve | Deny | Value: ...
     @abstractmethod
     async def ask(
@@ -215,6 +217,7 @@ class Context(ABC, Generic[DepsT]):
         choices: Sequence[str] = (),
         schema: Mapping[str, object] | None = None,
         deadline: float | None = None,
+        event: str = "",
     ) -> Answer:
         """Ask a person and return the answer.
 
@@ -234,7 +237,39 @@ class Context(ABC, Generic[DepsT]):
             choices: the allowed values of the answer; empty: any value.
             schema: JSON Schema of the value.
             deadline: seconds from now after which the answer is `Deny(reason="deadline passed")`.
+            event: the name of an event that answers the question too, with its data as a `Value`: one that
+                `Executor.send` sends now, or has sent already and that nothing before this step took.
 
         Returns:
             `Approve` or `Deny` for an approval, `Value` for an input. Either can be `Deny` after the deadline.
+        """
+
+    @abstractmethod
+    async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:
+        """Wait for a time. The run waits, not the process: the step is suspended as by `ask`.
+
+        Args:
+            seconds: how long, from now.
+            until: until when, Unix seconds. Give one of both.
+        """
+
+    @abstractmethod
+    async def receive(
+        self, event: str, *, match: Mapping[str, object] | None = None, deadline: float | None = None
+    ) -> object:
+        """Wait for an event from outside and return its data; the step is suspended as by `ask`.
+
+        It is the oldest event of this name that matches and that nothing before this step took, whether it was sent
+        before or is sent later.
+
+        Args:
+            event: the event's name.
+            match: keys of the event's data, and the values that they must have, as plain JSON.
+            deadline: seconds from now to wait; None: no limit.
+
+        Returns:
+            The event's data, plain JSON.
+
+        Raises:
+            StepTimeout: no such event came within `deadline` seconds.
         """

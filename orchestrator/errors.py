@@ -14,6 +14,8 @@
     │   ├── RunExists
     │   ├── RunEnded
     │   ├── RunConflict           another executor holds, or moved, the run
+    │   ├── RunBusy               the run takes no such event now
+    │   ├── Ambiguous             labels match no unfinished run, or several
     │   ├── QuestionUnknown
     │   ├── StaleAnswer
     │   ├── InvalidAnswer         (also an `InvalidValue`)
@@ -52,7 +54,7 @@ succeed; `Retry` uses it. All errors can be pickled and copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from orchestrator.problem import Problem
@@ -186,6 +188,29 @@ class RunConflict(RunError):
     def __init__(self, run_id: str, why: str) -> None:
         self.run_id = run_id
         super().__init__(f"run {run_id!r}: {why}")
+
+
+class RunBusy(RunError):
+    """Raised when a run takes no such event now; the run does not change."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id!r} {why}")
+
+
+class Ambiguous(RunError):
+    """Raised when labels match no unfinished run, or several where one is meant; `run_ids` has those."""
+
+    def __init__(self, labels: Mapping[str, str], run_ids: Sequence[str]) -> None:
+        self.run_ids = tuple(run_ids)
+        wanted = ", ".join(f"{name}={value}" for name, value in labels.items())
+        if not run_ids:
+            super().__init__(f"no unfinished run has the labels {wanted}")
+            return
+        listed = ", ".join(run_ids[:20]) + (f" and {len(run_ids) - 20} more" if len(run_ids) > 20 else "")
+        super().__init__(
+            f"{len(run_ids)} unfinished runs have the labels {wanted}: {listed}; name one, or send to all of them"
+        )
 
 
 class QuestionUnknown(RunError):

@@ -114,6 +114,22 @@ def check_text(text: object, where: str) -> str:
     return text
 
 
+MAX_NAME = 200
+"""Characters of a name: of an event, or of an event's id."""
+
+
+def check_name(name: object, what: str = "the name of an event") -> str:
+    """A name that people or programs gave.
+
+    Raises:
+        InvalidValue: it is empty, longer than `MAX_NAME` characters, or holds a character that is not printable.
+    """
+    text = check_text(name, what)
+    if not text or len(text) > MAX_NAME or not text.isprintable():
+        raise InvalidValue(f"{what} is {_short(text)}: give 1 to {MAX_NAME} printable characters", where=what)
+    return text
+
+
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Labels that a run can have, or be looked for by.
 

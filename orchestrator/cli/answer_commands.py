@@ -154,6 +154,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
     from orchestrator.cli.run_lookup import one_run
     from orchestrator.cli.shown_questions import note
     from orchestrator.errors import StaleAnswer
+    from orchestrator.executor.answers import is_answerable
     from orchestrator.render.terminal.questions import question_text
 
     if name is not None:
@@ -161,7 +162,10 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         if not found:
             raise one_run(url, run.run_id, partial(_why_not, run=run, name=name))
         return found[0]
-    found = [question for question in run.waiting if question.kind != "pause"]
+    found = [question for question in run.waiting if question.kind != "pause" and is_answerable(question)]
+    if not found and any(question.event for question in run.waiting):
+        waits = "\n".join(question_text(one) for one in run.waiting)
+        raise StaleAnswer(f"run {run.run_id!r} asks nothing; `send` sends it the event that it waits for:\n{waits}")
     if not found:
         hint = f"; `resume {run.run_id}` continues it" if run.waiting else ""
         raise StaleAnswer(f"run {run.run_id!r} ({run.status}) has no open question{hint}")

@@ -19,6 +19,7 @@ from orchestrator.cli import (
     listing,
     retention_commands,
     run_commands,
+    send_command,
     serve_mcp,
     view_commands,
     watch_command,
@@ -57,7 +58,7 @@ def _common(
 
 for command in (
     run_commands.run, run_commands.resume, run_commands.recover, run_commands.pause, run_commands.cancel,
-    answer_commands.answer, answer_commands.approve, answer_commands.deny,
+    answer_commands.answer, answer_commands.approve, answer_commands.deny, send_command.send,
     view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
     graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
     diff_command.diff,

@@ -1,13 +1,21 @@
 """Exit codes: what a run came to, or what went wrong.
 
-A run's result is told by `run`, `resume`, `answer`, `approve` and `deny` only; all commands share the rest.
+A run's result is told by `run`, `resume`, `answer`, `approve`, `deny` and `send` only; all commands share the rest.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.errors import GraphUnknown, InvalidInput, QuestionUnknown, RunConflict, RunUnknown, UntrustedCode
+from orchestrator.errors import (
+    Ambiguous,
+    GraphUnknown,
+    InvalidInput,
+    QuestionUnknown,
+    RunConflict,
+    RunUnknown,
+    UntrustedCode,
+)
 
 COMPLETED: Final = 0
 FAILED: Final = 1
@@ -43,6 +51,8 @@ def of_error(error: BaseException) -> int:
     """The exit code of an error."""
     if isinstance(error, (UsageError, GraphUnknown, InvalidInput, UntrustedCode)):
         return USAGE
+    if isinstance(error, Ambiguous):
+        return USAGE if error.run_ids else UNKNOWN
     if isinstance(error, (RunUnknown, QuestionUnknown)):
         return UNKNOWN
     if isinstance(error, RunConflict):

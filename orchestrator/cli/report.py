@@ -11,7 +11,7 @@ from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.questions import question_text
-from orchestrator.visible import behind, narrow
+from orchestrator.visible import behind, exact, narrow
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
@@ -38,7 +38,12 @@ class NextCommands:
         tail = ("--question", words.line(question.id), *self.code, *self._where())
         if question.kind == "approval":
             return words.command("approve", run_id, *tail)
-        if question.kind == "pause":
+        if question.kind == "event" and question.event:
+            data = words.quoted([words.line(exact(dict(question.match)))]) if question.match else "JSON"
+            options = words.quoted([*self.code, *self._where()])
+            sent = words.command("send", run_id, words.line(question.event))
+            return f"{sent} {data} {options}".rstrip()
+        if question.kind in ("pause", "timer"):
             return words.command("resume", run_id, *self.code, *self._where())
         return f"{words.command('answer', run_id)} {_sample(question)}{' ' if tail else ''}{words.quoted(tail)}"
 

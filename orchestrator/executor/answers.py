@@ -10,7 +10,7 @@ from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, Questio
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.question import Answer, Approve, Deny, Question, Value
+from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, Value
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.nodes.confirm import Confirm
@@ -21,7 +21,11 @@ from orchestrator.values import check_text
 
 _anything = Codec(Any)
 RISKS = ("none", "read", "write", "dangerous")
-LATE = Deny(reason="deadline passed")
+
+
+def is_answerable(question: Question) -> bool:
+    """Whether a person can answer it: neither an event from outside nor time alone does."""
+    return question.kind != "timer" and not (question.kind == "event" and question.event)
 
 
 def about(question: Question) -> str:
@@ -76,6 +80,9 @@ def check_answer(
         raise StaleAnswer(
             f"run {machine.run_id!r}: question {name!r} has changed since it was answered; look at it again"
         )
+    if not is_answerable(question):
+        what = f"event {question.event!r}: send it" if question.event else "a time, which nothing but time brings about"
+        raise InvalidAnswer(f"run {machine.run_id!r}: {name!r} is no question; it waits for {what}")
     if question.kind == "approval":
         return _approval(question, answer, tools)
     if question.kind == "unknown_outcome":

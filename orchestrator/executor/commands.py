@@ -1,4 +1,4 @@
-"""What can be said to a run from outside: answer a question, pause, cancel.
+"""What can be said to a run from outside: answer a question, pause, cancel. `sent_events` has the events.
 
 A command is a frozen fact. `apply` journals it in a run that this process holds; `body` is its form in the inbox of a
 run that another process drives, which turns it back with `command_of`. `orchestrator.executor.host.delivery` is the one
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from orchestrator.executor.answers import about, check_answer
 from orchestrator.executor.run_log import Command, RunLog, ToolsFor
+from orchestrator.executor.sent_events import SendEvent
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, Cancelled, Paused
 from orchestrator.kernel.run_state import RunState
@@ -87,6 +88,7 @@ def command_of(body: Mapping[str, object]) -> Command | None:
 
     Raises:
         ValidationError: its answer is none.
+        InvalidValue: its event is none.
     """
     by, reason = str(body.get("by", "")), str(body.get("reason", ""))
     match body.get("type"):
@@ -94,6 +96,8 @@ def command_of(body: Mapping[str, object]) -> Command | None:
             return Stop("pause", by, reason)
         case "cancel":
             return Stop("cancel", by, reason)
+        case "event":
+            return SendEvent.of(body)
         case "answer":
             digest = body.get("digest")
             answer = _answers.validate_python(body.get("answer"))

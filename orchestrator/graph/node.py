@@ -77,6 +77,9 @@ class Node(BaseModel):
     if_named: ClassVar[tuple[str, ...]] = ()
     """Outcomes of the kind that are taken only if an edge names them, beside `error`, `timeout` and `exhausted`."""
 
+    timed_by: ClassVar[str] = "timeout"
+    """The field with the seconds after which its step takes the outcome `timeout`."""
+
     retry: Retry | None = None
     """When a failed attempt is made again; None: never."""
     timeout: PositiveFloat | None = None
@@ -163,6 +166,11 @@ class Node(BaseModel):
         By default, a node with `tools=` does. Override this for a kind that only shows them to a model.
         """
         return self.sees_tools and bool(self.tools) and not is_shipped(type(self))
+
+    @property
+    def does(self) -> str:
+        """What this node does, in a few words for drawings; empty: its kind says it."""
+        return ""
 
     @property
     def sync_fn(self) -> Callable[[Any, Any], object] | None:

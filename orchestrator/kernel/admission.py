@@ -11,7 +11,7 @@ def mark(run: RunState, frame: FrameState) -> None:
     """Have `admit` look at a graph in which something changed."""
     if frame.queue:
         run.ready_frames[frame.key] = frame
-    if frame.exhausting is not None:
+    if frame.exhausting is not None or frame.interrupting:
         run.exhausting_frames.append(frame)
 
 
@@ -32,7 +32,7 @@ def admit(run: RunState) -> None:
             return
         exhausting, run.exhausting_frames = run.exhausting_frames, []
         for frame in exhausting:
-            if frame.result is not None or frame.exhausting is None:
+            if frame.result is not None or (frame.exhausting is None and not frame.interrupting):
                 continue
             if frame.active:
                 run.exhausting_frames.append(frame)
@@ -50,6 +50,8 @@ def _is_full(frame: FrameState) -> bool:
 
 def _admit_one(run: RunState, frame: FrameState, activation: Activation) -> bool:
     line = frame.line
+    if frame.interrupting:
+        return False
     for outer in line:
         most = outer.limits.concurrency
         if outer.exhausting is not None or outer.result is not None or (most is not None and outer.active >= most):

@@ -19,7 +19,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
 from orchestrator.kernel.transitions import send, take_edge
 from orchestrator.kernel.version import Version, causes
-from orchestrator.kernel.versions import merged, step_version
+from orchestrator.kernel.versions import merged, passed_version, step_version
 
 
 def new_frame(run: RunState, plan: Plan, key: str, root: Version, parent: Activation | None = None) -> FrameState:
@@ -75,10 +75,12 @@ def land(
         reduced: see `step_version`.
         error: the failure behind a reserved outcome.
     """
-    frame, version = activation.frame, activation.version
+    frame = activation.frame
+    alone = len(frame.live) == 1 and not activation.forks and not frame.ended_versions
     if update or reduced:
-        alone = len(frame.live) == 1 and not activation.forks and not frame.ended_versions
         version = step_version(activation, update, ops, reduced, alone=alone)
+    else:
+        version = passed_version(activation, alone=alone)
     tokens.remove(activation)
     if outcome == "exhausted" and not frame.plan.topology.has_route(activation.node, outcome):
         # Journals of early versions hold this: there a spent limit of an inner graph also ended the graph around it.
@@ -110,8 +112,12 @@ def settle(run: RunState, frame: FrameState) -> None:
         return
     if not frame.live:
         _end(run, frame)
-    elif frame.may_drop_history and len(frame.live) == 1:
-        _drop_history(frame)
+    elif len(frame.live) == 1:
+        if frame.may_drop_history:
+            _drop_history(frame)
+        if run.events.kept and frame is run.root:
+            # All later steps come from this token: what it took is never taken again.
+            run.events.forget(next(iter(frame.live.values())).version.taken)
 
 
 def _end(run: RunState, frame: FrameState) -> None:
@@ -126,7 +132,7 @@ def _end(run: RunState, frame: FrameState) -> None:
         failure = Failure(type=type(error).__name__, message=str(error), node=END)
         finish(run, frame, FrameResult("failed", frame.root.values, failure))
     else:
-        finish(run, frame, FrameResult(status, version.values, frame.spent_limit))
+        finish(run, frame, FrameResult(status, version.values, frame.spent_limit, taken=version.taken))
     for observer in run.observers:
         observer.done()
 
@@ -142,7 +148,7 @@ def _drop_history(frame: FrameState) -> None:
         frame.ended_versions.clear()
         if token.version.parents:
             # Paths stay: when this happens depends on timing, and the path that a step is given must not.
-            token.version = Version(token.version.values, key=token.version.key)
+            token.version = Version(token.version.values, key=token.version.key, taken=token.version.taken)
             for entry in token.forks:
                 entry.version = Version(entry.version.values)
                 entry.trunk = Version(entry.trunk.values)
@@ -172,37 +178,25 @@ def exhaust(frame: FrameState, limit: str, node: str = "", inside: Failure | Non
 
 
 def collapse(run: RunState, frame: FrameState) -> None:
-    """Merge all live and ended tokens into one at the exhausted target, or into the result."""
+    """Merge all live and ended tokens into one: at the exhausted target, or where an event interrupted the graph."""
     for observer in run.observers:
         observer.collapsing(frame)
-    _collapse(run, frame)
+    if frame.exhausting is not None:
+        _collapse(run, frame)
+    else:
+        _go_to(run, frame, frame.interrupting)
     for observer in run.observers:
         observer.done()
 
 
 def _collapse(run: RunState, frame: FrameState) -> None:
-    live = tokens.in_order(frame, frame.live.values())
-    fault = next((token.fault for token in live if token.fault is not None), None)
-    if fault is not None:  # a merge failed, and its step will never run to report it
-        finish(run, frame, FrameResult("failed", frame.trunk.values, fault))
-        return
-    versions = [token.version for token in live] + frame.ended_versions
-    for token in list(frame.live.values()):
-        drop(run, token)
-    frame.queue.clear()
-    frame.ended_versions = []
-    frame.touched_joins.clear()
-    frame.touched_items.clear()
     target = None if frame.after_limit else frame.plan.topology.exhausted_target
-    frame.exhausting = None
-    try:
-        version = merged(frame, versions, hash_id(frame.key, "exhausted"))
-    except StepError as error:
-        failure = Failure(type=type(error).__name__, message=str(error))
-        finish(run, frame, FrameResult("failed", frame.root.values, failure))
+    frame.exhausting, frame.interrupting = None, ""
+    version = _all_merged(run, frame, hash_id(frame.key, "exhausted"))
+    if version is None:
         return
     if target is None or target in (END, STOP):
-        finish(run, frame, FrameResult("exhausted", version.values, frame.spent_limit))
+        finish(run, frame, FrameResult("exhausted", version.values, frame.spent_limit, taken=version.taken))
         return
     frame.after_limit = True
     edges = enumerate(frame.plan.edges)
@@ -212,3 +206,46 @@ def _collapse(run: RunState, frame: FrameState) -> None:
     token.error = frame.spent_limit
     tokens.enqueue(run, token)
     settle(run, frame)
+
+
+def _all_merged(run: RunState, frame: FrameState, key: str) -> Version | None:
+    """The merge of all live and ended tokens, which are dropped; None: it failed, and the graph with it."""
+    live = tokens.in_order(frame, frame.live.values())
+    fault = next((token.fault for token in live if token.fault is not None), None)
+    if fault is not None:  # a merge failed, and its step will never run to report it
+        finish(run, frame, FrameResult("failed", frame.trunk.values, fault))
+        return None
+    versions = [token.version for token in live] + frame.ended_versions
+    for token in list(frame.live.values()):
+        drop(run, token)
+    frame.queue.clear()
+    frame.ended_versions = []
+    frame.touched_joins.clear()
+    frame.touched_items.clear()
+    try:
+        return merged(frame, versions, key)
+    except StepError as error:
+        failure = Failure(type=type(error).__name__, message=str(error))
+        finish(run, frame, FrameResult("failed", frame.root.values, failure))
+        return None
+
+
+# -- events that interrupt ----------------------------------------------------------------------------------------
+
+
+def interrupt(frame: FrameState, node: str) -> None:
+    """Have a graph go on at a node, once all running steps have landed; until then no new step of it starts."""
+    if frame.result is None and frame.exhausting is None and node in frame.plan.nodes:
+        frame.interrupting = node
+
+
+def _go_to(run: RunState, frame: FrameState, node: str) -> None:
+    """Merge all live and ended tokens into one at a node."""
+    key = hash_id(*(token.key for token in tokens.in_order(frame, frame.live.values())), "interrupted", node)
+    frame.interrupting = ""
+    version = _all_merged(run, frame, key)
+    if version is not None:
+        token = Activation(frame, key, node, version, FIRST)
+        token.merged = True
+        tokens.enqueue(run, token)
+        settle(run, frame)

@@ -140,6 +140,8 @@ class _Mover:
             data["limits"] = self.new.limits.model_dump(mode="json")
         data["visits"] = {self._node(node): count for node, count in data["visits"].items()}
         data["once"] = sorted(map(self._node, data["once"]))
+        if "interrupting" in data:
+            data["interrupting"] = self._node(data["interrupting"])
         for version in data["versions"]:
             self._move_version(version)
         for fork in data["forks"]:

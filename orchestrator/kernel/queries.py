@@ -64,6 +64,11 @@ def busy_seconds(run: RunState) -> dict[tuple[str, str], float]:
     return {(place, node): spent for place, counters in run.counters.items() for node, spent in counters.busy.items()}
 
 
+def waits_only_for_timers(run: RunState) -> bool:
+    """Whether a run is paused, and time alone moves it on: no person and no event is waited for."""
+    return run.status == "paused" and not run.paused and all(one.kind == "timer" for one in run.questions.values())
+
+
 # -- the end of a step ------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeAlias, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, SerializerFunctionWrapHandler, model_serializer
@@ -10,7 +11,7 @@ from typing_extensions import TypeVar
 
 from orchestrator.typevars import Erased
 
-QuestionKind: TypeAlias = Literal["approval", "input", "unknown_outcome", "pause", "event", "limit"]
+QuestionKind: TypeAlias = Literal["approval", "input", "unknown_outcome", "pause", "event", "timer", "limit"]
 _Effect: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
 Shown: TypeAlias = Mapping[str, object]
 """Fields of the state that a node shows with its question, by name, as plain JSON."""
@@ -56,6 +57,10 @@ class PausePayload(TypedDict):
     """Nothing: a pause that a user asked for has no payload."""
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
 KindT = TypeVar("KindT", bound=str, covariant=True, default=QuestionKind)
 PayloadT = TypeVar("PayloadT", bound=Shown, covariant=True, default=Shown)
 _AS_DICT = GetPydanticSchema(lambda _, handler: handler(dict[str, object]))
@@ -80,6 +85,10 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
     """Identifies the content of the question: an approval counts only for this digest."""
     deadline: float | None = None
     """Unix time, seconds, after which the declared default holds."""
+    event: str = Field(default="", exclude_if=_is_empty)
+    """Name of the event that answers it; empty: none does. `Executor.send` sends events."""
+    match: dict[str, object] = Field(default={}, exclude_if=_is_empty)
+    """What the event's data must hold: key -> value, as plain JSON."""
 
     @property
     def schema(self) -> dict[str, object] | None:  # type: ignore[override]
@@ -91,7 +100,7 @@ AnyQuestion: TypeAlias = (
     Question[Literal["approval"], ApprovalPayload]
     | Question[Literal["unknown_outcome"], UnknownOutcomePayload]
     | Question[Literal["pause"], PausePayload]
-    | Question[Literal["input", "event", "limit"], Shown]
+    | Question[Literal["input", "event", "timer", "limit"], Shown]
 )
 """A question of a run. `if question.kind == "approval":` tells type checkers what is in its payload."""
 
@@ -128,3 +137,18 @@ class Value(_Answer):
 
 
 Answer: TypeAlias = Approve | Deny | Value
+
+LATE = Deny(reason="deadline passed")
+"""The answer to a question whose deadline passed, and to a timer that fired."""
+
+
+def until(at: float) -> str:
+    """What a step waits for that waits for a timer.
+
+    Args:
+        at: Unix seconds.
+    """
+    try:
+        return f"until {datetime.fromtimestamp(at, UTC).isoformat(timespec='seconds')}"
+    except (OverflowError, ValueError):  # a year that has more than four digits
+        return f"until {at:.0f} (Unix seconds)"

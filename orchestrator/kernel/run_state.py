@@ -8,11 +8,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from orchestrator.graph.limits import Reserve, Usage
+from orchestrator.kernel.event_queue import EventQueue
 from orchestrator.kernel.ledger import Ledger
 from orchestrator.kernel.observer import Observer
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import Caller, Ended, Forked, RunStarted
+from orchestrator.kernel.records import Answered, Caller, Ended, Forked, RunStarted
 from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.state import Activation, FrameCounters, FrameResult, FrameState
 
@@ -25,6 +26,8 @@ class Delta:
     """Newly admitted: run them."""
     cancelled: list[Activation] = field(default_factory=list)
     """No longer part of the run: stop them."""
+    moved: list[tuple[Activation, Question, Answered]] = field(default_factory=list)
+    """What an event, or time, had go on: the activation, what it waited for, and what it gets as its answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +55,8 @@ class RunState:
     """The open ones."""
     asked_at: dict[str, float] = field(default_factory=dict)
     """Open question with a deadline -> when it was asked, by the clock of that deadline."""
+    events: EventQueue = field(default_factory=EventQueue)
+    """The events that were sent to it."""
     approve: str | None = None
     """Tool calls of at most this risk are approved without asking."""
     paused: bool = False
@@ -183,6 +188,10 @@ class RunState:
         if self.root is not None:
             yield self.root
         yield from list(self.inner_frames.values())
+
+    def frame_at(self, path: str) -> FrameState | None:
+        """The graph at a path, the empty one for the run's own."""
+        return next((frame for frame in self.frames() if frame.path == path), None)
 
     def live_tokens(self) -> Iterator[Activation]:
         """The live tokens of all graphs that `frames` gives."""

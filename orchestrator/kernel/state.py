@@ -125,6 +125,8 @@ class Activation:
     """Why the node cannot run at all; landed as the step's failure."""
     child: FrameResult | None = None
     """The result of the graph inside, if the node is a subgraph that has ended."""
+    took: int = 0
+    """The events that it took itself, as bits; see `Version.taken`."""
     opened: bool = False
     """Whether the graph inside has begun."""
     counted: bool = False
@@ -155,6 +157,11 @@ class Activation:
     def values(self) -> dict[str, object]:
         """The state that the node sees. Read only."""
         return self.version.values
+
+    @property
+    def taken(self) -> int:
+        """The events that it, the graph inside it, or its causes took, as bits; see `Version.taken`."""
+        return self.version.taken | self.took | (0 if self.child is None else self.child.taken)
 
     @property
     def path(self) -> str:
@@ -189,6 +196,8 @@ class FrameResult:
     error: Failure | None = None
     irreversible: int = 0
     """Number of irreversible effects in it that happened, or may have."""
+    taken: int = 0
+    """The events that the causes of this result took, as bits; see `Version.taken`."""
 
 
 @dataclass(slots=True)
@@ -258,6 +267,8 @@ class FrameState:
     """The limit that is spent, until all running steps have landed."""
     spent_limit: Failure | None = None
     """The spent limit as a failure; kept behind the exhausted edge."""
+    interrupting: str = ""
+    """The node to go on at when all running steps have landed: an event for it interrupted the graph."""
     after_limit: bool = False
     """Whether the exhausted edge was taken: later steps are not counted, and each node runs at most once."""
     visited_after_limit: set[str] = field(default_factory=set)

@@ -133,6 +133,6 @@ def _arrive(run: RunState, token: Activation) -> None:
             frame.touched_items[id(item)] = item
     elif token.node == STOP:
         status = "exhausted" if frame.after_limit else "completed"
-        endings.finish(run, frame, FrameResult(status, token.values, frame.spent_limit))
+        endings.finish(run, frame, FrameResult(status, token.values, frame.spent_limit, taken=token.version.taken))
     else:
         tokens.place(run, token)

@@ -13,7 +13,7 @@ from orchestrator.kernel.rank import FIRST, Rank
 class Version:
     """A state, and the update that made it from its parent's (None for a first state or a merge)."""
 
-    __slots__ = ("generation", "key", "node", "ops", "parents", "rank", "update", "values")
+    __slots__ = ("generation", "key", "node", "ops", "parents", "rank", "taken", "update", "values")
 
     def __init__(
         self,
@@ -25,10 +25,15 @@ class Version:
         rank: Rank = FIRST,
         update: Mapping[str, object] | None = None,
         ops: Mapping[str, str] | None = None,
+        taken: int = 0,
     ) -> None:
         self.values, self.parents = values, parents
         self.key, self.node, self.rank = key, node, rank
         self.update, self.ops = update, ops
+        for parent in parents:
+            taken |= parent.taken
+        self.taken: int = taken
+        """The events that the step that made it, or its causes, took: bit n stands for event number n of the run."""
         self.generation: int = 1 + max([parent.generation for parent in parents]) if parents else 0
 
     def __deepcopy__(self, memo: object) -> Version:

@@ -33,10 +33,23 @@ def step_version(
     else:
         values = schema.apply(activation.version.values, update, ops)
     if alone:
-        return Version(values, key=activation.key)
+        return Version(values, key=activation.key, taken=activation.taken)
     return Version(
         values, parents=(activation.version,), key=activation.key, node=activation.node, rank=activation.rank,
-        update=update, ops=ops,
+        update=update, ops=ops, taken=activation.taken,
+    )  # fmt: skip
+
+
+def passed_version(activation: Activation, *, alone: bool = False) -> Version:
+    """The version behind an activation that updates nothing: its own, unless it took events."""
+    version = activation.version
+    if activation.taken == version.taken:
+        return version
+    if alone:
+        return Version(version.values, key=activation.key, taken=activation.taken)
+    return Version(
+        version.values, parents=(version,), key=activation.key, node=activation.node, rank=activation.rank, update={},
+        ops={}, taken=activation.taken,
     )  # fmt: skip
 
 

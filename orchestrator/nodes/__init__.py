@@ -19,11 +19,13 @@ from orchestrator.nodes.observe import Observe
 from orchestrator.nodes.plan import Plan
 from orchestrator.nodes.repeat import Repeat
 from orchestrator.nodes.respond import CallProtocol, Respond
+from orchestrator.nodes.sleep import Sleep
 from orchestrator.nodes.solve import Solve
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.subgraph import Subgraph
 from orchestrator.nodes.think import Think
 from orchestrator.nodes.vote import Vote
+from orchestrator.nodes.wait import Wait
 from orchestrator.nodes.work import Work
 
 __all__ = [
@@ -44,10 +46,12 @@ __all__ = [
     "Plan",
     "Repeat",
     "Respond",
+    "Sleep",
     "Solve",
     "Step",
     "Subgraph",
     "Think",
     "Vote",
+    "Wait",
     "Work",
 ]

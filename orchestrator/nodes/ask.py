@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, JsonValue, model_validator
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import InvalidUpdate, UserDenied
@@ -12,6 +12,12 @@ from orchestrator.graph.node import Node, Port
 from orchestrator.graph.state import StateSchema
 from orchestrator.nodes.shown_fields import plain
 from orchestrator.nodes.templates import check, fill
+from orchestrator.tools.validation import faults as schema_faults
+
+
+def _is_reject(on_busy: str) -> bool:
+    """Whether a field that older graphs do not have is as in them; then their digests stay the same."""
+    return on_busy == "reject"
 
 
 class Ask(Node, kind="ask"):
@@ -39,6 +45,10 @@ class Ask(Node, kind="ask"):
     """JSON Schema of the answer, for who answers; the field's own type is checked in any case."""
     deadline: float | None = None
     """Seconds to wait for the answer; None: no limit."""
+    on_busy: Literal["reject", "queue", "interrupt"] = Field(default="reject", exclude_if=_is_reject)
+    """What becomes of a message to this node (an event of its name, see `Executor.send`) that comes while the run does
+    not wait here. `reject`: it is refused. `queue`: it is kept, and answers the question when the run comes here.
+    `interrupt`: the same, and the run comes here as soon as the steps that run have ended; no others begin."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -57,6 +67,7 @@ class Ask(Node, kind="ask"):
                 choices=self.choices,
                 schema=self.accepts,
                 deadline=self.deadline,
+                event="" if self.on_busy == "reject" else ctx.node,
             )
             if answer.type == "deny":
                 why = f": {answer.reason}" if answer.reason else ""
@@ -72,6 +83,9 @@ class Ask(Node, kind="ask"):
     def _refused(self, value: object, state: object) -> str | None:
         if self.choices and value not in self.choices:
             return f"choose one of: {', '.join(self.choices)}"
+        faults = [] if self.accepts is None else schema_faults(value, self.accepts, self.accepts, "the answer")
+        if faults:
+            return "; ".join(faults)
         if not isinstance(state, BaseModel):
             return None
         try:

@@ -24,6 +24,8 @@ _LOOKS: dict[str, Look] = {
     "tool": "tool",
     "confirm": "human",
     "ask": "human",
+    "sleep": "time",
+    "wait": "event",
     "subgraph": "graph",
     **dict.fromkeys(
         ("choose_args", "choose_tool", "complete", "model", "plan", "reflect", "respond", "solve", "think"), "model"
@@ -109,6 +111,7 @@ class _Builder:
             path=path,
             look=_look(node),
             kind=_kind(node),
+            does=plain(node.does, 60) if node.does else "",
             tooltip="\n".join(self._told(label, node, per_item)),
             join=f"join {node.join}" if node.join is not None else "",
             per_item=per_item,

@@ -12,7 +12,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from orchestrator.render.overlaid import Mark
 from orchestrator.views.overlay import Planned
 
-Look: TypeAlias = Literal["start", "end", "stop", "any", "code", "model", "tool", "human", "graph", "custom"]
+Look: TypeAlias = Literal[
+    "start", "end", "stop", "any", "code", "model", "tool", "human", "time", "event", "graph", "custom"
+]  # fmt: skip
 """What a node is drawn as. `any` stands for the sources of the `*` edges."""
 
 NOTHING = Mark()
@@ -21,6 +23,8 @@ _DOES: dict[Look, str] = {
     "human": "asks a person",
     "model": "asks a model",
     "tool": "calls tools",
+    "time": "waits for a time",
+    "event": "waits for an event",
     "code": "runs code",
     "graph": "runs a graph",
 }
@@ -41,6 +45,8 @@ class NodeMark:
     kind: str
     """The node's kind in words, `choose tool`; of a terminal its name."""
     tooltip: str = ""
+    does: str = ""
+    """What it does, instead of its kind on the small line."""
     join: str = ""
     """`join all`, `join 2`, `join each`, or nothing."""
     per_item: bool = False
@@ -82,8 +88,9 @@ class NodeMark:
 
     @property
     def detail(self) -> str:
-        """The small line: kind and join. A name that says the kind already is followed by what the kind does."""
-        said = self.kind if self.name.replace("_", " ") != self.kind else _DOES.get(self.look, self.kind)
+        """The small line: what it does and its join. Its kind says what it does, unless its name says that already."""
+        named = self.name.replace("_", " ") == self.kind
+        said = self.does or (_DOES.get(self.look, self.kind) if named else self.kind)
         return f"{said} · {self.join}" if self.join else said
 
 

@@ -17,13 +17,13 @@ _LIGHT = (
     "--page:#fff;--card:#fff;--group:#f6f7f9;--line:#cdd3dd;--ink:#182230;--soft:#5d6b82;--wire:#8d98aa;"
     "--pill:#344054;--pill-ink:#fff;--done:#00795a;--done-card:#eefaf5;--busy:#0067ab;--busy-card:#edf6fd;"
     "--wait:#b26a00;--wait-card:#fff7e6;--fail:#c04400;--fail-card:#fff1ea;--flaw:#9b2c6f;--flaw-card:#fdf0f7;--mark-ink:#fff;--faint:.7;"
-    "--code:#475467;--model:#6b3fc9;--tool:#0b7285;--human:#b0186f;--graph:#3a46c9;--custom:#667085;"
+    "--code:#475467;--model:#6b3fc9;--tool:#0b7285;--human:#b0186f;--time:#a15c00;--event:#8a3ffc;--graph:#3a46c9;--custom:#667085;"
 )
 _DARK = (
     "--page:#0e131c;--card:#182030;--group:#131a27;--line:#37435a;--ink:#e8ecf4;--soft:#9aa7bd;--wire:#74829b;"
     "--pill:#d5dbe6;--pill-ink:#121826;--done:#2fc596;--done-card:#12302b;--busy:#62b5f2;--busy-card:#13293f;"
     "--wait:#f0b040;--wait-card:#33280f;--fail:#ff8552;--fail-card:#3a1d14;--flaw:#f291c4;--flaw-card:#33152a;--mark-ink:#0e131c;--faint:.65;"
-    "--code:#aab6ca;--model:#b497ff;--tool:#4fc3d9;--human:#f48cc6;--graph:#98a4ff;--custom:#98a2b3;"
+    "--code:#aab6ca;--model:#b497ff;--tool:#4fc3d9;--human:#f48cc6;--time:#e5a04b;--event:#c29bff;--graph:#98a4ff;--custom:#98a2b3;"
 )
 
 ICONS: dict[Look, str] = {
@@ -31,6 +31,8 @@ ICONS: dict[Look, str] = {
     "model": "M8 1.6 9.6 6.4 14.4 8 9.6 9.6 8 14.4 6.4 9.6 1.6 8 6.4 6.4Z",
     "tool": "M9.2 1.8 3.4 9.1H8L6.8 14.2 12.6 6.9H8Z",
     "human": "M8 7.4a2.7 2.7 0 1 0 0-5.4 2.7 2.7 0 0 0 0 5.4ZM2.7 14c.5-2.8 2.5-4.3 5.3-4.3s4.8 1.5 5.3 4.3",
+    "time": "M8 2.2a5.8 5.8 0 1 0 0 11.6 5.8 5.8 0 0 0 0-11.6ZM8 4.8V8l2.4 1.8",
+    "event": "M2 3.8h12v8.4H2ZM2 4.4l6 4.6 6-4.6",
     "graph": "M5.8 1.8h4.4v3.6H5.8zM1.6 10.6H6v3.6H1.6zM10 10.6h4.4v3.6H10zM8 5.4V8M3.8 10.6V8h8.4v2.6",
     "custom": "M8 1.8 13.4 4.9v6.2L8 14.2 2.6 11.1V4.9ZM2.6 4.9 8 8l5.4-3.1M8 8v6.2",
 }

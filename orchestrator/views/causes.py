@@ -13,6 +13,7 @@ from orchestrator.graph.edge import Edge
 from orchestrator.graph.topology import ANY, RESERVED, START
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Failure
+from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
 from orchestrator.kernel.version import Version
 from orchestrator.views.reader import Fold
@@ -35,7 +36,7 @@ class TransitionEdge:
 class Cause:
     """What decided an outcome: the last external result the step received."""
 
-    kind: Literal["model", "tool", "effect", "answer", "graph"]
+    kind: Literal["model", "tool", "effect", "answer", "event", "timer", "graph"]
     name: str
     """The model, the tool or the effect; of an answer `approve`, `deny` or `value`; of a graph how it ended."""
     seq: int
@@ -69,7 +70,7 @@ class Transition:
 class Origin:
     """Why a step ran."""
 
-    by: Literal["edge", "join", "limit"]
+    by: Literal["edge", "join", "limit", "event"]
     seq: int
     """The record after which it could begin."""
     after: tuple[str, ...]
@@ -86,6 +87,7 @@ class Origin:
     needs: tuple[int, ...] = ()
     """For an item of a map: the items that it needs."""
     limit: str = ""
+    """The limit that was spent, or the event that interrupted the graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Drop:
     """Why a token, running or waiting, was dropped."""
 
     seq: int
-    why: Literal["race", "stop", "failed", "limit", "cancelled", "ended"]
+    why: Literal["race", "stop", "failed", "limit", "event", "cancelled", "ended"]
     what: str = ""
     """The join, the limit, or the node that ended the graph."""
 
@@ -120,6 +122,7 @@ class _Joining(NamedTuple):
 class _Collapsing(NamedTuple):
     limit: str
     live: tuple[str, ...]
+    why: Literal["limit", "event"] = "limit"
 
 
 class _GraphEnd(NamedTuple):
@@ -161,6 +164,13 @@ class Causes(Fold):
             self._causes.pop(record.activation, None)
         self._failing = record if isinstance(record, r.StepFailed) else None
 
+    def applied(self, record: r.Record, delta: Delta) -> None:
+        """See `Fold.applied`."""
+        for asker, question, answer in delta.moved:
+            late = answer.answer.type == "deny"
+            name = "timer" if late else question.event or question.node
+            self._causes[asker.key] = Cause("timer" if late else "event", name, answer.seq, answer.by)
+
     def sending(self, source: Activation, version: Version, outcome: str, error: Failure | None) -> None:
         """See `Observer.sending`."""
         frame = source.frame
@@ -192,7 +202,11 @@ class Causes(Fold):
 
     def collapsing(self, frame: FrameState) -> None:
         """See `Observer.collapsing`."""
-        self._doing.append(_Collapsing(frame.exhausting or "", tuple(token.key for token in frame.live.values())))
+        live = tuple(token.key for token in frame.live.values())
+        if frame.exhausting is not None:
+            self._doing.append(_Collapsing(frame.exhausting, live))
+        else:
+            self._doing.append(_Collapsing(frame.interrupting, live, "event"))
 
     def ending(self, frame: FrameState) -> None:
         """See `Observer.ending`."""
@@ -232,7 +246,7 @@ class Causes(Fold):
             self.origins[token.key] = came
             self._lost.clear()
         elif isinstance(doing, _Collapsing):
-            self.origins[token.key] = Origin("limit", head, doing.live, self._edge, limit=doing.limit)
+            self.origins[token.key] = Origin(doing.why, head, doing.live, self._edge, limit=doing.limit)
 
     def item_ready(self, item: MapItem) -> None:
         """See `Observer.item_ready`."""
@@ -247,7 +261,7 @@ class Causes(Fold):
             self._lost.append((token.path, token.node))
             why = Drop(head, "race", doing.join)
         elif isinstance(doing, _Collapsing):
-            why = Drop(head, "limit", doing.limit)
+            why = Drop(head, doing.why, doing.limit)
         elif isinstance(doing, Transition):
             why = Drop(head, "stop", doing.node)
         elif self._failing is not None:

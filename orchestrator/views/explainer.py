@@ -90,6 +90,9 @@ class Explainer:
                 f"the limit of {came.limit} was spent (record {came.seq}): {_way(came.edge)}; "
                 "all live branches were merged here"
             )
+        if came.by == "event":
+            event = f"event {plain(came.limit)} interrupted its graph (record {came.seq})"
+            return f"{event}: all live branches were merged here"
         return self._joined(came) if came.by == "join" else self._sent(came)
 
     def _sent(self, came: Origin) -> str:
@@ -151,6 +154,7 @@ class Explainer:
             "stop": f"dropped (record {gone.seq}): {what} led to STOP",
             "failed": f"dropped (record {gone.seq}): {what} failed",
             "limit": f"dropped (record {gone.seq}): the limit of {what} was spent",
+            "event": f"dropped (record {gone.seq}): event {what} interrupted its graph",
             "cancelled": f"dropped (record {gone.seq}): the run was cancelled",
             "ended": f"dropped (record {gone.seq}): its graph ended",
         }[gone.why]
@@ -240,6 +244,8 @@ def _decided(cause: Cause | None) -> str:
     if cause.kind == "answer":
         who = "a rule" if cause.policy else told(cause.by, 40) or "an answer"
         return f"{who}: {_ANSWERS.get(name, name)} (record {cause.seq})"
+    if cause.kind == "timer":
+        return f"time (record {cause.seq})"
     kind = "the graph inside it, which" if cause.kind == "graph" else cause.kind
     return f"{kind} {name} (record {cause.seq})"
 

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from orchestrator.kernel import records as r
+from orchestrator.kernel.question import until
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, Phase
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import Event
 from orchestrator.views.reader import Fold
 
-StepRecord: TypeAlias = r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked
+StepRecord: TypeAlias = (
+    r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked | r.TimerSet
+)
 """Records about one step."""
 
 State: TypeAlias = Literal["running", "waiting", "retrying", "done", "failed", "dropped"]
@@ -150,6 +153,10 @@ class StepTree(Fold):
 
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
+        for _, question, answer in delta.moved:
+            asker = self._askers.pop(question.id, None)
+            if asker is not None:
+                asker.by = f"by {answer.by}" if answer.by else ""
         for activation in delta.started:
             self._begun(activation, record.ts)
         for activation in delta.cancelled:
@@ -196,6 +203,10 @@ class StepTree(Fold):
                 step = self._step_of(record)
                 step.state, step.asks, step.text = "waiting", record.question.prompt, ""
                 self._askers[record.question.id] = step
+            case "timer_set":
+                step = self._step_of(record)
+                step.state, step.asks, step.text = "waiting", until(record.at), ""
+                self._askers[record.name] = step
             case "answered":
                 asker = self._askers.pop(record.question, None)
                 if asker is not None:

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
+from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Answer, Question
 from orchestrator.kernel.run_state import Delta
@@ -30,8 +31,8 @@ _MOMENT = 0.05
 class Wait:
     """A time in which a step waited."""
 
-    why: Literal["person", "retry", "stopped"]
-    """For an answer; for the next attempt; because no process drove the run."""
+    why: Literal["person", "event", "timer", "retry", "stopped"]
+    """For an answer; for an event; for a time; for the next attempt; because no process drove the run."""
     start: float
     end: float | None = None
     seq: int = 0
@@ -120,6 +121,10 @@ def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
     return found
 
 
+_WAITS: Mapping[str, Literal["event", "timer"]] = {"event": "event", "timer": "timer"}
+"""Kind of a question -> why its step waits, where no person answers it."""
+
+
 class Timeline(Fold):
     """A run as rows.
 
@@ -162,6 +167,8 @@ class Timeline(Fold):
             self._ask_again(record)
         self.end = record.ts
         self._note(record)
+        for _, question, answer in delta.moved:
+            self._answered(answer, question.id, record.seq, record.ts)
         for activation in delta.started:
             self._begin(activation, record)
         for activation in delta.cancelled:
@@ -203,7 +210,7 @@ class Timeline(Fold):
 
     def _note(self, record: r.Record) -> None:
         if isinstance(record, r.Answered):
-            self._answered(record)
+            self._answered(record, record.question, record.seq, record.ts)
             return
         row = self.by_activation.get(getattr(record, "activation", "") or "")
         if row is None:
@@ -226,21 +233,24 @@ class Timeline(Fold):
                 if record.key in self._calls:
                     self._calls[record.key].settle(record)
                 row.usage += record.usage or NO_USAGE
-            case r.Asked():
+            case r.Asked() | r.TimerSet():
+                question = record.question if isinstance(record, r.Asked) else timer_question(record)
                 row.status = "waiting"
-                span, asking = Wait("person", record.ts, seq=record.seq), AskedQuestion(record.question, record.seq)
-                self._asked[record.question.id] = asking, span
+                asking = AskedQuestion(question, record.seq)
+                span = Wait(_WAITS.get(question.kind, "person"), record.ts, seq=record.seq)
+                self._asked[question.id] = asking, span
                 row.waits.append(span)
                 row.asked.append(asking)
             case _:
                 pass
 
-    def _answered(self, record: r.Answered) -> None:
-        asking, span = self._asked.get(record.question, (None, None))
+    def _answered(self, answered: r.Answered, question: str, seq: int, ts: float) -> None:
+        """A record says, or brings about, what a question is answered."""
+        asking, span = self._asked.get(question, (None, None))
         if asking is None or span is None or asking.answer is not None:
             return
-        asking.answer, asking.by, asking.policy = record.answer, record.by, record.policy
-        asking.answered, span.end = record.seq, record.ts
+        asking.answer, asking.by, asking.policy = answered.answer, answered.by, answered.policy
+        asking.answered, span.end = seq, ts
 
     def _ask_again(self, record: r.Migrated) -> None:
         """Questions that a migration withdrew are not waited for any more."""

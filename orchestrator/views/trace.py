@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from orchestrator.graph.renames import Renames
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
+from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.migration import moved_edges, plan_at
 from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
@@ -166,6 +167,8 @@ class Trace(Fold):
             changed.plans.update(range(len(self._plans)))
         self._count_edges(changed)
         self._note_questions(record, activation, changed)
+        for asker, waited_for, _ in delta.moved:
+            self._moved(asker, waited_for.id, record.ts, changed)
         for gone in (*self._gone, *delta.cancelled):
             doing = self._doing.get(gone.key)
             if doing is not None and doing.state == "waiting":
@@ -251,17 +254,22 @@ class Trace(Fold):
             changed.plans.update(self._plans.moves(token, state, step))
 
     def _note_questions(self, record: r.Record, activation: Activation | None, changed: OverlayChange) -> None:
-        if isinstance(record, r.Asked) and activation is not None:
+        if isinstance(record, r.Asked | r.TimerSet) and activation is not None:
             place = (activation.frame.place, activation.node)
-            self._asked[record.question.id] = (activation, place, record.ts)
-            self._notes.ask(place, record.question)
+            question = record.question if isinstance(record, r.Asked) else timer_question(record)
+            self._asked[question.id] = (activation, place, record.ts)
+            self._notes.ask(place, question)
             changed.places.add(place)
         elif isinstance(record, r.Answered) and record.question in self._asked:
-            asker, _, since = self._asked[record.question]
-            self._time.waited(asker.key, since, record.ts)
-            self._withdraw(record.question, changed)
-            if asker.key not in self.run.running:
-                self._set_activity(asker, None, changed)
+            self._moved(self._asked[record.question][0], record.question, record.ts, changed)
+
+    def _moved(self, asker: Activation, question: str, ts: float, changed: OverlayChange) -> None:
+        """A step goes on that waited."""
+        _, _, since = self._asked[question]
+        self._time.waited(asker.key, since, ts)
+        self._withdraw(question, changed)
+        if asker.key not in self.run.running:
+            self._set_activity(asker, None, changed)
 
     def _withdraw(self, question: str, changed: OverlayChange) -> None:
         _, place, _ = self._asked.pop(question)

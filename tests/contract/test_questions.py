@@ -33,9 +33,10 @@ pytestmark = pytest.mark.anyio
 
 def test_the_fields_of_a_question() -> None:
     names = [info.alias or name for name, info in Question.model_fields.items()]
-    assert names == ["id", "kind", "node", "path", "prompt", "payload", "choices", "schema", "digest", "deadline"]
+    assert names[:10] == ["id", "kind", "node", "path", "prompt", "payload", "choices", "schema", "digest", "deadline"]
+    assert names[10:] == ["event", "match"]
     assert set(Question.model_json_schema()["properties"]["kind"]["enum"]) == {
-        "approval", "input", "unknown_outcome", "pause", "event", "limit",
+        "approval", "input", "unknown_outcome", "pause", "event", "timer", "limit",
     }  # fmt: skip
     question = Question(id="1", kind="input", node="n", schema={"type": "string"})
     assert question.schema == {"type": "string"}

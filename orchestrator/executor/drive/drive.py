@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.ending import end_if_over
-from orchestrator.executor.drive.timers import Timers
+from orchestrator.executor.drive.timers import Timers, answered_by_rule
 from orchestrator.executor.drive.workers import Workers
 from orchestrator.executor.failures import find_exception, unwrap_single
 from orchestrator.executor.lease import give_back, given_back
@@ -27,8 +27,7 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
 from orchestrator.kernel.queries import time_left_inside
-from orchestrator.kernel.question import Answer, Question
-from orchestrator.kernel.records import Answered, Asked, Record
+from orchestrator.kernel.records import Asked, Record, TimerSet
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
 
@@ -163,7 +162,9 @@ class Drive:
     def land(self, record: Record) -> list[Activation]:
         """Journal the end of a step and return the activations that it started."""
         if record.type == "asked":
-            return self._ask(record)
+            return self._wait(record, record.question.id)
+        if record.type == "timer_set":
+            return self._wait(record, record.name)
         started = self.log.put(record).started
         if record.type == "graph_opened":
             left = time_left_inside(self.machine, record.activation)
@@ -171,25 +172,25 @@ class Drive:
                 self._timers.look_before(self.machine.updated + left)
         return started
 
-    def _ask(self, record: Asked) -> list[Activation]:
-        log, question = self.log, record.question
+    def _wait(self, record: Asked | TimerSet, name: str) -> list[Activation]:
+        log = self.log
         started = log.put(record).started
+        question = log.machine.questions.get(name)
+        if question is None:
+            return started  # an event that came before answers it
         log.clock.asked(question)
         answer = by_policy(log.machine, question, log.clock.now(), log.clock.due(log.machine, question))
         if answer is not None:
-            started += log.put(self._by_policy(question, answer)).started
+            started += log.put(answered_by_rule(log, question, answer, about(question))).started
         elif question.deadline is not None:
             self._timers.look()
         return started
-
-    def _by_policy(self, question: Question, answer: Answer) -> Answered:
-        return Answered(**self.log.now(), question=question.id, answer=answer, policy=True, about=about(question))
 
     def answer_by_policy(self) -> None:
         """Give the answers that policy and passed deadlines give."""
         log = self.log
         for question, answer in policy_answers(log.machine, log.clock.now(), log.clock.due):
-            log.push(self._by_policy(question, answer))
+            log.push(answered_by_rule(log, question, answer, about(question)))
 
     async def end_if_over(self) -> None:
         """Journal the end of the run, when nothing is left to do but that."""

@@ -1,4 +1,4 @@
-"""What time brings about in one run: limits in seconds, time-outs of subgraphs, and deadlines of questions.
+"""What time brings about in one run: limits in seconds, time-outs of subgraphs, timers, and deadlines of questions.
 
 A node's own `timeout` is a cancel scope around its attempt: see `executor.step.attempt`.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import anyio
 from anyio.abc import TaskGroup
 
-from orchestrator.executor.answers import LATE
+from orchestrator.executor.answers import is_answerable
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.queries import seconds_left, timeouts
+from orchestrator.kernel.question import LATE, Answer, Question
 from orchestrator.kernel.records import TIMEOUT, Answered, Failure, LimitSpent, TimerFired
 from orchestrator.kernel.state import Activation
 
@@ -72,7 +73,7 @@ def fire_due(log: RunLog, now: float) -> None:
     for question in list(machine.questions.values()):
         due = log.clock.due(machine, question)
         if due is not None and due <= now and question.id in machine.questions:
-            log.push(Answered(**log.now(), question=question.id, answer=LATE, policy=True))
+            log.push(answered_by_rule(log, question, LATE))
     while machine.running:
         spent = next((path for path, left in seconds_left(machine) if machine.updated + left <= now), None)
         late = next((one for one, left in timeouts(machine) if machine.updated + left <= now), None)
@@ -82,6 +83,18 @@ def fire_due(log: RunLog, now: float) -> None:
             log.push(_timed_out(log, late))
         else:
             return
+
+
+def answered_by_rule(log: RunLog, question: Question, answer: Answer, shown: str = "") -> Answered | TimerFired:
+    """The record of what policy, or a time that has come, says to an open question.
+
+    Args:
+        shown: see `Answered.about`.
+    """
+    if is_answerable(question):
+        return Answered(**log.now(), question=question.id, answer=answer, policy=True, about=shown)
+    asker = log.machine.askers[question.id]
+    return TimerFired(**log.now(), name=question.id, activation=asker.key, path=asker.path, node=asker.node)
 
 
 def _timed_out(log: RunLog, activation: Activation) -> TimerFired:

@@ -53,12 +53,15 @@ def make_question(
     schema: Mapping[str, object] | None,
     deadline: float | None,
     tool: Tool | None,
+    event: str = "",
+    match: Mapping[str, object] | None = None,
 ) -> Question:
     """A question of a step. Its id follows from the step and from what is asked, so that a replay asks the same.
 
     Args:
         occurrence: the how-manieth question it is, of the node's own task or of all those with the same `beside`.
         beside: digest of all that is asked, where questions have no order: those of tasks that run beside each other.
+        deadline: Unix seconds.
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
@@ -73,7 +76,9 @@ def make_question(
         choices=tuple(choices),
         schema=None if schema is None else dict(schema),
         digest=digest([attempt.log.run_id, attempt.activation.path, attempt.activation.node, *subject, name]),
-        deadline=None if deadline is None else attempt.log.clock.now() + deadline,
+        deadline=deadline,
+        event=event,
+        match=dict(match or {}),
     )
 
 

@@ -1,12 +1,13 @@
-"""Commands to runs that exist: answer, resume, recover, pause, cancel."""
+"""Commands to runs that exist: answer, send, resume, recover, pause, cancel."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Literal, overload
 
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.host import delivery, recovery
+from orchestrator.executor.host import delivery, recovery, sending
 from orchestrator.executor.host.reader import RunReader
 from orchestrator.views.run import Run
 
@@ -49,6 +50,84 @@ class RunControl(RunReader):
         return await delivery.answer(
             self._host, run_id, question, given, by=by, digest=digest, resume=resume, background=background
         )
+
+    @overload
+    async def send(
+        self,
+        run_id: str | None = ...,
+        event: str = ...,
+        data: object = ...,
+        *,
+        id: str | None = ...,
+        labels: Mapping[str, str] | None = ...,
+        all: Literal[False] = ...,
+        by: str = ...,
+        resume: bool = ...,
+        background: bool = ...,
+    ) -> Run: ...
+    @overload
+    async def send(
+        self,
+        run_id: None = ...,
+        event: str = ...,
+        data: object = ...,
+        *,
+        id: str | None = ...,
+        labels: Mapping[str, str],
+        all: Literal[True],
+        by: str = ...,
+        resume: bool = ...,
+        background: bool = ...,
+    ) -> list[Run]: ...
+    async def send(
+        self,
+        run_id: str | None = None,
+        event: str = "",
+        data: object = None,
+        *,
+        id: str | None = None,  # noqa: A002  the argument's name in the documentation
+        labels: Mapping[str, str] | None = None,
+        all: bool = False,  # noqa: A002
+        by: str = "",
+        resume: bool = True,
+        background: bool = False,
+    ) -> Run | list[Run]:
+        """Send an event to a run, whichever executor drives it. It is durable when this call returns.
+
+        The run keeps the event until a step takes it: a `Wait` node of this name, now or later. An event with the name
+        of an `Ask` node is a message for this node, see `Ask.on_busy`.
+
+        Args:
+            run_id: the run's id; None: `labels` say which run.
+            event: the event's name.
+            data: its data: plain JSON, or pydantic models, of at most 1 MiB.
+            id: names this event: sent again under the same id, it is the same event and changes nothing.
+            labels: send to the one unfinished run that has these labels.
+            all: send to every unfinished run that has these labels.
+            by: who sends it, for the journal.
+            resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
+            background: return as soon as the event is durable; the run continues in the background.
+
+        Returns:
+            The run after the event, or, with `resume` and without `background`, when it ends or pauses again; with `all` a list of them.
+
+        Raises:
+            Ambiguous: no unfinished run has these labels, or several have.
+            RunUnknown: the store has no such run.
+            RunEnded: the run has ended.
+            RunBusy: the event is a message for a node that takes none now, or the run keeps too many events.
+            InvalidAnswer: the event is a message for a node that waits for one, and does not fit its question.
+            InvalidValue: the data has no JSON form, or is too deep or too large. After each of these errors the run is
+                unchanged.
+        """
+        message = sending.event_of(event, data, id, by)
+        if (run_id is None) == (labels is None) or (all and labels is None):
+            raise TypeError("give either the id of a run, or labels=; all=True goes with labels")
+        if all and labels is not None:
+            return await sending.send_to_all(self._host, labels, message, resume=resume, background=background)
+        one = run_id if labels is None else await sending.the_one(self._host, labels)
+        assert one is not None
+        return await sending.send(self._host, one, message, resume=resume, background=background)
 
     async def resume(
         self,

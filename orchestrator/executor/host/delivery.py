@@ -1,4 +1,4 @@
-"""The one way in which a command reaches a run, whoever drives it: answers, pauses, cancels."""
+"""The one way in which a command reaches a run, whoever drives it: answers, events, pauses, cancels."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ async def _open(host: Host, run_id: str, how: Manner) -> Drive:
 
 
 async def _checked(host: Host, run_id: str, commands: Sequence[Command]) -> tuple[Command, ...]:
-    """The commands, answers checked against the run as it is in the store."""
-    if not any(isinstance(one, AnswerQuestion) for one in commands):
+    """The commands, answers and events checked against the run as it is in the store."""
+    if all(isinstance(one, Stop) for one in commands):
         return tuple(commands)
     machine = (await load(host, run_id)).machine
     tools, now = host.resources.tools_for_answers, host.resources.clock.now()

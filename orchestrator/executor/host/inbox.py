@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from orchestrator.errors import RunError
+from orchestrator.errors import InvalidValue, RunError
 from orchestrator.executor.commands import command_of
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import Spend
@@ -39,7 +39,7 @@ async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Messag
             if command is not None and live.machine.ended is None:
                 command = command.checked(live.machine, live.resources.tools_for_answers, live.resources.clock.now())
                 taken = command.apply(live.log, message.id)
-        except (RunError, ValidationError) as error:
+        except (RunError, InvalidValue, ValidationError) as error:
             log.info("run %s: message %d is dropped: %s", message.run_id, message.id, error)
             taken = False
         if not taken:

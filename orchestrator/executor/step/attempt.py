@@ -21,7 +21,17 @@ from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import Failing
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import reduced_values, validate_outcome
-from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, step_done
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.records import (
+    Asked,
+    Failure,
+    Record,
+    StepDone,
+    StepFailed,
+    StepRetried,
+    TimerSet,
+    step_done,
+)
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact
 from orchestrator.visible import shown
@@ -92,6 +102,13 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
             await context.close_readers()
 
 
+def _waiting(log: RunLog, activation: Activation, question: Question) -> Asked | TimerSet:
+    """The record for an attempt that waits."""
+    if question.kind == "timer" and question.deadline is not None:
+        return TimerSet(**log.at(activation), name=question.id, at=question.deadline)
+    return Asked(**log.at(activation), question=question)
+
+
 def _done(
     attempt: Attempt, result: object, outcome: str, values: JsonObject, ops: dict[str, str], started: float
 ) -> StepDone:
@@ -127,7 +144,7 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
         if signal is None and attempt.timed_out:
             signal = TimedOut()
     if isinstance(signal, Suspend):
-        return Asked(**log.at(activation), question=signal.question)
+        return _waiting(log, activation, signal.question)
     if isinstance(signal, Lost):
         raise signal.error
     if isinstance(signal, Refused):

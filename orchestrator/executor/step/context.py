@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
-from orchestrator.errors import InvalidValue
+from orchestrator.errors import InvalidValue, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.questions import answer_to, make_question
@@ -22,15 +22,17 @@ from orchestrator.executor.interrupts import in_step_task
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.limits import LimitsLeft
 from orchestrator.jsontypes import cleaned, digest, storable
-from orchestrator.kernel.question import Answer, QuestionKind
+from orchestrator.kernel.question import Answer, Question, QuestionKind
+from orchestrator.kernel.question import until as until_text
 from orchestrator.kernel.records import EffectClass, Failure
+from orchestrator.kernel.records.base import LATEST
 from orchestrator.kernel.state import Activation
 from orchestrator.models.base import Model
 from orchestrator.tools.pool_client import PoolClient
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.toolbox import Toolbox
 from orchestrator.tools.truncation import cut
-from orchestrator.values import check_text, checked, fault_in
+from orchestrator.values import check_name, check_text, checked, fault_in
 
 T = TypeVar("T")
 
@@ -183,6 +185,7 @@ class StepContext(Context):
         choices: Sequence[str] = (),
         schema: Mapping[str, object] | None = None,
         deadline: float | None = None,
+        event: str = "",
     ) -> Any:
         await self._attempt.wait_if_stopped()
         shown_with: dict[str, object] = as_json(dict(payload or {}), "the payload of a question", inside=1)
@@ -191,20 +194,60 @@ class StepContext(Context):
             raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices must be texts")
         choices = [check_text(choice, "a choice of a question") for choice in choices]
         schema = None if schema is None else as_json(dict(schema), "the schema of an answer")
-        if deadline is not None and not math.isfinite(deadline):
-            raise InvalidValue(f"the deadline of a question is {deadline} seconds: omit it for none")
+        at = self._due(deadline, "the deadline of a question")
         tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
         # In the node's own task questions are told apart by their order, whatever the prompts are by now. Tasks
         # that it starts run in any order, so that only what is asked tells their questions apart.
         beside = () if in_step_task() else (digest([kind, prompt, shown_with, choices, schema]),)
         question = make_question(
             self._attempt, self._occurrence(*beside), kind, beside=beside, prompt=prompt, payload=shown_with,
-            choices=choices, schema=schema, deadline=deadline, tool=tool,
+            choices=choices, schema=schema, deadline=at, tool=tool, event=check_name(event) if event else "",
         )  # fmt: skip
+        return await self._answer(question)
+
+    async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:
+        await self._attempt.wait_if_stopped()
+        if (seconds is None) == (until is None):
+            raise TypeError(f"{self.node} sleeps: give seconds or until, one of both")
+        at = self._due(seconds, "a time to sleep") if until is None else _moment(until)
+        assert at is not None
+        await self._answer(self._waiting("timer", prompt=until_text(at), deadline=at))
+
+    async def receive(
+        self, event: str, *, match: Mapping[str, object] | None = None, deadline: float | None = None
+    ) -> object:
+        await self._attempt.wait_if_stopped()
+        name = check_name(event)
+        wanted: dict[str, object] = as_json(dict(match or {}), "what an event must match", inside=1)
+        at = self._due(deadline, "the deadline of an event")
+        prompt = f"event {shown(name)}"
+        if wanted:
+            prompt += f" with {', '.join(f'{key} = {shown(value)}' for key, value in wanted.items())}"
+        answer = await self._answer(self._waiting("event", prompt=prompt, deadline=at, event=name, match=wanted))
+        if answer.type != "value":
+            raise StepTimeout(f"{self.node}: no {prompt} came{'' if deadline is None else f' within {deadline:g} s'}")
+        return _own(answer.value)
+
+    def _waiting(self, kind: QuestionKind, **fields: Any) -> Question:
+        """A question that no person answers."""
+        beside = () if in_step_task() else (digest([kind, fields["prompt"]]),)
+        return make_question(
+            self._attempt, self._occurrence(*beside), kind, beside=beside, payload={}, choices=(), schema=None,
+            tool=None, **fields,
+        )  # fmt: skip
+
+    def _due(self, seconds: float | None, what: str) -> float | None:
+        """The Unix time so many seconds from now."""
+        if seconds is None:
+            return None
+        if not math.isfinite(seconds):
+            raise InvalidValue(f"{what} is {seconds} seconds: omit it for none")
+        return min(self._attempt.log.clock.now() + seconds, LATEST)
+
+    async def _answer(self, question: Question) -> Answer:
         if self._effects is not None and question.id not in self.activation.answers:
             await self._effects.under_way.settle_down()
-        answer: Answer = answer_to(self._attempt, question)
-        return answer
+        return answer_to(self._attempt, question)
 
     def _occurrence(self, beside: str = "") -> int:
         if self._asked is None:
@@ -228,6 +271,12 @@ class StepContext(Context):
         """See `UnderWay.close_readers`."""
         if self._effects is not None:
             await self._effects.under_way.close_readers()
+
+
+def _moment(at: float) -> float:
+    if not -LATEST <= at <= LATEST:  # NaN is neither
+        raise InvalidValue(f"a time to sleep until is {at}: give Unix seconds")
+    return at
 
 
 def _own(value: object) -> object:

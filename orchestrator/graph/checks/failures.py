@@ -26,7 +26,8 @@ def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
             none = "no node has a timeout: give one timeout=SECONDS, or remove the edge"
             yield Problem("C1.edge", f"edge {edge} is never taken, because {none}", (), (str(edge),))
         elif edge.source in graph.nodes and not _can_time_out(graph.nodes[edge.source]):
-            none = f"{edge.source} has no timeout: give it timeout=SECONDS, or remove the edge"
+            field = graph.nodes[edge.source].timed_by
+            none = f"{edge.source} has no {field}: give it {field}=SECONDS, or remove the edge"
             yield Problem("C1.edge", f"edge {edge} is never taken, because {none}", (), (str(edge),))
     for name, node in graph.nodes.items():
         for error in node.retry.on if node.retry is not None else ():
@@ -38,7 +39,8 @@ def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
 def _can_time_out(node: Node) -> bool:
     """Whether a node, or one in the graph inside it, has a time-out."""
     inner = node.subgraph
-    return node.timeout is not None or (inner is not None and any(_can_time_out(one) for one in inner.nodes.values()))
+    timed = getattr(node, node.timed_by, None) is not None
+    return timed or (inner is not None and any(_can_time_out(one) for one in inner.nodes.values()))
 
 
 def _fault_of(error: str) -> str | None:

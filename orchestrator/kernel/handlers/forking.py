@@ -79,7 +79,7 @@ def _set_values(token: Activation, record: r.Forked) -> None:
         node=token.node, rank=token.rank, update=record.update, ops=record.ops,
     )  # fmt: skip
     if _is_alone(token.frame):
-        token.version = Version(after.values, key=after.key)
+        token.version = Version(after.values, key=after.key, taken=after.taken)
     for item in token.map_items:
         item.versions = [after if version is before else version for version in item.versions]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from orchestrator.kernel import admission
 from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import stop
+from orchestrator.kernel.event_queue import Event, fits
+from orchestrator.kernel.frame import interrupt
 from orchestrator.kernel.handlers.forking import withdraw
-from orchestrator.kernel.question import Question
+from orchestrator.kernel.handlers.steps import timed_out
+from orchestrator.kernel.question import LATE, Question, Value, until
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Phase
+from orchestrator.kernel.state import Activation, Phase
 
 PAUSE = "pause"
 """The id of the question that an outside pause asks."""
@@ -20,28 +23,94 @@ def asked(run: RunState, record: r.Asked) -> None:
     activation = run.running.get(record.activation)
     if activation is None:
         return
+    _wait(run, activation, record.question, record.ts)
+    question = record.question
+    if question.event:
+        event = run.events.matching(question.event, question.match, activation.taken)
+        if event is not None:
+            _take(run, question, event)
+
+
+def timer_set(run: RunState, record: r.TimerSet) -> None:
+    """Have a step wait for a timer."""
+    activation = run.running.get(record.activation)
+    if activation is not None:
+        _wait(run, activation, timer_question(record), record.ts)
+
+
+def timer_question(record: r.TimerSet) -> Question:
+    """What a run waits for that waits for a timer."""
+    return Question(
+        id=record.name, kind="timer", node=record.node, path=record.path, prompt=until(record.at), deadline=record.at
+    )
+
+
+def timer_fired(run: RunState, record: r.TimerFired) -> None:
+    """Have the step go on that waits for a timer, or for an event that has not come in time; or end a step's graph."""
+    if record.name == r.TIMEOUT:
+        timed_out(run, record)
+    question = run.questions.get(record.name)
+    if question is not None:
+        _move(run, question, r.Answered(seq=record.seq, ts=record.ts, question=question.id, answer=LATE, policy=True))
+
+
+def event_received(run: RunState, record: r.EventReceived) -> None:
+    """Keep an event, and give it to every step that waits for it."""
+    event = run.events.add(record.seq, record.ts, record.name, record.data, record.id, record.by)
+    if event is None or run.result is not None:
+        return
+    for question in list(run.questions.values()):
+        waits = question.event == event.name and fits(event.data, question.match)
+        if waits or question.id in record.questions:
+            _take(run, question, event)
+    frame = None if record.interrupts is None else run.frame_at(record.interrupts)
+    if frame is not None:
+        interrupt(frame, event.name)
+        admission.mark(run, frame)
+
+
+def _wait(run: RunState, activation: Activation, question: Question, asked_at: float) -> None:
     stop(run, activation.key)
     activation.phase = Phase.ASKING
-    question = record.question
     run.questions[question.id] = question
     if question.deadline is not None:
-        run.asked_at[question.id] = record.ts
+        run.asked_at[question.id] = asked_at
     run.askers[question.id] = activation
+
+
+def _take(run: RunState, question: Question, event: Event) -> None:
+    """Give an event to the step that asks this question."""
+    run.askers[question.id].took |= 1 << event.number
+    answer = Value(value=event.data)
+    _move(run, question, r.Answered(seq=event.seq, ts=event.ts, question=question.id, answer=answer, by=event.by))
+
+
+def _move(run: RunState, question: Question, answer: r.Answered) -> None:
+    """Have a step go on by what is no record of an answer."""
+    run.delta.moved.append((run.askers[question.id], question, answer))
+    _go_on(run, question, answer)
+
+
+def _go_on(run: RunState, question: Question, answer: r.Answered) -> None:
+    """Have the step that asks a question go on with its answer."""
+    del run.questions[question.id]
+    run.asked_at.pop(question.id, None)
+    activation = run.askers.pop(question.id)
+    activation.answers = {**activation.answers, question.id: answer}
+    activation.phase = Phase.QUEUED
+    activation.frame.queue.append(activation)
+    admission.mark(run, activation.frame)
 
 
 def answered(run: RunState, record: r.Answered) -> None:
     """Have the step that asked go on."""
-    if run.questions.pop(record.question, None) is None:
+    question = run.questions.get(record.question)
+    if question is None:
         return
-    run.asked_at.pop(record.question, None)
     if record.question == PAUSE:
         _unpause(run)
-        return
-    activation = run.askers.pop(record.question)
-    activation.answers = {**activation.answers, record.question: record}
-    activation.phase = Phase.QUEUED
-    activation.frame.queue.append(activation)
-    admission.mark(run, activation.frame)
+    else:
+        _go_on(run, question, record)
 
 
 def answers_withdrawn(run: RunState, record: r.AnswersWithdrawn) -> None:

@@ -32,7 +32,7 @@ def step_failed(run: RunState, record: r.StepFailed) -> None:
     activation = _take_out(run, record)
     if activation is not None:
         frame = activation.frame
-        finish(run, frame, FrameResult("failed", frame.trunk.values, record.error))
+        finish(run, frame, FrameResult("failed", frame.trunk.values, record.error, taken=activation.taken))
 
 
 def _take_out(run: RunState, record: r.StepDone | r.StepFailed) -> Activation | None:
@@ -69,12 +69,12 @@ def graph_opened(run: RunState, record: r.GraphOpened) -> None:
     stop(run, activation.key)
     activation.phase, activation.opened = Phase.INSIDE, True
     key = hash_id(activation.key, str(activation.attempt), "inside")
-    root = Version(plan.schema.decode(record.values), key=key)
+    root = Version(plan.schema.decode(record.values), key=key, taken=activation.taken)
     frame = run.inner_frames[activation.key] = new_frame(run, plan, key, root, activation)
     begin(run, frame)
 
 
-def timer_fired(run: RunState, record: r.TimerFired) -> None:
+def timed_out(run: RunState, record: r.TimerFired) -> None:
     """Fail the graph inside a step whose time is up: its steps are stopped, its questions withdrawn."""
     frame = run.inner_frames.get(record.activation)
     if record.name == r.TIMEOUT and frame is not None:

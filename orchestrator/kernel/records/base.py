@@ -18,7 +18,10 @@ def _is_empty(text: str) -> bool:
     return not text
 
 
-Moment: TypeAlias = Annotated[float, Field(ge=-253402300799, le=253402300799, allow_inf_nan=False)]
+LATEST = 253402300799.0
+"""The last second of the year 9999, Unix seconds: calendars end there."""
+
+Moment: TypeAlias = Annotated[float, Field(ge=-LATEST, le=LATEST, allow_inf_nan=False)]
 """Unix seconds, within the range of a calendar."""
 
 

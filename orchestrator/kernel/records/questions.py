@@ -42,9 +42,18 @@ class AnswersWithdrawn(RecordBase):
 
 
 class EventReceived(RecordBase):
-    """The run received an event from outside."""
+    """The run received an event from outside. It is kept for the steps that wait for it, now or later."""
 
     type: Literal["event_received"] = "event_received"
     name: str
     data: object = None
+    """Plain JSON."""
+    id: str = ""
+    """Names the event: a second one with this id is the same event."""
+    by: str = ""
+    questions: tuple[str, ...] = ()
+    """Questions that it answers, though they wait for no event: those of the node that it names."""
+    interrupts: str | None = None
+    """Path of the graph that it interrupts: its steps end, and then it goes on at the node that the event names."""
     message: int | None = None
+    """The inbox message that brought it."""

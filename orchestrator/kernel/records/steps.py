@@ -93,16 +93,22 @@ class GraphOpened(ActivationRecord):
 
 
 class TimerSet(RecordBase):
-    """A timer will fire at `at`, Unix seconds."""
+    """An activation waits for a timer, which will fire at `at`, Unix seconds."""
 
     type: Literal["timer_set"] = "timer_set"
     activation: str
     name: str
+    """Its id among what the run waits for."""
     at: Moment
+    path: str = ""
+    node: str = ""
 
 
 class TimerFired(RecordBase):
-    """A timer fired. The timer named `TIMEOUT` ends the graph inside a subgraph's activation with `error`."""
+    """A timer, or the deadline of a question that an event answers, fired: the activation that waits goes on.
+
+    The timer named `TIMEOUT` ends the graph inside a subgraph's activation with `error`.
+    """
 
     type: Literal["timer_fired"] = "timer_fired"
     activation: str

@@ -9,6 +9,7 @@ from typing import Any, cast
 from orchestrator.graph.limits import Limits, Reserve, Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel import tokens
+from orchestrator.kernel.event_queue import EventQueue, bits_of
 from orchestrator.kernel.frame import new_frame
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.merge import merge
@@ -45,6 +46,9 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
         run.counters[place].busy[node] = seconds
     run.questions = {q["id"]: Question.model_validate(q) for q in data["questions"]}
     run.asked_at = dict(data.get("asked_at") or {})
+    events = data.get("events")  # only of runs that received any
+    if events is not None:
+        run.events = EventQueue.restored(events["kept"], events["ids"], events["count"])
     entries = [
         EffectEntry(
             _decode(intended),
@@ -124,6 +128,7 @@ class _SnapshotReader:
         for name, value in data["counts"].items():
             setattr(frame, FRAME_FIELDS[name], value)
         frame.visits, frame.visited_after_limit = dict(data["visits"]), set(data["once"])
+        frame.interrupting = data.get("interrupting", "")
         frame.limits = Limits.model_validate(data["limits"])
         spent = data.get("spent")  # earlier versions did not write it
         frame.spent_limit = None if spent is None else r.Failure.model_validate(spent)
@@ -149,9 +154,9 @@ class _SnapshotReader:
     def _version(self, entry: Data) -> Version:
         schema = self.plan.schema
         parents = tuple(self.versions[i] for i in entry["parents"])
-        rank = self._rank(entry["rank"])
+        rank, taken = self._rank(entry["rank"]), bits_of(entry.get("taken"))
         if "values" in entry:
-            return Version(schema.decode(entry["values"]), key=entry["key"], node=entry["node"], rank=rank)
+            return Version(schema.decode(entry["values"]), key=entry["key"], node=entry["node"], rank=rank, taken=taken)
         if "update" not in entry:
             # Always a merge of what it was: a version of one parent that updates nothing gives fields back.
             local = schema.decode(entry["local"])
@@ -162,7 +167,7 @@ class _SnapshotReader:
             values = {**values, **(entry["reduced"] if schema.cls is None else schema.decode(entry["reduced"]))}
         return Version(
             values, parents=parents, key=entry["key"], node=entry["node"], rank=rank, update=entry["update"],
-            ops=entry["ops"],
+            ops=entry["ops"], taken=taken,
         )  # fmt: skip
 
     def _fork(self, entry: Data) -> OpenFork:
@@ -207,6 +212,7 @@ class _SnapshotReader:
             token.answers = {answer["question"]: _decode(answer) for answer in entry["answers"]}
         if "withdrawn" in entry:
             token.withdrawn = entry["withdrawn"]
+        token.took = bits_of(entry.get("took"))
         token.error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
         token.fault = None if entry["fault"] is None else r.Failure.model_validate(entry["fault"])
         token.opened, token.counted, token.merged = entry["flags"]
@@ -219,4 +225,5 @@ class _SnapshotReader:
 
     def _result(self, plan: Plan, entry: Data) -> FrameResult:
         error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
-        return FrameResult(entry["status"], plan.schema.decode(entry["values"]), error, entry["lasting"])
+        values, taken = plan.schema.decode(entry["values"]), bits_of(entry.get("taken"))
+        return FrameResult(entry["status"], values, error, entry["lasting"], taken)

@@ -8,6 +8,7 @@ from typing import cast
 from pydantic_core import to_jsonable_python
 
 from orchestrator.kernel import records as r
+from orchestrator.kernel.event_queue import EventQueue, text_of
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import busy_seconds, edges_taken, node_visits
 from orchestrator.kernel.rank import FIRST, ROOT, Path, Rank
@@ -39,6 +40,7 @@ def dump(run: RunState) -> Data:
         "questions": [question.model_dump(mode="json") for question in run.questions.values()],
         "asked_at": {name: at for name, at in run.asked_at.items() if name in run.questions},
         "asked": [[question, token.key] for question, token in run.askers.items()],
+        **({"events": _events(run.events)} if run.events.count else {}),
         "running": list(run.running),
         "ready": [frame.key for frame in run.ready_frames.values()],
         "spent": [frame.key for frame in run.exhausting_frames],
@@ -68,6 +70,10 @@ def dump_frame(frame: FrameState) -> Data:
     return _SnapshotWriter(frame).data()
 
 
+def _events(events: EventQueue) -> Data:
+    return {"kept": events.rows(), "ids": dict(events.ids), "count": events.count}
+
+
 def _record(record: r.Record) -> Data:
     return cast(Data, json.loads(r.encode(record)))
 
@@ -94,6 +100,7 @@ class _SnapshotWriter:
             "counts": {name: getattr(frame, field) for name, field in FRAME_FIELDS.items()},
             "visits": frame.visits,
             "once": sorted(frame.visited_after_limit),
+            **({"interrupting": frame.interrupting} if frame.interrupting else {}),
             "limits": frame.limits.model_dump(mode="json"),
             "spent": None if frame.spent_limit is None else frame.spent_limit.model_dump(mode="json"),
             "root": self._version(frame.root),
@@ -159,6 +166,8 @@ class _SnapshotWriter:
             entry["local"] = {k: v for k, v in schema.dump(version.values).items() if k in self.frame.plan.local}
         else:
             entry["values"] = schema.dump(version.values)
+        if version.taken:
+            entry["taken"] = text_of(version.taken)
         self.versions.append(entry)
         self.known[id(version)] = len(self.versions) - 1
 
@@ -215,6 +224,7 @@ class _SnapshotWriter:
             "pause": token.backoff,
             "answers": [_record(answer) for answer in token.answers.values()],
             **({"withdrawn": token.withdrawn} if token.withdrawn else {}),
+            **({"took": text_of(token.took)} if token.took else {}),
             "error": None if token.error is None else token.error.model_dump(mode="json"),
             "fault": None if token.fault is None else token.fault.model_dump(mode="json"),
             "flags": [token.opened, token.counted, token.merged],
@@ -229,4 +239,5 @@ class _SnapshotWriter:
 def _result(plan: Plan, result: FrameResult) -> Data:
     error = None if result.error is None else result.error.model_dump(mode="json")
     values = plan.schema.dump(result.values)
-    return {"status": result.status, "values": values, "error": error, "lasting": result.irreversible}
+    taken = {"taken": text_of(result.taken)} if result.taken else {}
+    return {"status": result.status, "values": values, "error": error, "lasting": result.irreversible, **taken}

@@ -164,7 +164,7 @@ class StepList {
   }
 }
 
-const WAITS = { person: "waited for an answer", retry: "waited for another attempt", stopped: "nobody drove the run" };
+const WAITS = { person: "waited for an answer", event: "waited for an event", timer: "waited for a time", retry: "waited for another attempt", stopped: "nobody drove the run" };
 // A step that failed looks like it also where an edge took that and the run went on.
 const looksOf = (step) => (step.status !== "done" ? step.status : step.error && step.outcome !== "exhausted" ? "failed" : step.failed ? "faulty" : "done");
 const sign = (status) => make("span", { class: "mark " + status, "aria-label": status === "faulty" ? "done, a call failed" : status, title: status === "faulty" ? "a call failed" : status, role: "img" }, SIGNS[status] ?? "");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.kernel.question import until
 from orchestrator.kernel.records import failed_result
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
@@ -54,6 +55,11 @@ class EventLines:
                 return f"  {place}  {data.get('name', '')} {_brief(data.get('data'))}"
             case "limit_spent":
                 return f"  the limit {data.get('limit')} is spent"
+            case "event_received":
+                who = f" by {data['by']}" if data.get("by") else ""
+                return f"  event {data.get('name')}{who}  {_brief(data.get('data'))}"
+            case "timer_set":
+                return f"  {place} waits {until(_number(data.get('at')))}"
             case "timer_fired" if data.get("error"):
                 return f"  {_fault(data['error'])}"
             case "paused" | "cancelled":

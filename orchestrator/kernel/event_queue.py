@@ -1,0 +1,114 @@
+"""The events that a run received from outside, until nothing can take them any more.
+
+An event is kept for the steps that wait for one of its name, now or later. A step takes the oldest one that matches
+and that none of its causes took (`Version.taken`); branches that run beside each other may each take it. Which event a
+step takes therefore follows from the order in which events arrived alone, and never from which branch was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event from outside."""
+
+    number: int
+    """Its place in the order of arrival, from 0: its bit in `Version.taken`."""
+    seq: int
+    """Of the record that brought it."""
+    ts: float
+    """When it arrived, Unix seconds."""
+    name: str
+    data: object
+    """Plain JSON."""
+    by: str = ""
+
+
+@dataclass(slots=True)
+class EventQueue:
+    """The events of one run."""
+
+    kept: dict[int, Event] = field(default_factory=dict)
+    """Number -> an event that a step may still take, the oldest first."""
+    ids: dict[str, int] = field(default_factory=dict)
+    """Id that a sender gave -> `seq` of the record that brought the event."""
+    count: int = 0
+    """How many arrived."""
+    _mask: int = 0
+    """The kept ones, as bits."""
+
+    @classmethod
+    def restored(cls, rows: Sequence[Sequence[object]], ids: Mapping[str, int], count: int) -> EventQueue:
+        """The queue that a snapshot holds: `rows` as of `rows`."""
+        kept = {event.number: event for event in (Event(*row) for row in rows)}  # type: ignore[arg-type]
+        return cls(kept, dict(ids), count, sum(1 << number for number in kept))
+
+    def rows(self) -> list[list[object]]:
+        """The kept events as plain JSON."""
+        return [[one.number, one.seq, one.ts, one.name, one.data, one.by] for one in self.kept.values()]
+
+    def add(self, seq: int, ts: float, name: str, data: object, id_: str, by: str = "") -> Event | None:
+        """Keep an event; None if one of this id arrived before."""
+        if id_ and id_ in self.ids:
+            return None
+        if id_:
+            self.ids[id_] = seq
+        event = self.kept[self.count] = Event(self.count, seq, ts, name, data, by)
+        self._mask |= 1 << self.count
+        self.count += 1
+        return event
+
+    def matching(self, name: str, match: Mapping[str, object], taken: int) -> Event | None:
+        """The oldest event that fits and that is none of those in `taken`."""
+        return next((one for one in self._named(name) if not taken >> one.number & 1 and fits(one.data, match)), None)
+
+    def forget(self, taken: int) -> None:
+        """Drop events that nothing can take any more."""
+        if taken & self._mask:
+            for number in [number for number in self.kept if taken >> number & 1]:
+                del self.kept[number]
+            self._mask &= ~taken
+
+    def _named(self, name: str) -> Iterator[Event]:
+        return (one for one in self.kept.values() if one.name == name)
+
+
+def fits(data: object, match: Mapping[str, object]) -> bool:
+    """Whether an event's data has all keys of `match`, with equal values."""
+    if not match:
+        return True
+    return isinstance(data, Mapping) and all(name in data and same(data[name], match[name]) for name in match)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values are the same JSON: `true` is not 1, and 1 is 1.0."""
+    todo = [(one, other)]
+    while todo:
+        a, b = todo.pop()
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            if a.keys() != b.keys():
+                return False
+            todo += [(a[key], b[key]) for key in a]
+        elif isinstance(a, list | tuple) and isinstance(b, list | tuple):
+            if len(a) != len(b):
+                return False
+            todo += zip(a, b, strict=True)
+        elif isinstance(a, bool) or isinstance(b, bool):
+            if a is not b:
+                return False
+        elif isinstance(a, Mapping | list | tuple) or isinstance(b, Mapping | list | tuple) or a != b:
+            return False
+    return True
+
+
+def bits_of(text: str | None) -> int:
+    """The set of events that a snapshot holds as text."""
+    return int(text, 16) if text else 0
+
+
+def text_of(bits: int) -> str:
+    """A set of events as a snapshot holds it: hexadecimal, since JSON's numbers are bounded."""
+    return format(bits, "x")

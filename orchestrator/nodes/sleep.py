@@ -1,0 +1,72 @@
+"""A run waits for a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from orchestrator.context import Context
+from orchestrator.errors import InvalidValue
+from orchestrator.graph.codec import shown
+from orchestrator.graph.node import Effect, Node, Port
+
+
+class Sleep(Node, kind="sleep"):
+    """Wait for some seconds, or until a time that a field holds. The run waits, across restarts, and no process does.
+
+    Give exactly one of `seconds` and `until`. A time that has passed already is not waited for.
+
+    Raises:
+        InvalidValue: the field of `until` holds no time.
+    """
+
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """How many seconds to wait."""
+    until: Annotated[str | None, Port()] = None
+    """Field with the time to wait for: Unix seconds, or a date and time, as ISO 8601 text or `datetime`; UTC if it
+    names no time zone."""
+    effect: Effect = "pure"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.seconds is None) == (self.until is None):
+            raise ValueError("give either seconds= or until=, the name of a field with a time")
+        return self
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return f"sleeps until {self.until}" if self.seconds is None else f"sleeps {duration(self.seconds)}"
+
+    async def run(self, state: object, ctx: Context) -> None:
+        if self.until is None:
+            await ctx.sleep(self.seconds)
+        else:
+            await ctx.sleep(until=_unix(getattr(state, self.until), self.until))
+
+
+def duration(seconds: float) -> str:
+    """Some seconds in the largest unit that they fill, such as `90 s`, `2 min`, `1.5 h`."""
+    size, unit = next((one for one in ((86400, "d"), (3600, "h"), (60, "min")) if seconds >= 2 * one[0]), (1, "s"))
+    return f"{seconds / size:.4g} {unit}"
+
+
+def _unix(value: object, field: str) -> float:
+    """A time in a field, as Unix seconds."""
+    where = f"field {field!r}"
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        if isinstance(value, datetime):
+            return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidValue(
+        f"{where} is {shown(value)}, which is no time to sleep until: give Unix seconds, or a date and time such as "
+        f"2030-01-31T09:00:00+01:00",
+        where=where,
+    )

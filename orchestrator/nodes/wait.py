@@ -1,0 +1,71 @@
+"""A run waits for an event from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, field_validator
+
+from orchestrator.context import Context
+from orchestrator.errors import InvalidValue
+from orchestrator.graph.codec import as_json
+from orchestrator.graph.node import ITEM, Effect, Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.values import check_name
+
+
+class Wait(Node, kind="wait", outcomes=("received",)):
+    """Wait for an event from outside, across restarts if need be, and write its data to a field.
+
+    `Executor.send(run_id, event, data)` and `orchestrator send` send events. The node takes the oldest event of its
+    name that matches and that no step before it took, whether it was sent before the run came here or comes later.
+    Branches that run beside each other may each take the same event.
+
+    Without an event within `deadline` seconds the node fails with `StepTimeout`: an edge for the reserved outcome
+    `timeout` takes that, else one for `error`, else the graph fails.
+
+    Raises:
+        StepTimeout: no such event came in time.
+    """
+
+    timed_by = "deadline"
+
+    event: str
+    """Name of the event."""
+    match: Annotated[Mapping[str, str], Port()] = {}
+    """Key of the event's data -> field of the state, or `ITEM`, the item of the map that the node runs in: an event is
+    taken only if the values are equal."""
+    into: Annotated[str | None, Port()] = None
+    """Field that gets the event's data; None: none does."""
+    deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Seconds to wait; None: no limit."""
+    effect: Effect = "pure"
+
+    @field_validator("event")
+    @classmethod
+    def _check_event(cls, event: str) -> str:
+        try:
+            return check_name(event)
+        except InvalidValue as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return f"waits for {self.event}"
+
+    def ports(self) -> dict[str, str]:
+        return {port: field for port, field in super().ports().items() if field != ITEM}
+
+    async def run(self, state: object, ctx: Context) -> Outcome[Any]:
+        match = {key: _plain(ctx.item if name == ITEM else getattr(state, name)) for key, name in self.match.items()}
+        data = await ctx.receive(self.event, match=match, deadline=self.deadline)
+        return Outcome("received", {} if self.into is None else {self.into: data})
+
+
+def _plain(value: object) -> object:
+    """A value of the state as plain JSON, as it is compared with the event's data."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return as_json(value, "a field that an event must match")
