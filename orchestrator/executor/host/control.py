@@ -109,7 +109,8 @@ class RunControl(RunReader):
             background: return as soon as the event is durable; the run continues in the background.
 
         Returns:
-            The run after the event, or, with `resume` and without `background`, when it ends or pauses again; with `all` a list of them.
+            The run when it ends or pauses again; with `background`, or without `resume`, after the event. With `all` a
+            list of runs.
 
         Raises:
             Ambiguous: no unfinished run has these labels, or several have.

@@ -31,7 +31,12 @@ async def send(host: Host, run_id: str, event: SendEvent, *, resume: bool, backg
         sent = await deliver(host, run_id, event, resume=Manner() if resume else None)
         if sent.held is not None and resume:
             host.resumed(sent.held, unpause=False)
-            return await (go_on(host, run_id, sent.held) if background else host.drive(sent.held))
+            if not background:
+                return await host.drive(sent.held)
+            run = await go_on(host, run_id, sent.held)
+            if event.id in run.machine.events.ids:
+                return run
+            continue  # the drive was given up before the event was stored
         if sent.held is not None:
             await journal(host, sent.held)
         elif sent.live is not None:
