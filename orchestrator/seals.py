@@ -166,3 +166,44 @@ def _is_of(intended: r.EffectIntended, question: Question, answer: r.Answered) -
     call = (question.payload.get("tool"), question.payload.get("args") if given is None else given)
     made = (intended.name, intended.request.get("args"))
     return intended.kind == "tool" and intended.seq > answer.seq and call == made
+
+
+def copied(seal: Seal | None, run_id: str, checked: Audit) -> tuple[list[r.Record], Chain | None]:
+    """Records of one run as the beginning of another: what was believed there is believed here.
+
+    Args:
+        seal: what the copy is sealed with.
+        run_id: the new run.
+        checked: the records, and which of them are believed.
+
+    Returns:
+        The records, sealed anew where they were believed and without a seal elsewhere; and the chain behind them.
+    """
+    bare = [record.model_copy(update={"seal": ""}) if record.seal else record for record in checked.records]
+    if seal is None:
+        return bare, None
+    chain = seal.chain(run_id)
+    found: list[r.Record] = []
+    for record in bare:
+        sealed = chain.sealed(record)
+        found.append(sealed if record.seq in checked.believed else record)
+    return found, chain
+
+
+def unused_approvals(machine: RunState, asked: Iterable[r.Asked]) -> list[str]:
+    """Questions whose answers allow something that is not done yet, of steps that are not done.
+
+    Args:
+        machine: the run.
+        asked: its records of questions.
+    """
+    questions = {one.question.id: one.question for one in asked}
+    found: list[str] = []
+    for name, answer in live_answers(machine):
+        question = questions.get(name)
+        if question is None or isinstance(answer.answer, Deny):
+            continue
+        allows = question.kind in _APPROVING or isinstance(answer.answer, Approve)
+        if allows and not _done_since(machine, answer, question):
+            found.append(name)
+    return found

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
-    from orchestrator.executor.host.observers import RunObserver
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.host.transfer import Imported
@@ -35,7 +34,6 @@ _HOME = {
     "Point": "orchestrator.views.history",
     "Pruned": "orchestrator.executor.host.pruning",
     "Run": "orchestrator.views.run",
-    "RunObserver": "orchestrator.executor.host.observers",
     "RunDiff": "orchestrator.views.run_diff",
     "Seal": "orchestrator.seals",
     "Stream": "orchestrator.executor.host.streaming",
@@ -53,7 +51,6 @@ __all__ = [
     "Pruned",
     "Run",
     "RunDiff",
-    "RunObserver",
     "Seal",
     "Stream",
     "run_sync",

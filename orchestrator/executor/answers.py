@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
 from orchestrator.graph.codec import Codec, Unfit
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, Value
-from orchestrator.kernel.records import Answered, Asked, EffectIntended, Record
+from orchestrator.kernel.records import Asked, Record
 from orchestrator.kernel.run_state import RunState
-from orchestrator.nodes.confirm import Confirm
-from orchestrator.seals import Audit
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.validation import faults
 from orchestrator.values import check_text
 
 _anything = Codec(Any)
 RISKS = ("none", "read", "write", "dangerous")
+FAMILY = "family"
+"""Key in the payload of the questions that a fork asks before calls that cannot be undone: what other runs did."""
 
 
 def is_answerable(question: Question) -> bool:
@@ -112,6 +110,8 @@ def by_policy(machine: RunState, question: Question, now: float, due: float | No
     risk = question.payload.get("risk")
     if question.kind != "approval" or machine.approve is None or risk not in RISKS or "tool" not in question.payload:
         return None
+    if FAMILY in question.payload:  # a fork may do what its parent did already: only a person knows whether it should
+        return None
     return Approve() if RISKS.index(str(risk)) <= RISKS.index(machine.approve) else None
 
 
@@ -139,6 +139,15 @@ def outcome_answer(answer: Answer) -> OutcomeAnswer:
 
 
 def _approval(question: Question, answer: Answer, tools: Mapping[str, Tool]) -> Answer:
+    if isinstance(answer, Value) and answer.value in question.choices:
+        return answer
+    if isinstance(answer, Value) and question.choices:
+        choices = ", ".join(question.choices)
+        raise InvalidAnswer(f"question {question.id!r} takes Approve(), Deny() or {choices}, not {answer.value!r}")
+    if isinstance(answer, Approve) and answer.args is not None and FAMILY in question.payload:
+        raise InvalidAnswer(
+            f"question {question.id!r} is about the call as it is shown: its arguments cannot be changed"
+        )
     if isinstance(answer, Value):
         raise InvalidAnswer(f"question {question.id!r} asks for an approval: answer Approve() or Deny(), not a value")
     tool = tools.get(str(question.payload.get("tool")))
@@ -173,75 +182,3 @@ def _fits(question: Question, value: object) -> None:
     found = faults(value, schema, schema, "the answer") if schema is not None else []
     if found:
         raise InvalidAnswer(f"question {question.id!r}: {'; '.join(found)}")
-
-
-# -- approvals that are believed ---------------------------------------------------------------------------------------
-
-
-class CallGuard:
-    """The approvals of one run that are believed and not used yet, and the questions of its journal.
-
-    A journal may hold a confirm that was passed. In a run that has records which are not believed, a call is made only
-    if a believed answer approved it; else the step that is about to make it asks.
-    """
-
-    def __init__(self, graph: GraphDefinition | None, audit: Audit) -> None:
-        self._confirms = [] if graph is None else list(_confirms(graph))
-        self._shown: dict[str, tuple[object, object]] = {}
-        self._doubted: dict[str, Question] = {}
-        """Questions of the journal that are not believed, by their ids."""
-        self._approved: Counter[str] = Counter()
-        self._intended: set[str] = set()
-        for record in audit.records:
-            self.note(record, believed=record.seq in audit.believed)
-
-    def note(self, record: Record, *, believed: bool = True) -> None:
-        """Take the next record into account."""
-        if isinstance(record, Asked):
-            payload = record.question.payload
-            if believed:
-                self._doubted.pop(record.question.id, None)
-            else:
-                self._doubted[record.question.id] = record.question
-            if record.question.kind == "approval" and "tool" in payload:
-                self._shown[record.question.id] = payload["tool"], payload.get("args")
-        elif isinstance(record, Answered):
-            tool, args = self._shown.get(record.question, (None, None))
-            if believed and tool is not None and isinstance(record.answer, Approve):
-                self._approved[_call(tool, args if record.answer.args is None else record.answer.args)] += 1
-        elif isinstance(record, EffectIntended) and record.kind == "tool":
-            if believed:
-                self._intended.add(record.key)
-            if not record.again:
-                self._approved[_call(record.name, record.request.get("args"))] -= 1
-
-    def showed(self, question: Question) -> bool:
-        """Whether the person who answered a question saw what the step asks, and no other words under its id."""
-        shown = self._doubted.get(question.id)
-        return shown is None or _words(shown) == _words(question)
-
-    def asks_about(self, tool: Tool, args: Mapping[str, object], key: str) -> bool:
-        """Whether a call has to be asked about: the graph would, and no believed answer approved it.
-
-        Args:
-            key: of the call, if the journal has it as intended.
-        """
-        if key in self._intended or not any(confirm.asks_about(tool.risk) for confirm in self._confirms):
-            return False
-        return self._approved[_call(tool.name, args)] <= 0
-
-
-def _confirms(graph: GraphDefinition) -> Iterable[Confirm]:
-    for node in graph.nodes.values():
-        if isinstance(node, Confirm) and node.tool is not None:
-            yield node
-        if node.subgraph is not None:
-            yield from _confirms(node.subgraph)
-
-
-def _words(question: Question) -> tuple[object, ...]:
-    return question.kind, question.prompt, question.payload, question.choices
-
-
-def _call(tool: object, args: object) -> str:
-    return digest([tool, args])

@@ -40,8 +40,8 @@ class RunState:
     """`seq` of the last record."""
     started: RunStarted | None = None
     """The first record: of a fork it is that of the run at the root of all forks."""
-    fork: Forked | None = None
-    """How the run began, if it is a fork of another one."""
+    forks: tuple[Forked, ...] = ()
+    """If the run is a fork: how it began, behind how the runs that it comes from began, if those are forks, too."""
     inherited: Usage = field(default_factory=Usage)
     """The part of its usage that the runs it was forked from had spent."""
     ended: Ended | None = None
@@ -124,6 +124,11 @@ class RunState:
         return self.lineage[-1][0] if self.lineage else ""
 
     @property
+    def fork(self) -> Forked | None:
+        """How the run began, if it is a fork of another one."""
+        return self.forks[-1] if self.forks else None
+
+    @property
     def run_id(self) -> str:
         """The run's id, empty before its first record."""
         return self.fork.run_id if self.fork is not None else self.root_id
@@ -152,6 +157,16 @@ class RunState:
         return begun.caller if begun is not None else None
 
     @property
+    def in_fork(self) -> bool:
+        """Whether it is a fork, or was called, at any depth, by one: irreversible calls are asked about first."""
+        return self.fork is not None or (self.caller is not None and self.caller.in_fork)
+
+    @property
+    def forked_at(self) -> int:
+        """`seq` of the record that ended the copy of another run's records; 0 if it is no fork."""
+        return self.fork.seq if self.fork is not None else 0
+
+    @property
     def rules(self) -> Rules:
         """The rules that the run follows."""
         return rules_of(RULES if self.started is None else self.started.rules)
@@ -174,6 +189,11 @@ class RunState:
             steps=self.steps, calls=self.calls, input_tokens=self.input_tokens, output_tokens=self.output_tokens,
             cost=self.cost, seconds=self.seconds, estimated=self.estimated,
         )  # fmt: skip
+
+    @property
+    def own_usage(self) -> Usage:
+        """What the run itself has spent: of a fork without what it inherited."""
+        return self.usage - self.inherited if self.forks else self.usage
 
     @property
     def shared_usage(self) -> Usage:

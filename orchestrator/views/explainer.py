@@ -178,7 +178,14 @@ class Explainer:
         return any(other.parent == row.number and other.live for other in self.rows.rows)
 
     def run_reason(self) -> str:
-        """Why the run is where it is, in one line."""
+        """Why the run is where it is, in one line; of a fork also where it comes from."""
+        fork = self.causes.run.fork
+        if fork is None:
+            return self._run_reason()
+        what = "replay" if fork.relation == "replay" else "fork"
+        return f"{self._run_reason()}; it is a {what} of {plain(fork.parent)}, from record {fork.at} on"
+
+    def _run_reason(self) -> str:
         status = self.status
         end = self.causes.end
         if end is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
@@ -13,6 +14,7 @@ from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Usage
+from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import Branch, branches, state_values
 from orchestrator.kernel.question import AnyQuestion
@@ -128,18 +130,34 @@ class Run(Generic[StateT]):
 
     @property
     def usage(self) -> Usage:
-        """What the run has used: steps, calls, tokens, cost, seconds."""
-        return self.machine.usage
+        """What the run has used: steps, calls, tokens, cost, seconds; of a fork without what is `inherited`."""
+        return self.machine.own_usage
+
+    @property
+    def inherited(self) -> Usage:
+        """Of a fork, what its parent had used where it was forked. It counts against the limits of the fork."""
+        return self.machine.inherited
 
     @property
     def steps(self) -> int:
-        """Number of steps that have ended."""
-        return self.machine.steps
+        """Number of steps that have ended; of a fork its own."""
+        return self.usage.steps
 
     @property
     def seconds(self) -> float:
-        """Seconds alive, without pauses and gaps after a crash."""
-        return self.machine.seconds
+        """Seconds alive, without pauses and gaps after a crash; of a fork its own."""
+        return self.usage.seconds
+
+    @property
+    def root_id(self) -> str:
+        """The id of the run at the root of its forks, from which the ids of activations come; else its own."""
+        return self.machine.root_id
+
+    @property
+    def parent(self) -> Parent | None:
+        """The run that it was forked from, and the last record of it that it contains; None if it is no fork."""
+        fork = self.machine.fork
+        return None if fork is None else Parent(fork.parent, fork.at, fork.relation)
 
     @property
     def error(self) -> Failure | None:
@@ -177,7 +195,10 @@ class Run(Generic[StateT]):
         return {} if self.machine.started is None else self.machine.started.refs
 
     def to_json(self) -> dict[str, Any]:
-        """The result document as plain JSON."""
+        """The result document as plain JSON; of a fork with its `parent` and what it `inherited`."""
+        fork: dict[str, Any] = {}
+        if self.parent is not None:
+            fork = {"parent": asdict(self.parent), "inherited": self.inherited.model_dump(mode="json")}
         return {
             "run_id": self.run_id,
             "graph": self.graph,
@@ -188,6 +209,7 @@ class Run(Generic[StateT]):
             "usage": self.usage.model_dump(mode="json", exclude=None if self.usage.estimated else {"estimated"}),
             "seconds": self.seconds,
             "error": None if self.error is None else self.error.model_dump(mode="json", exclude_none=True),
+            **fork,
         }
 
     def __repr__(self) -> str:

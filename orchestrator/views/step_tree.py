@@ -211,7 +211,7 @@ class StepTree(Fold):
                 asker = self._askers.pop(record.question, None)
                 if asker is not None:
                     asker.by = "by policy" if record.policy else f"by {record.by}" if record.by else ""
-            case "resumed" | "migrated":
+            case "resumed" | "migrated" | "forked":
                 for step in self._steps.values():
                     if step.state == "running":
                         step.started, step.text = record.ts, ""

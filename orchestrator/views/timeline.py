@@ -161,7 +161,7 @@ class Timeline(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         self.start = self.start or record.ts
-        if isinstance(record, r.Resumed | r.Migrated):
+        if isinstance(record, r.Resumed | r.Migrated | r.Forked):
             self._gap(record)
         if isinstance(record, r.Migrated):
             self._ask_again(record)
@@ -287,7 +287,7 @@ class Timeline(Fold):
             if span.end is None or span.end > ended:
                 span.end = ended
 
-    def _gap(self, record: r.Resumed | r.Migrated) -> None:
+    def _gap(self, record: r.Resumed | r.Migrated | r.Forked) -> None:
         before = self.end
         if record.ts - before < _MOMENT:
             return

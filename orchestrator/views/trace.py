@@ -24,6 +24,8 @@ from orchestrator.views.plans import PlannedMaps
 from orchestrator.views.reader import Fold, read
 from orchestrator.views.work_time import WorkTime
 
+_BEGINNINGS = ("resumed", "migrated", "forked")
+"""Types of records before which a run stood still."""
 _STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
 _COUNTS = ("visits", "taken", "seconds", "items", "told", "faulty")
 _PLACES = ("waiting", "running", "failed", "queued", "entered")
@@ -103,7 +105,7 @@ class Trace(Fold):
         self._now = run.running.get(getattr(record, "activation", None) or "")
         self._opened = opened_maps(run, record, self._now)
         self._left = run.plan if isinstance(record, r.Migrated) else None
-        if run.updated and (not run.was_running or record.type in ("resumed", "migrated")) and record.ts > run.updated:
+        if run.updated and (not run.was_running or record.type in _BEGINNINGS) and record.ts > run.updated:
             self._time.gap(run.updated, record.ts)
 
     def edge_taken(self, frame: FrameState, index: int) -> None:

@@ -98,7 +98,7 @@ class Written:
         machine = self.machine
         kept = load(machine.plan, dump(machine))
         assert observe(kept) == observe(machine)
-        assert (kept.fork, kept.inherited, kept.root_id) == (machine.fork, machine.inherited, "root")
+        assert (kept.forks, kept.inherited, kept.root_id) == (machine.forks, machine.inherited, "root")
         return machine
 
 

@@ -24,6 +24,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled, Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import without_known_in
+from orchestrator.tools.result import Risk
 from orchestrator.tools.tool import Tool
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
@@ -52,6 +53,8 @@ class Effect(Generic[T]):
     decode: Callable[[object], T]
     stored: Callable[[], dict[str, object]] | None = None
     """The request as the journal keeps it, where that is shorter."""
+    risk: Risk = "dangerous"
+    """Of the tool that it calls."""
     usage: Callable[[T], Usage | None] | None = None
     unknown: Callable[[T], bool] | None = None
     """Whether a result leaves open whether it happened."""

@@ -80,7 +80,7 @@ class GraphTool(Tool):
         entry = log.machine.ledger.entry(idempotency_key)
         again = entry is not None and entry.intended.again
         run_id = await children.id_of(log.run_id, idempotency_key, again=again)
-        caller = Caller(run_id=log.run_id, key=idempotency_key, depth=depth)
+        caller = Caller(run_id=log.run_id, key=idempotency_key, depth=depth, in_fork=log.machine.in_fork)
         try:
             async with attempt.aside():
                 with log.holdings.inside(run_id, log.run_id):

@@ -8,7 +8,7 @@ any more, whatever its node catches.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -16,11 +16,11 @@ import anyio
 from orchestrator.errors import ModelError
 from orchestrator.executor.effects import replay
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
+from orchestrator.executor.effects.fork_questions import call_in_fork
 from orchestrator.executor.effects.questions import find_outcome, outcome_question_id
 from orchestrator.executor.effects.replay import Ending
 from orchestrator.executor.effects.shared_limits import admit, callers_of
-from orchestrator.executor.effects.under_way import UnderWay, inside
-from orchestrator.executor.interrupts import in_step_task
+from orchestrator.executor.effects.under_way import UnderWay, inside, patience
 from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence
 from orchestrator.kernel.ledger import EffectEntry
@@ -99,6 +99,12 @@ class AttemptEffects:
                 key = replay.idempotency_key(
                     self.attempt.log.run_id, self.attempt.activation, effect.name, wanted, occurrence
                 )
+                if effect.irreversible and self.attempt.log.machine.in_fork:
+                    adopted = await call_in_fork(self.under_way, effect, key, self._asked_for)
+                    if adopted is not None:
+                        self._asked_for.add(key)
+                        self._reused.add(key)
+                        return self.under_way.adopt(effect, key, wanted, occurrence, adopted.result), None
                 return None, await self._intend(effect, key, wanted, occurrence)
             case replay.RetryLater(key, until, meant, tries):
                 await self._sleep(until, meant)
@@ -117,11 +123,14 @@ class AttemptEffects:
         """What is done with an effect, after effects that run beside it had time to be asked for."""
         activation = self.attempt.activation
         answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
-        patience = _patience()
+        waits = patience()
         while True:
             other = self._left_behind() if entry is None and effect.irreversible else None
-            decision = replay.decide(entry, effect, attempt=activation.attempt, answered=answered, left_behind=other)
-            pause = next(patience, None) if isinstance(decision, replay.LeftBehind) else None
+            decision = replay.decide(
+                entry, effect, attempt=activation.attempt, answered=answered, left_behind=other,
+                forked_at=self.attempt.log.machine.forked_at,
+            )  # fmt: skip
+            pause = next(waits, None) if isinstance(decision, replay.LeftBehind) else None
             if pause is None:
                 return decision
             await anyio.sleep(pause)
@@ -273,7 +282,8 @@ class AttemptEffects:
         """Whether the effect would be done now, by the journal, and its key if it has one."""
         wanted = effect.digest
         entry = self._find(effect.name, wanted, self._counts.get((effect.name, wanted), 0))
-        decision = replay.decide(entry, effect, attempt=self.attempt.activation.attempt)
+        forked_at = self.attempt.log.machine.forked_at
+        decision = replay.decide(entry, effect, attempt=self.attempt.activation.attempt, forked_at=forked_at)
         return not isinstance(decision, replay.Reuse), "" if entry is None else entry.intended.key
 
     def _find(self, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
@@ -284,15 +294,5 @@ class AttemptEffects:
     def _left_behind(self) -> EffectEntry | None:
         activation = self.attempt.activation
         entries = self.attempt.log.machine.ledger.of(activation.key)
-        return replay.left_behind(entries, self._asked_for, self._reused, activation.attempt)
-
-
-def _patience() -> Iterator[float]:
-    """Seconds in which effects that run beside each other in one node get to be asked for.
-
-    In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have been at
-    other places when the run was stopped: only a long silence means that one is missing.
-    """
-    yield from (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
-    if not in_step_task():
-        yield from (1.0,) * 60
+        attempt, forked_at = activation.attempt, self.attempt.log.machine.forked_at
+        return replay.left_behind(entries, self._asked_for, self._reused, attempt, forked_at)

@@ -65,7 +65,7 @@ def make_question(
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
-    name = hash_id(attempt.activation.key, str(occurrence), about, *beside, *_again(attempt.activation))
+    name = hash_id(attempt.activation.key, str(occurrence), about, *beside, *asking_again(attempt.activation))
     return Question(
         id=name,
         kind=kind,
@@ -89,7 +89,7 @@ def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Qu
         faults: why the answers that it had before did not fit.
     """
     activation = attempt.activation
-    again = (*([str(len(faults))] if faults else []), *_again(activation))
+    again = (*([str(len(faults))] if faults else []), *asking_again(activation))
     name = hash_id(activation.key, "passed on", question.id, *again)
     return question.model_copy(
         update={
@@ -119,7 +119,7 @@ async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str]
     return answer_to(attempt, own)
 
 
-def _again(activation: Activation) -> tuple[str, ...]:
+def asking_again(activation: Activation) -> tuple[str, ...]:
     """Part of the id of what a step asks whose answers were withdrawn: an old answer cannot fit it."""
     return ("again", str(activation.withdrawn)) if activation.withdrawn else ()
 
@@ -171,7 +171,7 @@ def outcome_question_id(activation: Activation, entry: EffectEntry, again: int =
     """The id of the question what became of an effect. `again`: how often it was asked before."""
     intended = entry.intended
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
-    return hash_id(activation.key, "unknown", intended.key, *parts, *_again(activation))
+    return hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation))
 
 
 def outcome_question(attempt: Attempt, entry: EffectEntry, again: int, doubts: Mapping[str, str]) -> Question:

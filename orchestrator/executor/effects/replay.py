@@ -11,6 +11,7 @@ that kind in the attempt). `decide` maps what the journal knows of it to what is
     outcome unknown, irreversible                  Reconcile   `reconcile` is asked what became of it
                                                    AskOutcome  there is none, or a person has answered already
     not known                                      Begin       called
+    open, or unknown, in the run that was forked   Begin       called, under a key of the fork's own
                                                    LeftBehind  it would leave a settled irreversible effect behind
 
 In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
@@ -104,6 +105,7 @@ def decide(
     attempt: int,
     answered: bool = False,
     left_behind: EffectEntry | None = None,
+    forked_at: int = 0,
 ) -> Decision:
     """What is done with an effect that a step asks for.
 
@@ -112,7 +114,12 @@ def decide(
         attempt: the number of the step's attempt, from 1.
         answered: whether a person has answered what became of it.
         left_behind: an irreversible effect that the step has not asked for again, see `left_behind`.
+        forked_at: see `RunState.forked_at`. Calls of the runs that a fork comes from are never made again under their
+            keys: the fork makes its own.
     """
+    if entry is not None and entry.intended.seq < forked_at:
+        ended = None if is_suspended(entry) else settled_of(entry)
+        return Begin() if ended is None or (ended.unknown and entry.intended.attempt != attempt) else Reuse(ended)
     if entry is None:
         if left_behind is not None and effect.effect == "irreversible":
             return LeftBehind(left_behind)
@@ -176,22 +183,28 @@ def find(entries: Iterable[EffectEntry], name: str, digest: str, occurrence: int
         digest: of the request.
         occurrence: how many effects of this name and request the attempt asked for before.
     """
-    found = None
+    found = own = None
     for entry in entries:
         intended = entry.intended
         if (intended.name, intended.digest, intended.occurrence) == (name, digest, occurrence):
-            if intended.attempt == attempt:
-                return entry
             settled = settled_of(entry)
-            if intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result)):
+            if intended.attempt == attempt:
+                own = entry  # of two, the later one: a fork of a run makes calls again under keys of its own
+            elif intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result)):
                 found = entry
-    return found
+    return own or found
 
 
 def left_behind(
-    entries: Iterable[EffectEntry], asked_for: Collection[str], reused: Collection[str], attempt: int
+    entries: Iterable[EffectEntry],
+    asked_for: Collection[str],
+    reused: Collection[str],
+    attempt: int,
+    forked_at: int = 0,
 ) -> EffectEntry | None:
     """An irreversible effect of this attempt that happened, and that the code did not ask for again.
+
+    In a fork only effects of its own are left behind: with other values its steps may do something else.
 
     Args:
         entries: the effects of the activation, in the journal's order.
@@ -205,6 +218,7 @@ def left_behind(
             hidden.add(intended.key)
         elif (
             intended.effect == "irreversible"
+            and intended.seq > forked_at
             and intended.attempt == attempt
             and intended.key not in asked_for
             and settled is not None

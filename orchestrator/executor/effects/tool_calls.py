@@ -14,6 +14,7 @@ import anyio
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
 from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.effects.fork_questions import CallDenied
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
@@ -128,26 +129,26 @@ async def perform_tool(
 
     effect = Effect(
         kind="tool", name=tool.name, effect=tool.effect,
-        request={"args": dict(args), "schema": tool.schema_digest},
+        request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
         run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
         decode=lambda found: (_tool_result(found), False), unknown=lambda found: found[1], reconcile=_reconciler(tool),
     )  # fmt: skip
-    guard = effects.attempt.log.guard
+    log = effects.attempt.log
+    guard = None if effect.irreversible and log.machine.in_fork else log.guard  # which asks about these anyway
     due, known = (False, "") if guard is None else effects.is_due(effect)
-    if guard is not None and due and guard.asks_about(tool, args, known):
-        answer = await ctx.ask(
-            "approval",
-            prompt=f"Call {tool.name}? The journal says it was approved, and has no valid seal for that",
-            payload={"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect},
-        )
-        if not isinstance(answer, Approve):
-            _note_failed(effects)
-            reason = getattr(answer, "reason", "")
-            return ToolFailure(error=f"the user denied this call{f': {reason}' if reason else ''}")
-        if answer.args is not None:
-            args = dict(tool.validate(answer.args))
-            effect = replace(effect, request={"args": args, "schema": tool.schema_digest})
-    result, _ = await effects.perform(effect)
+    try:
+        if guard is not None and due and guard.asks_about(tool, args, known):
+            payload = {"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect}
+            answer = await ctx.ask("approval", prompt=f"Call {tool.name}? {guard.why}", payload=payload)
+            if not isinstance(answer, Approve):
+                raise CallDenied(tool.name, getattr(answer, "reason", ""))
+            if answer.args is not None:
+                args = dict(tool.validate(answer.args))
+                effect = replace(effect, request={"args": args, "schema": tool.schema_digest})
+        result, _ = await effects.perform(effect)
+    except CallDenied as denied:
+        _note_failed(effects)
+        return ToolFailure(error=denied.words)
     if result.failed:
         _note_failed(effects)
     return result

@@ -6,7 +6,7 @@ A step is suspended only between effects: a task that asks a question waits unti
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,7 +17,7 @@ from orchestrator.errors import ModelError
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket
 from orchestrator.executor.effects.replay import Ending
 from orchestrator.executor.effects.shared_limits import Callers
-from orchestrator.executor.interrupts import Lost, Suspend
+from orchestrator.executor.interrupts import Lost, Suspend, in_step_task
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 
@@ -29,6 +29,17 @@ def innermost() -> str:
     """The key of the effect that this task works on, or an empty text."""
     around = inside.get()
     return around[-1] if around else ""
+
+
+def patience() -> Iterator[float]:
+    """Seconds in which effects that run beside each other in one node get to be asked for.
+
+    In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have been at
+    other places when the run was stopped: only a long silence means that one is missing.
+    """
+    yield from (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
+    if not in_step_task():
+        yield from (1.0,) * 60
 
 
 class UnderWay:
@@ -70,22 +81,7 @@ class UnderWay:
             Lost: the journal cannot be written, or another process has taken over the run.
         """
         attempt, log = self.attempt, self.attempt.log
-        log.push(
-            EffectIntended(
-                **log.at(attempt.activation),
-                key=key,
-                kind=effect.kind,
-                name=effect.name,
-                effect=effect.effect,
-                digest=digest,
-                occurrence=occurrence,
-                attempt=attempt.activation.attempt,
-                request=effect.request if effect.stored is None else effect.stored(),
-                again=again,
-                inside=innermost(),
-                reserve=reserve,
-            )
-        )
+        self._note_intent(effect, key, digest, occurrence, again=again, reserve=reserve)
         self._open.add(key)
         try:
             if self.callers is None or effect.kind == "effect":
@@ -107,6 +103,39 @@ class UnderWay:
                 raise attempt.signalled(Lost(error)) from error
             raise
         return Ticket(key, log.clock.now(), effect.irreversible, attempt, digest, occurrence, tries)
+
+    def adopt(self, effect: Effect[Any], key: str, digest: str, occurrence: int, result: object) -> EffectSettled:
+        """Journal a call that is not made, with the result that it had in another run."""
+        self._note_intent(effect, key, digest, occurrence)
+        return self.settle_now(key, Ending(result))
+
+    def _note_intent(
+        self,
+        effect: Effect[Any],
+        key: str,
+        digest: str,
+        occurrence: int,
+        *,
+        again: bool = False,
+        reserve: Reserve | None = None,
+    ) -> None:
+        attempt, log = self.attempt, self.attempt.log
+        log.push(
+            EffectIntended(
+                **log.at(attempt.activation),
+                key=key,
+                kind=effect.kind,
+                name=effect.name,
+                effect=effect.effect,
+                digest=digest,
+                occurrence=occurrence,
+                attempt=attempt.activation.attempt,
+                request=effect.request if effect.stored is None else effect.stored(),
+                again=again,
+                inside=innermost(),
+                reserve=reserve,
+            )
+        )
 
     def land(self, ticket: Ticket, ending: Ending) -> None:
         """Journal the end of an effect in progress."""

@@ -66,7 +66,7 @@ class RunLoader:
         self._resources.check(graph)
         if machine.plan.graph is graph and machine.content == graph.content:
             return checkpoint, None
-        graph, changes = await self._fitting(info, graph, machine, strict=strict)
+        graph, changes = await self.fitting(info, graph, machine, strict=strict)
         if machine.plan.graph is graph and not checkpoint.kept:
             return checkpoint, changes
         return Checkpoint(await self._folded_in(info, graph), 0), changes
@@ -120,7 +120,7 @@ class RunLoader:
             )
         return data
 
-    async def _fitting(
+    async def fitting(
         self, info: RunInfo, graph: GraphDefinition, machine: RunState, *, strict: bool
     ) -> tuple[GraphDefinition, tuple[str, ...] | None]:
         """Return the graph to resume in, and what changed since the run was last driven (None: nothing)."""

@@ -9,6 +9,7 @@ from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.run_status import is_interrupted, with_status
 from orchestrator.stores.base import Page, RunInfo
+from orchestrator.stores.families import forks_of
 from orchestrator.values import check_labels, check_text
 from orchestrator.views.diff import diff_of
 from orchestrator.views.events import Event
@@ -57,6 +58,10 @@ class RunReader:
         one, other = await load(self._host, run_a), await load(self._host, run_b)
         read = self._host.store.read
         return diff_of(one, await read(run_a, upto=one.seq), other, await read(run_b, upto=other.seq))
+
+    async def forks(self, run_id: str) -> list[RunInfo]:
+        """The runs that were forked from a run, the newest first; also of one that is deleted. See `Executor.fork`."""
+        return await forks_of(self._host.store, run_id)
 
     def events(
         self,

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime, timedelta
 
 from orchestrator.executor.host import deletion, pruning, transfer
-from orchestrator.executor.host.control import RunControl
+from orchestrator.executor.host.forking import RunForking
 from orchestrator.executor.host.pruning import Pruned
 from orchestrator.executor.host.transfer import Imported, Source
 
 
-class RunRetention(RunControl):
+class RunRetention(RunForking):
     """Commands about which runs a store keeps."""
 
     async def delete(self, run_id: str, *, children: bool = True) -> list[str]:

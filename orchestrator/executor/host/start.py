@@ -61,6 +61,8 @@ async def begin(
         return await host.create(graph, started)
     except RunExists:
         (first,) = await host.store.read(name, limit=1)
+        if isinstance(first, RunStarted) and first.run_id != name:
+            raise RunExists(name, f"it is a fork, which began with records of run {first.run_id!r}") from None
         if not isinstance(first, RunStarted) or first.graph != graph.name:
             raise RunExists(name, f"it is a run of graph {getattr(first, 'graph', '?')!r}") from None
         if first.values != values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from orchestrator.executor.answers import CallGuard
+from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Audit, Seal, audit
@@ -30,6 +30,21 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
         withdrawal = checked.withdrawal(log.machine, log.clock.now())
         if withdrawal is not None:
             log.push(withdrawal)
+
+
+async def guard_fork(store: Store, log: RunLog, checked: Audit | None) -> None:
+    """Have calls asked about that were approved before a run was forked: those approvals are the parent's.
+
+    Args:
+        store: the store of the run.
+        log: the fork, or a run that it called.
+        checked: which of its records are believed; None: all.
+    """
+    machine = log.machine
+    if checked is None:
+        records = await store.read(machine.run_id, upto=machine.head)
+        checked = Audit(frozenset(record.seq for record in records), None, records)
+    log.guard = CallGuard(machine.plan.graph, checked, machine.forked_at)
 
 
 async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: RunState | None) -> None:

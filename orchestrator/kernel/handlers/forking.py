@@ -15,7 +15,7 @@ from orchestrator.kernel.version import Version
 
 def forked(run: RunState, record: r.Forked) -> None:
     """Begin a fork: it keeps everything that is settled, and what it calls from here on is its own."""
-    run.fork = record
+    run.forks = (*run.forks, record)
     release_all(run)
     for entry in run.ledger.entries():
         if entry.is_open:

@@ -23,6 +23,8 @@ class Caller(BaseModel):
     """The call's idempotency key."""
     depth: int = 1
     """Number of runs around this one."""
+    in_fork: bool = False
+    """Whether a run around this one is a fork: then irreversible calls are asked about here, too."""
 
 
 class RunStarted(RecordBase):

@@ -37,7 +37,10 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     run.lineage = lineage_of(data)
     run.ended = None if data["ended"] is None else _decode(data["ended"])
     if "forked" in data:
-        run.fork, run.inherited = _decode(data["forked"]), Usage.model_validate(data["inherited"])
+        run.forks, run.inherited = (
+            tuple(_decode(one) for one in data["forked"]),
+            Usage.model_validate(data["inherited"]),
+        )
     for place, node, count in data["visits"]:
         run.counters[place].visits[node] = count
     for place, index, count in data["taken"]:

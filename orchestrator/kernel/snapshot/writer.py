@@ -60,9 +60,9 @@ def dump(run: RunState) -> Data:
 
 def _fork(run: RunState) -> Data:
     """What only the snapshot of a fork holds."""
-    if run.fork is None:
+    if not run.forks:
         return {}
-    return {"forked": _record(run.fork), "inherited": run.inherited.model_dump(mode="json")}
+    return {"forked": [_record(fork) for fork in run.forks], "inherited": run.inherited.model_dump(mode="json")}
 
 
 def dump_frame(frame: FrameState) -> Data:

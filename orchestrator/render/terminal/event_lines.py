@@ -33,6 +33,8 @@ class EventLines:
         match event.type:
             case "run_started":
                 return f"{event.run_id} started: {data.get('graph')}"
+            case "forked":
+                return f"{event.run_id} is a fork of {data.get('parent')}, from its record {data.get('at')} on"
             case "resumed":
                 changes = data.get("changes")
                 lines = changes if isinstance(changes, list) else []

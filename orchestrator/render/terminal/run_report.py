@@ -10,6 +10,7 @@ from orchestrator.render.terminal import texts
 from orchestrator.visible import BAR, barred, behind, line, narrow
 
 if TYPE_CHECKING:
+    from orchestrator.kernel.records import Forked
     from orchestrator.views.explanation import RunReasons
     from orchestrator.views.history import Point
     from orchestrator.views.run import Run
@@ -28,6 +29,9 @@ def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Seque
     usage = run.usage
     spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.duration(run.seconds)}"
     lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
+    parent = run.parent
+    if parent is not None:
+        lines.append(f"parent  {line(parent.run_id)}, record {parent.seq}  ({parent.relation}){_inherited(run)}")
     lines.append(f"why  {why.run}")
     if run.labels:
         lines.append("labels  " + line(" ".join(f"{key}={value}" for key, value in run.labels.items())))
@@ -41,7 +45,8 @@ def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Seque
         lines += [f"  {line(one.path or '-')}  {line(one.node)}  {one.phase}" for one in run.branches]
     if points:
         lines.append("history")
-        for point in points:
+        for point, forks in zip(points, _forks_before(run, points), strict=True):
+            lines += [f"  ----- forked from {line(one.parent)} at record {one.at}" for one in forks]
             lines.append(step_line(point))
             if point.seq in why.steps:
                 lines.append(f"         why  {why.steps[point.seq].line}")
@@ -50,6 +55,23 @@ def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Seque
     if waiting:
         lines.append(waiting)
     return "\n".join(lines)
+
+
+def _inherited(run: Run) -> str:
+    """What the runs that it was forked from had spent."""
+    spent = run.inherited
+    if not spent.steps and not spent.calls:
+        return ""
+    return f"; it inherited {spent.steps} steps, {spent.calls} calls and {spent.tokens} tokens, which count in limits"
+
+
+def _forks_before(run: Run, points: Sequence[Point]) -> list[list[Forked]]:
+    """For each step the forks of the run that lie between it and the step before."""
+    forks, found = list(run.machine.forks), []
+    for point in points:
+        found.append([one for one in forks if one.seq < point.seq])
+        forks = [one for one in forks if one.seq > point.seq]
+    return found
 
 
 def step_line(point: Point) -> str:

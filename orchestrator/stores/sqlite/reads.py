@@ -125,10 +125,10 @@ def records(
 
 def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) -> None:
     named, graph_name, labels, structure, content = row
+    own = named == started.run_id  # a fork begins with the first record of another run
     facts = (
-        ("run id", named, started.run_id),
         ("graph", graph_name, started.graph),
-        ("labels", labels_of(labels), dict(started.labels)),
+        ("labels", labels_of(labels), dict(started.labels) if own else labels_of(labels)),
         ("structure", structure, started.structure),
         ("content", content, started.content),
     )

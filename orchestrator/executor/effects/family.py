@@ -1,0 +1,149 @@
+"""What the journals of a run's family say of a call: of the runs that it was forked from, and of their other forks.
+
+A fork goes the way of its parent once more. So before it makes a call that cannot be undone, a person should know
+whether a relative has made it. Only stored journals are read, as they are now; what a relative does later is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.executor.effects.effect import Effect
+from orchestrator.kernel.ledger import EffectEntry
+from orchestrator.kernel.records import EffectIntended, EffectSettled, Record, failed_result
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation
+from orchestrator.stores.base import Store
+from orchestrator.stores.families import forks_of
+
+MOST = 100
+"""Journals that are read for one question: those of the nearest relatives."""
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyCall:
+    """A call that a relative made."""
+
+    run: str
+    seq: int
+    """Of the record with its intent."""
+    same: bool
+    """Whether the request is the same."""
+    args: object
+    status: Literal["returned", "failed", "unknown"]
+    result: object = None
+    error: str = ""
+
+    def shown(self) -> dict[str, object]:
+        """It as plain JSON, for the payload of a question."""
+        found: dict[str, object] = {"run": self.run, "seq": self.seq, "same": self.same, "status": self.status}
+        if not self.same:
+            found["args"] = self.args
+        if self.status == "returned":
+            found["result"] = self.result
+        if self.error:
+            found["error"] = self.error
+        return found
+
+
+@dataclass(slots=True)
+class Relatives:
+    """The journals of a family, the nearest relatives first."""
+
+    journals: dict[str, Sequence[Record]] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    """Runs that it was forked from and that are deleted."""
+
+
+async def relatives(store: Store, machine: RunState, records: Sequence[Record]) -> Relatives:
+    """The journals of a fork's family, without its own.
+
+    Args:
+        store: the store of all of them.
+        machine: the fork.
+        records: its records.
+    """
+    found = Relatives()
+    todo = [fork.parent for fork in reversed(machine.forks)]
+    seen = {machine.run_id, *todo}
+    for name in todo:  # grows
+        if len(found.journals) >= MOST:
+            break
+        try:
+            found.journals[name] = await store.read(name)
+        except RunUnknown:
+            found.gone.append(name)
+        except StoreError:  # damaged: what it called is not known either
+            found.gone.append(name)
+        for other in await forks_of(store, name):
+            if other.run_id not in seen:
+                seen.add(other.run_id)
+                todo.append(other.run_id)
+    for fork in machine.forks:
+        if fork.parent in found.gone:  # what it did before it was forked is known all the same
+            found.journals.setdefault(fork.parent, records[: fork.at])
+    return found
+
+
+async def known_calls(
+    store: Store, machine: RunState, activation: Activation, effect: Effect[object], asked_for: Collection[str]
+) -> tuple[list[FamilyCall], list[str]]:
+    """What the family knows of a call that a step is about to make.
+
+    Args:
+        store: the store of the runs.
+        machine: the run.
+        activation: the step.
+        effect: the call.
+        asked_for: keys of the calls that the step has asked for already: they are others.
+
+    Returns:
+        The calls of the same effect at the same place, those with the same request first; if there are some with the
+        same request, only these. And the relatives that are deleted.
+    """
+    records = await store.read(machine.run_id)
+    family = await relatives(store, machine, records)
+    copied = {record.key for record in records[: machine.forked_at] if isinstance(record, EffectSettled)}
+    exact: dict[str, FamilyCall] = {}
+    near: dict[str, FamilyCall] = {}
+    for name, journal in family.journals.items():
+        for entry in _calls(journal, effect.kind, effect.name):
+            intended = entry.intended
+            if intended.key in asked_for:
+                continue
+            if intended.activation == activation.key:
+                exact.setdefault(intended.key, _known(name, entry, effect.digest))
+            elif (intended.path, intended.node) == (activation.path, activation.node) and intended.key not in copied:
+                near.setdefault(intended.key, _known(name, entry, effect.digest))
+    calls = [*(exact or near).values()]
+    return [call for call in calls if call.same] or calls, family.gone
+
+
+def _calls(records: Sequence[Record], kind: str, name: str) -> Iterator[EffectEntry]:
+    """The calls of a tool, or an effect, with how each ended."""
+    found: dict[str, EffectEntry] = {}
+    for record in records:
+        if isinstance(record, EffectIntended):
+            if record.kind == kind and record.name == name:
+                found.setdefault(record.key, EffectEntry(record)).intended = record
+        elif isinstance(record, EffectSettled) and record.key in found:
+            found[record.key].settled = record
+    yield from found.values()
+
+
+def _known(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
+    intended, settled = entry.intended, entry.settled
+    status: Literal["returned", "failed", "unknown"] = "unknown"
+    result: object = None
+    error = ""
+    if settled is not None and settled.seq > intended.seq:
+        failed = str(settled.error) if settled.error is not None else failed_result(settled.result)
+        error = failed or ""
+        if not settled.unknown:
+            status = "failed" if failed else "returned"
+            result = None if failed else settled.result
+    args = intended.request.get("args", intended.request)
+    return FamilyCall(run, intended.seq, intended.digest == digest, args, status, result, error)

@@ -1,0 +1,72 @@
+"""Making runs from moments of other runs: fork."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.executor.host.control import RunControl
+from orchestrator.executor.host.forks import Order, fork
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.views.run import Run
+
+
+class RunForking(RunControl):
+    """Makes new runs from moments of others, which are not changed."""
+
+    async def fork(
+        self,
+        parent: str,
+        /,
+        at: int | None = None,
+        *,
+        update: Mapping[str, object] | None = None,
+        branch: str | None = None,
+        answer: object = None,
+        answers: Mapping[str, object] | None = None,
+        result: object = None,
+        graph: GraphDefinition | str | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        start: bool = True,
+    ) -> Run:
+        """Make a new run that begins with the first records of another one, and goes on from there by itself.
+
+        Nothing that is settled in these records is done again. Calls without a result count as not made. Before a call
+        that cannot be undone, the fork asks, and says whether the runs that it is related to have made it; no policy
+        (`approve`) answers that. The parent may be running; only what is in the store is read.
+
+        Args:
+            parent: the id of the run to fork.
+            at: the number of the last record that the fork contains. None: the last one; of a run that ended the last
+                one before what ended it. Of a completed run it must be given.
+            update: fields of the state and the values to set them to; no reducer is applied.
+            branch: the path of the branch that `update` is for, one of `run.branches`. It must be given where the
+                run is inside a fork or a map.
+            answer: an answer in place of the one in record `at`.
+            answers: answers to questions that are open at record `at`, by the questions' ids.
+            result: a result in place of the one that the call in record `at` had: a value, a `ToolResult`, or a
+                model's text or `Reply`.
+            graph: another version of the run's graph to go on in, or its name.
+            run_id: an id for the fork. The same id and the same fork mean the same run.
+            labels: labels that the fork has beside those of its parent.
+            start: whether to go on until the fork ends or pauses. False needs no code of the graph; `resume` goes on
+                later.
+
+        Returns:
+            The fork, when it ends or pauses; with `start=False` as it was made.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidValue: there is no such record or branch, or `result` does not fit the record.
+            InvalidUpdate: a field or a value of `update` does not fit the state.
+            InvalidAnswer, QuestionUnknown: an answer does not fit its question.
+            RunExists: another run has the id.
+            GraphUnknown: the run's graph, or a model or tool of it, is missing.
+            GraphChanged: the fork cannot go on in the graph. After each of these errors there is no fork.
+            StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
+        """
+        order = Order(
+            parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
+            run_id=run_id, labels=labels,
+        )  # fmt: skip
+        return await fork(self._host, order, start=start)

@@ -1,0 +1,275 @@
+"""Forks of runs: a new run whose journal begins with the first records of another one.
+
+A fork is drafted from stored records, without a lease on its parent, which may be driven meanwhile. Then one write
+adds it to the store: the copied records, the record `forked`, and the answers that were given with it. What comes
+after is the same as for any run that is interrupted or paused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
+from orchestrator.executor.answers import about, as_answer, check_answer
+from orchestrator.executor.host.fork_changes import Changes, changes_of
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.reader import load
+from orchestrator.executor.host.start import check_run_id, join
+from orchestrator.executor.host.versions import compare_offered
+from orchestrator.executor.journal import due_of
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.kernel.machine import apply
+from orchestrator.kernel.question import Answer
+from orchestrator.kernel.records import Answered, Caller, Forked, Record, Resumed, RunStarted
+from orchestrator.kernel.run_state import RunState
+from orchestrator.seals import audit, copied
+from orchestrator.stores.base import RunInfo
+from orchestrator.values import check_labels
+from orchestrator.views.run import Run
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be forked, and with which changes; see `Executor.fork`."""
+
+    parent: str
+    at: int | None = None
+    update: Mapping[str, object] | None = None
+    branch: str | None = None
+    answer: object = None
+    result: object = None
+    answers: Mapping[str, object] | None = None
+    graph: GraphDefinition | str | None = None
+    run_id: str | None = None
+    labels: Mapping[str, str] | None = None
+    caller: Caller | None = None
+    """The call of a graph as a tool that waits for the fork; its parent was begun by the same call of another run."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A fork that is not in the store yet."""
+
+    info: RunInfo
+    records: list[Record]
+
+
+@dataclass(slots=True)
+class Moment:
+    """A run at one of its records."""
+
+    info: RunInfo
+    records: Sequence[Record]
+    """Up to this one."""
+    machine: RunState
+    stored: GraphDefinition
+    """The graph that it began in, maybe without code."""
+    extra: list[Record] = field(default_factory=list)
+    """The records that the fork adds."""
+
+
+async def fork(host: Host, order: Order, *, start: bool) -> Run:
+    """See `Executor.fork`."""
+    name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
+    draft = await draft_of(host, order, name, start=start)
+    try:
+        await host.store.create(draft.info, draft.records)
+    except RunExists:
+        await _check_same(host, draft, order.parent)
+    return await _begin(host, name) if start else await load(host, name)
+
+
+async def _begin(host: Host, run_id: str) -> Run:
+    """Drive a fork that was just made, or wait for it if it is driven already."""
+    try:
+        live = await host.open(run_id)
+    except RunConflict:
+        return await join(host, run_id)
+    except RunEnded:
+        return await load(host, run_id)
+    host.resumed(live)
+    return await host.drive(live)
+
+
+async def _check_same(host: Host, draft: Draft, parent: str) -> None:
+    """Accept a run of the same id if it is the same fork.
+
+    Raises:
+        RunExists: it is not.
+    """
+    name = draft.info.run_id
+    wanted = [_content(record) for record in draft.records if record.seq > _fork_of(draft.records).at]
+    stored = await host.store.read(name, upto=draft.info.head)
+    found = [_content(record) for record in stored[-len(wanted) :]]
+    if found != wanted:
+        raise RunExists(name, f"it is not this fork of run {parent!r}")
+
+
+def _content(record: Record) -> Record:
+    """A record without what differs from one writing to the next."""
+    plain: dict[str, object] = {"ts": 0.0, "seal": ""}
+    if isinstance(record, Resumed):
+        plain["holder"] = ""
+    return record.model_copy(update=plain)
+
+
+def _fork_of(records: Sequence[Record]) -> Forked:
+    return [record for record in records if isinstance(record, Forked)][-1]
+
+
+# -- the draft ---------------------------------------------------------------------------------------------------------
+
+
+async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft:
+    """The row and the records of a fork.
+
+    Args:
+        host: reads the parent, and has the code.
+        order: what is to be forked.
+        name: the fork's id.
+        start: whether it is to go on at once, so that its code must be there.
+
+    Raises:
+        RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged
+    """
+    info = await host.store.info(order.parent)
+    moment = await moment_of(host, info, order.at)
+    version = await _version_of(host, order, moment, start=start)
+    before = None
+    if order.answer is not None:
+        before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
+    changed = changes_of(moment.machine, moment.records, order, before)
+    labels = {**moment.machine.labels, **check_labels(order.labels or {})}
+    if order.caller is not None:
+        labels = {"parent": order.caller.run_id}
+    _push(moment, _forked(host, order, moment, name, changed, labels))
+    for question, given in (order.answers or {}).items():
+        _answer(host, moment, question, as_answer(given))
+    if version is not None:
+        graph, changes = version
+        _push(
+            moment,
+            Resumed(
+                seq=moment.machine.head + 1, ts=moment.machine.updated, holder=str(host.owner), content=graph.content,
+                changes=changes,
+            ),
+        )  # fmt: skip
+    machine = moment.machine
+    believed = audit(host.seal, info.run_id, moment.records)
+    records, chain = copied(host.seal, name, believed)
+    records += [record if chain is None else chain.sealed(record) for record in moment.extra]
+    first = records[0]
+    assert isinstance(first, RunStarted)
+    row = RunInfo(
+        name, info.graph, machine.status, labels, created=machine.created, updated=machine.updated, head=machine.head,
+        structure=first.structure, content=first.content, due=due_of(machine), waiting=len(machine.questions),
+    )  # fmt: skip
+    return Draft(row, records)
+
+
+def _push(moment: Moment, record: Record) -> None:
+    apply(moment.machine, record)
+    moment.extra.append(record)
+
+
+def _forked(host: Host, order: Order, moment: Moment, name: str, changed: Changes, labels: Mapping[str, str]) -> Forked:
+    machine = moment.machine
+    return Forked(
+        seq=machine.head + 1,
+        ts=host.resources.clock.now(),
+        run_id=name,
+        parent=order.parent,
+        at=machine.head,
+        root=machine.root_id,
+        relation="fork" if order.caller is None else "call",
+        labels=dict(labels),
+        caller=order.caller,
+        digests=changed.digests(name),
+        **changed.fields(),
+    )
+
+
+def _answer(host: Host, moment: Moment, question: str, given: Answer) -> None:
+    """Add the answer to a question that is open at the moment of the fork."""
+    machine = moment.machine
+    now = machine.updated
+    offered = host.resources.tools_for_answers(machine.plan.graph)
+    answer = check_answer(machine, question, given, None, offered, now)
+    shown = about(machine.questions[question])
+    _push(moment, Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, about=shown))
+
+
+async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
+    """A run at one of its records.
+
+    Args:
+        host: reads it.
+        info: the run's row.
+        at: the record; None: the last one after which the run was not over.
+
+    Raises:
+        InvalidValue: there is no such record, or nothing can follow it.
+        StoreCorrupt: a record is damaged.
+    """
+    run_id, head = info.run_id, info.head
+    if at is not None and not 1 <= at <= head:
+        raise InvalidValue(f"run {run_id!r} has no record {at}: it has 1 to {head}", where="at")
+    stored = await host.loader.stored_graph(info)
+    records = await host.store.read(run_id, upto=head if at is None else at)
+    machine = await host.loader.machine_of(info, stored, len(records))
+    if machine.ended is not None and at is not None:
+        raise InvalidValue(
+            f"record {at} is the end of run {run_id!r}, and nothing follows it: fork it at record {at - 1} or before",
+            where="at",
+        )
+    if machine.status == "completed":
+        raise InvalidValue(
+            f"run {run_id!r} completed: say at which record to fork it, at=1 to at={head - 1}; "
+            f"`orchestrator show {run_id} --json` lists the records of its steps",
+            where="at",
+        )
+    for record in reversed(records if at is None else ()):
+        if machine.result is None:
+            break
+        if record.type in _ENDINGS:
+            machine = await host.loader.machine_of(info, stored, record.seq - 1)
+    return Moment(info, records[: machine.head], machine, stored)
+
+
+_ENDINGS = frozenset({"step_done", "step_failed", "cancelled", "limit_spent", "timer_fired", "ended"})
+"""Types of records after which a run may be over."""
+
+
+async def _version_of(
+    host: Host, order: Order, moment: Moment, *, start: bool
+) -> tuple[GraphDefinition, tuple[str, ...]] | None:
+    """Another version of the graph that the fork goes on in, and what is changed in it; None: there is none.
+
+    Raises:
+        GraphUnknown: its code, a model or a tool is missing.
+        GraphChanged: the fork cannot go on in it.
+    """
+    info, machine, given = moment.info, moment.machine, order.graph
+    resources = host.resources
+    if given is None and not start:
+        return None
+    if isinstance(given, GraphDefinition):
+        graph = given
+    elif given is not None:
+        graph = resources.graph(given, info.run_id)
+    else:
+        known = resources.version(info.graph, machine.structure, machine.content)
+        graph = known or resources.graph(info.graph, info.run_id)
+    if graph.name != info.graph:
+        raise InvalidValue(
+            f"run {info.run_id!r} is of graph {info.graph!r}: a fork goes on in a version of it, not in {graph.name!r}",
+            where="graph",
+        )
+    resources.check(graph)
+    resources.begun[graph.content] = graph
+    fitting, changes = await host.loader.fitting(info, graph, machine, strict=host.strict and given is None)
+    resources.begun[fitting.content] = fitting
+    compare_offered(machine, fitting, resources.tools, strict=host.strict, accept=False)
+    return (fitting, changes) if given is not None and changes is not None else None
