@@ -12,7 +12,7 @@ from typing import Literal
 
 from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node
 from orchestrator.errors import StepError
-from orchestrator.models import assistant
+from orchestrator.models import assistant, user
 from orchestrator.nodes import ITEM, Ask, CallProtocol, Observe, Respond, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
@@ -39,11 +39,20 @@ class ChatState(Respond.State, Observe.State):
 
 @node(effect="pure")
 def heard(state: ChatState) -> Outcome[Literal["something", "nothing", "farewell"]]:
-    """A turn begins, if the user said anything."""
+    """A turn begins, if the user said anything.
+
+    A message that interrupted the turn before is added here: `respond` takes what follows calls for the same turn.
+    """
     words = state.question.strip()
     if not words and not state.messages:
         return Outcome("nothing")
-    return Outcome("farewell" if words.lower() in FAREWELLS else "something", rounds=0)
+    if words.lower() in FAREWELLS:
+        return Outcome("farewell", rounds=0)
+    last = state.messages[-1] if state.messages else None
+    if last is not None and (last.role == "tool" or last.tool_calls):
+        message = user(state.question, data={"question": state.question})
+        return Outcome("something", rounds=0, messages=extend([message]))
+    return Outcome("something", rounds=0)
 
 
 @node(effect="pure")
@@ -97,6 +106,7 @@ def chat(
     confirm: Risk | None = "write",
     deadline: float | None = None,
     parallel_tool_calls: bool | None = None,
+    on_busy: Literal["reject", "queue", "interrupt"] = "reject",
 ) -> Graph:
     """The strategy as a graph: give it a model and tools, and a first question or none.
 
@@ -112,6 +122,8 @@ def chat(
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
         deadline: seconds that the user has to go on.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
+        on_busy: what becomes of a message (`Executor.send(run_id, "ask", text)`) that comes in mid-turn, see `Ask`.
+            `interrupt`: calls and replies under way end, no others begin, and the message is the next turn.
     """
     respond = Respond(
         system=system,
@@ -133,7 +145,7 @@ def chat(
             "call": Subgraph(one_call(confirm), inputs={"call": ITEM}, outputs={"messages": "message"}),
             "observe": Observe(rounds="rounds", most=max_rounds, join="all"),
             "conclude": respond.with_(system=SYSTEM_WITHOUT_TOOLS, tools_offered=False, parallel_tool_calls=None),
-            "ask": Ask(prompt="{answer}", show=("answer",), answer="question", deadline=deadline),
+            "ask": Ask(prompt="{answer}", show=("answer",), answer="question", deadline=deadline, on_busy=on_busy),
             "sorry": sorry,
             "left": left,
         },

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
+    from orchestrator.executor.host.observers import RunObserver
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.host.transfer import Imported
@@ -34,6 +35,7 @@ _HOME = {
     "Point": "orchestrator.views.history",
     "Pruned": "orchestrator.executor.host.pruning",
     "Run": "orchestrator.views.run",
+    "RunObserver": "orchestrator.executor.host.observers",
     "RunDiff": "orchestrator.views.run_diff",
     "Seal": "orchestrator.seals",
     "Stream": "orchestrator.executor.host.streaming",
@@ -51,6 +53,7 @@ __all__ = [
     "Pruned",
     "Run",
     "RunDiff",
+    "RunObserver",
     "Seal",
     "Stream",
     "run_sync",

@@ -11,6 +11,7 @@ from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.observers import Observation, RunObserver
 from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.host.streams import RunStreams
@@ -49,6 +50,9 @@ class Executor(RunRetention, RunStreams):
         lease_ttl: seconds after which another host may take over a run that this executor no longer renews.
         streams: when models that can stream are asked for streams: `watched`, while the events of the run are read; or
             `always`, so that one who comes in the middle of a reply gets it from its beginning.
+        on_pause: called with (run, seq) when a run that this executor drives pauses for a person or an event.
+        observers: functions that are called with (run, seq) when records of runs that this executor drives are durable.
+            See `RunObserver` and docs/streaming.md.
         seal: seals the records that this executor writes. Approvals and policies in records without its seal do not
             count: they are asked for again before the calls that they allow. Without a seal the store is trusted.
         clock: the clock for records and deadlines; tests use an `orchestrator.testing.MockClock`. Leases use the
@@ -68,6 +72,8 @@ class Executor(RunRetention, RunStreams):
         on_change: Literal["continue", "strict"] = "continue",
         lease_ttl: float = 30.0,
         streams: Literal["watched", "always"] = "watched",
+        on_pause: RunObserver | None = None,
+        observers: Sequence[RunObserver] = (),
         seal: Seal | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -81,6 +87,7 @@ class Executor(RunRetention, RunStreams):
             streams=streams,
         )  # fmt: skip
         self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
+        self._host.observation = Observation(self.store, observers, on_pause)
         children.host = self._host
 
     @property

@@ -25,8 +25,8 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_consumed", "_done", "_row", "_writing", "buffer", "chain", "due_of", "fault", "head", "lease", "on_stored",
-        "released", "run_id", "store", "stored",
+        "_consumed", "_done", "_row", "_writing", "buffer", "chain", "due_of", "fault", "head", "keeps_inbox", "lease",
+        "on_stored", "released", "run_id", "store", "stored",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
@@ -38,6 +38,8 @@ class Journal:
         """Why nothing can be written any more."""
         self.released = False
         """Whether the run has ended, and its lease was given back with its last record."""
+        self.keeps_inbox = False
+        """Whether messages stay in the inbox of the run when it has ended. Else they go, and the lease with them."""
         self.chain: Chain | None = None
         """What seals records; None: nothing does."""
         self.due_of: Callable[[RunState], float | None] = due_of
@@ -86,6 +88,7 @@ class Journal:
         self.buffer, self._consumed = [], []
         row = (machine.status, self.due_of(machine), len(machine.questions))
         ends = bool(records) and records[-1].type == "ended"
+        release = ends and not self.keeps_inbox
         changed = ends or row != self._row
         try:
             self.stored = await self.store.append(
@@ -97,7 +100,7 @@ class Journal:
                 waiting=row[2] if changed else None,
                 consumed=consumed,
                 lease=self.lease,
-                release=ends,
+                release=release,
             )
         except BaseException as error:
             # Whether they were written is not known here; the store's head decides when the run is taken up again.
@@ -108,7 +111,7 @@ class Journal:
             done, self._done = self._done, None
             if done is not None:
                 done.set()
-        self._row, self.released = row, ends
+        self._row, self.released = row, release
         if self.on_stored is not None:
             self.on_stored(records)
 

@@ -19,6 +19,7 @@ import anyio
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
 from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.clock import DriveClock
+from orchestrator.executor.followers import Follower
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.replies import PartialReply
@@ -69,20 +70,6 @@ class Scheduler(Protocol):
 
     def hurry(self) -> None:
         """Begin to write what is buffered, without waiting for it."""
-
-
-class Follower(Protocol):
-    """A reader of a run's events while it is held here."""
-
-    def stored(self, records: Sequence[Record]) -> None:
-        """These records are durable now."""
-
-    def live(self, seq: int, kind: str, data: dict[str, object]) -> bool:
-        """A live event came behind record `seq`. False: it lost what came before, and needs the replies so far."""
-        ...
-
-    def close(self) -> None:
-        """The run is given back: nothing more will come."""
 
 
 class Command(Protocol):
@@ -138,6 +125,8 @@ class RunLog:
         """Keys of model calls under way whose replies come in pieces."""
         self.guard: CallGuard | None = None
         """Asks about tool calls that only records approve which are not believed; None: all records are."""
+        self.on_durable: Callable[[Sequence[Record]], None] | None = None
+        """Called with records that have become durable."""
         self.after_store: Callable[[], None] | None = None
         """Called when records have become durable."""
         self.scheduler: Scheduler | None = None
@@ -235,6 +224,8 @@ class RunLog:
     def _stored(self, records: Sequence[Record]) -> None:
         for watcher in tuple(self.watchers):  # one that is no longer read may leave meanwhile
             watcher.stored(records)
+        if self.on_durable is not None:
+            self.on_durable(records)
         if self.after_store is not None:
             self.after_store()
 

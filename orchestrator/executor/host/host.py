@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol, cast
+from typing import cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -13,9 +13,11 @@ from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock, Standstill
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.drive import LAST_FLUSH, Drive
+from orchestrator.executor.followers import IdleFollower
 from orchestrator.executor.host.heartbeat import Heartbeat
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.loader import RunLoader
+from orchestrator.executor.host.observers import Observation
 from orchestrator.executor.host.os_signals import guard
 from orchestrator.executor.host.trust import audited, drop_unsealed, guard_fork, withdraw_unsealed
 from orchestrator.executor.host.versions import compare_offered, offered
@@ -35,13 +37,6 @@ from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
-
-
-class IdleFollower(Protocol):
-    """A reader of a run that is not driven here."""
-
-    def notify(self) -> None:
-        """The run was taken up here, and nothing is done in it yet."""
 
 
 class Host:
@@ -69,9 +64,11 @@ class Host:
         """Whether the process is about to end."""
         self.standstill = Standstill(resources.clock)
         self.heartbeat = Heartbeat(store, self.live, lease_ttl)
+        self.observation = Observation(store, (), None)
 
     async def begin(self) -> None:
         """Start the background tasks. An executor may be opened again, also in another event loop."""
+        await self.observation.begin()
         tasks = await anyio.create_task_group().__aenter__()
         self.tasks = tasks
         self.heartbeat.reset()
@@ -88,6 +85,7 @@ class Host:
                 tasks.cancel_scope.cancel()
                 await tasks.__aexit__(None, None, None)
         finally:
+            await self.observation.end()
             with anyio.CancelScope(shield=True):
                 await self.holdings.close()
             await self.resources.tools.__aexit__(kind, error, None)
@@ -216,7 +214,9 @@ class Host:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
         clock = DriveClock(self.resources.clock, machine.updated)
         log = RunLog(machine, journal, hold, self.flusher, self.holdings, clock)
-        return Drive(log, self.resources, self.pace, kept=kept)
+        live = Drive(log, self.resources, self.pace, kept=kept)
+        self.observation.attach(live)
+        return live
 
     def _add(self, live: Drive) -> Drive:
         self.live[live.run_id] = live
@@ -259,6 +259,7 @@ class Host:
             see `Drive.run`
         """
         try:
+            await self.observation.driving(live)
             live.answer_by_policy()
             await live.run(take_messages)
         finally:
@@ -267,6 +268,7 @@ class Host:
             self.heartbeat.update()
             if live.fault is None and live.log.journal.stored == live.log.journal.head:
                 self.snapshots.remember(live.machine, live.snapshots.kept)
+            await self.observation.left(live)
         if self.stopping:
             await anyio.sleep_forever()
         return self.run_of(live)
@@ -279,6 +281,7 @@ class Host:
         if live.machine.ended is not None:
             await self.holdings.release(live.run_id)
         await live.release()
+        await self.observation.left(live)
 
     async def drive_alone(self, live: Drive) -> None:
         """Drive a run in the background; `wait` raises its error later."""

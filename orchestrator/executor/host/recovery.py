@@ -19,6 +19,8 @@ from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
 
+_DAY = 86400.0
+"""Seconds. Observers are called about a run that ended unseen if it ended no longer ago than this."""
 LOOK = 0.05
 """Seconds between two looks at what the holder of a run did."""
 
@@ -143,6 +145,10 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
     if inner:
         left = await lost(host, host.resources.graphs)
         await all_of([one for one in inner if one in left])
+    for run_id, notice in await host.observation.ended_unseen(host.resources.graphs, host.resources.clock.now() - _DAY):
+        info = await host.store.info(run_id)
+        graph = await host.loader.stored_graph(info)
+        await host.observation.call_about(await host.loader.machine_of(info, graph), graph, notice)
     return list(found.values())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.graph.checks.edges import edge_problems
 from orchestrator.graph.checks.failures import failure_problems
 from orchestrator.graph.checks.fields import field_problems
+from orchestrator.graph.checks.interrupts import interrupt_problems
 from orchestrator.graph.checks.names import name_problems
 from orchestrator.graph.checks.nested import mapping_problems, nested_problems
 from orchestrator.graph.checks.proofs import proofs_of, unconfirmed, unproved
@@ -32,6 +33,8 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
         found += [*failure_problems(graph), *mapping_problems(graph)]
     if not found:
         found += shape_problems(graph.topology)
+    if not found and not stored:
+        found += interrupt_problems(graph)
     if not found:
         found += write_problems(graph)
     return found

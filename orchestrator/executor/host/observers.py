@@ -1,0 +1,264 @@
+"""Functions that are called about runs once their records are durable: for webhooks, metrics and traces.
+
+Each function has a task and a queue of its own, with one place per run: what waits is the run, and it is called with
+the run as it is by then. So a slow function holds nothing up, and skips what a later call covers.
+
+While a run is driven, its inbox in the store holds a notice. It is deleted when every function was called about the
+last record of the drive. A notice that a dead process left makes `recover` take up the run, or, where it has ended,
+call the functions.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, cast
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from orchestrator.errors import StoreError
+from orchestrator.executor.drive.drive import Drive
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.kernel.machine import apply
+from orchestrator.kernel.records import FINAL, Record
+from orchestrator.kernel.run_state import RunState
+from orchestrator.redaction import redact
+from orchestrator.stores.base import Store
+from orchestrator.views.run import Run
+
+log = logging.getLogger("orchestrator")
+
+NOTICE = "notice"
+"""Type of the message in a run's inbox that says that functions are still to be called about the run."""
+_MOST = 1000
+"""Runs that wait for one function; it is not called about further ones here."""
+_LONGEST = 7 * 86400.0
+"""Seconds that a run may have been there before it ended, for `recover` to find that functions were not called."""
+_CLOSING = 5.0
+"""Seconds that a closing executor gives the functions for what is left."""
+
+
+class RunObserver(Protocol):
+    """Is called about a run when records of it are durable, at least once for each record.
+
+    A sync function runs in a thread. What it raises is logged.
+    """
+
+    def __call__(self, run: Run, seq: int, /) -> Awaitable[object] | object:
+        """
+        Args:
+            run: the run as it is after record `seq`.
+            seq: the number of the last durable record. Calls about one run may skip numbers, and repeat them after a
+                crash.
+        """
+        ...
+
+
+@dataclass(eq=False)
+class _Observed:
+    """A run as its durable records make it."""
+
+    machine: RunState
+    graph: GraphDefinition
+    run_id: str
+    over: bool = False
+    """Whether it was given back."""
+    driven: bool = False
+    notice: int | None = None
+    uncalled: set[_Calls] = field(default_factory=set)
+    """The functions that are still to be called about the end of the drive."""
+
+    def stored(self, observation: Observation, records: Sequence[Record]) -> None:
+        """Fold what is durable now."""
+        for record in records:
+            apply(self.machine, record)
+        observation.changed(self)
+
+
+class _Calls:
+    """The calls of one function."""
+
+    def __init__(self, function: RunObserver, store: Store) -> None:
+        self._function, self._store = function, store
+        self._pending: dict[str, _Observed] = {}
+        self._some = anyio.Event()
+        self.idle = anyio.Event()
+
+    def reset(self) -> None:
+        """Begin again, maybe in another event loop."""
+        self._pending.clear()
+        self._some, self.idle = anyio.Event(), anyio.Event()
+        self.idle.set()
+
+    def add(self, run: _Observed) -> None:
+        """Have the function called about a run."""
+        if run.run_id not in self._pending and len(self._pending) >= _MOST:
+            log.error("run %s: %s is too slow and is not called here", run.run_id, _name(self._function))
+            return
+        self._pending[run.run_id] = run
+        self.idle = anyio.Event() if self.idle.is_set() else self.idle
+        self._some.set()
+
+    async def go(self, observation: Observation) -> None:
+        """Make the calls, for as long as the executor is open."""
+        while True:
+            while self._pending:
+                run = self._pending.pop(next(iter(self._pending)))
+                over = run.over
+                await self._call(Run(run.machine.copy(), run.graph, self._store))
+                if over and run.over:
+                    await observation.called(self, run)
+            self.idle.set()
+            self._some = anyio.Event()
+            await self._some.wait()
+
+    async def _call(self, run: Run) -> None:
+        try:
+            if _is_async(self._function):
+                await cast("Awaitable[object]", self._function(run, run.seq))
+                return
+            made = await anyio.to_thread.run_sync(self._function, run, run.seq, abandon_on_cancel=True)
+            if inspect.isawaitable(made):
+                await made
+        except Exception as error:
+            words = redact(f"{type(error).__name__}: {error}")
+            log.error("run %s: %s failed at record %d: %s", run.run_id, _name(self._function), run.seq, words)
+
+
+def _is_async(function: RunObserver) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _name(function: RunObserver) -> str:
+    return f"observer {getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+class Observation:
+    """The functions of one executor, and the runs that they are to be called about."""
+
+    def __init__(self, store: Store, observers: Sequence[RunObserver], on_pause: RunObserver | None) -> None:
+        for function in (*observers, *((on_pause,) if on_pause is not None else ())):
+            if not callable(function):
+                raise TypeError(f"{function!r} cannot observe runs: give functions of (run, seq)")
+        self._store = store
+        self._always = [_Calls(function, store) for function in observers]
+        self._on_pause = None if on_pause is None else _Calls(on_pause, store)
+        self._all = [*self._always, *((self._on_pause,) if self._on_pause is not None else ())]
+        self._runs: dict[Drive, _Observed] = {}
+        self._tasks: TaskGroup | None = None
+        self._looked = False
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    async def begin(self) -> None:
+        """Start the tasks."""
+        if self._all:
+            self._tasks = await anyio.create_task_group().__aenter__()
+            self._looked = False
+            for calls in self._all:
+                calls.reset()
+                self._tasks.start_soon(calls.go, self)
+
+    async def end(self) -> None:
+        """Make the calls that are left, for some seconds, and stop."""
+        tasks, self._tasks = self._tasks, None
+        if tasks is not None:
+            with anyio.move_on_after(_CLOSING, shield=True):
+                for calls in self._all:
+                    await calls.idle.wait()
+            tasks.cancel_scope.cancel()
+            await tasks.__aexit__(None, None, None)
+
+    # -- what a host says ----------------------------------------------------------------------------------------
+
+    def attach(self, live: Drive) -> None:
+        """A run was taken up, and all of its records are durable."""
+        graph = live.machine.plan.graph
+        if self._all and graph is not None:
+            run = self._runs[live] = _Observed(live.machine.copy(), graph, live.run_id)
+            live.log.on_durable = partial(run.stored, self)
+            self.changed(run)
+
+    async def driving(self, live: Drive) -> None:
+        """A run is about to be driven: leave a notice in case this process dies."""
+        run = self._runs.get(live)
+        if run is not None:
+            run.driven = live.log.journal.keeps_inbox = True
+            messages = await self._store.inbox([live.run_id])
+            left = [message.id for message in messages if message.body.get("type") == NOTICE]
+            run.notice = left[0] if left else await self._store.post(live.run_id, {"type": NOTICE})
+            live.notice = run.notice
+
+    async def left(self, live: Drive) -> None:
+        """A run was given back."""
+        run = self._runs.pop(live, None)
+        if run is None:
+            return
+        run.over = True
+        status = run.machine.status
+        if status == "running":  # interrupted: the notice stays until the run is taken up again
+            return
+        wanted = list(self._always)
+        if self._on_pause is not None and run.driven and status == "paused" and _waits(run.machine):
+            wanted.append(self._on_pause)
+        run.uncalled = set(wanted)
+        for calls in wanted:
+            calls.add(run)
+        if not wanted:
+            await self._acknowledge(run)
+
+    def changed(self, run: _Observed) -> None:
+        """Records of a run became durable."""
+        for calls in self._always:
+            calls.add(run)
+
+    async def called(self, calls: _Calls, run: _Observed) -> None:
+        """A function was called about the end of a drive."""
+        run.uncalled.discard(calls)
+        if not run.uncalled:
+            await self._acknowledge(run)
+
+    async def _acknowledge(self, run: _Observed) -> None:
+        if run.notice is not None:
+            notice, run.notice = run.notice, None
+            with suppress(StoreError):  # then it is called once more
+                await self._store.discard([notice])
+
+    # -- after a crash -------------------------------------------------------------------------------------------
+
+    async def ended_unseen(self, graphs: Collection[str], since: float) -> list[tuple[str, int]]:
+        """Runs that ended since then and have a notice, with its id. Looks once while the executor is open."""
+        if self._looked or not self._all:
+            return []
+        self._looked = True
+        found: list[tuple[str, int]] = []
+        cursor: str | None = None
+        while True:
+            page = await self._store.runs(status=FINAL, after=cursor, limit=200)
+            recent = [one.run_id for one in page.runs if one.updated >= since and one.graph in graphs]
+            old = any(one.created < since - _LONGEST for one in page.runs)
+            messages = await self._store.inbox(recent) if recent else []
+            found += [(one.run_id, one.id) for one in messages if one.body.get("type") == NOTICE]
+            cursor = page.cursor
+            if cursor is None or old:
+                return found
+
+    async def call_about(self, machine: RunState, graph: GraphDefinition, notice: int) -> None:
+        """Have the functions called about a run that has ended."""
+        run = _Observed(machine, graph, machine.run_id, over=True, notice=notice, uncalled=set(self._always))
+        self.changed(run)
+        if not run.uncalled:
+            await self._acknowledge(run)
+
+
+def _waits(machine: RunState) -> bool:
+    """Whether a run waits for a person or an event, and its own caller does not ask for it."""
+    inner = machine.started is not None and machine.started.caller is not None
+    return not inner and any(str(question.kind) != "timer" for question in machine.questions.values())

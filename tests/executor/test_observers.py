@@ -1,0 +1,225 @@
+"""Functions that are called about runs once their records are durable."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from orchestrator import Context, Executor, Run, Update, node
+from orchestrator.executor.host.observers import NOTICE
+from orchestrator.stores import open_store
+from orchestrator.stores.base import Store
+from tests.executor.test_streams import Gate, asking, asks
+from tests.support.executors import Log, chain, says
+
+pytestmark = pytest.mark.anyio
+
+
+class Diary:
+    """An observer that notes what it was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, int]] = []
+        self.runs: list[Run] = []
+
+    async def __call__(self, run: Run, seq: int) -> None:
+        assert run.seq == seq
+        self.calls.append((run.run_id, run.status, seq))
+        self.runs.append(run)
+
+
+async def notices(store: Store, run_id: str = "r") -> int:
+    """How many notices lie in the inbox of a run."""
+    return len([one for one in await store.inbox([run_id]) if one.body.get("type") == NOTICE])
+
+
+async def test_an_observer_is_called_when_records_are_durable_and_when_the_run_has_ended(store: Store) -> None:
+    diary = Diary()
+    async with Executor(store, observers=[diary]) as executor:
+        run = await executor.start(chain(says("a"), says("b")), run_id="r")
+    assert diary.calls[0][0] == "r"
+    assert diary.calls[-1] == ("r", "completed", run.seq)
+    seqs = [seq for _, _, seq in diary.calls]
+    assert seqs == sorted(seqs)
+    assert diary.runs[-1].output == ["a", "b"]
+    assert len(diary.runs[-1].records()) == run.seq
+    assert not await notices(store)
+
+
+async def test_what_an_observer_sees_is_in_the_store(store: Store) -> None:
+    ahead: list[int] = []
+
+    async def compare(run: Run, seq: int) -> None:
+        if (await store.info(run.run_id)).head < seq:
+            ahead.append(seq)
+
+    async with Executor(store, observers=[compare]) as executor:
+        await executor.start(chain(*[says(str(i), lambda: anyio.sleep(0.001)) for i in range(20)]), run_id="r")
+    assert ahead == []
+
+
+async def test_on_pause_is_called_when_a_run_waits_and_only_then(store: Store) -> None:
+    diary = Diary()
+    gate = Gate(is_open=True)
+    async with Executor(store, on_pause=diary) as executor:
+        run = await executor.start(asking(gate), run_id="r")  # type: ignore[arg-type]
+        await executor.answer("r", run.waiting[0].id, "yes")
+        await executor.start(chain(says("a")), run_id="s")
+    assert diary.calls == [("r", "paused", run.seq)]
+    assert [question.prompt for question in diary.runs[0].waiting] == ["first?"]
+    assert not await notices(store)
+    assert not await notices(store, "s")
+
+
+async def test_a_run_that_was_interrupted_does_not_call_on_pause(store: Store) -> None:
+    diary, gate = Diary(), Gate()
+    graph = chain(node(gate.wait))
+    async with Executor(store, on_pause=diary, graphs=[graph]) as executor:
+        async with executor.stream(graph, run_id="r"):
+            await gate.reached.wait()
+        assert await notices(store)
+        gate.open.set()
+        await executor.resume("r")
+    assert diary.calls == []
+    assert not await notices(store)
+
+
+async def test_sync_observers_run_in_a_thread_and_may_block(store: Store) -> None:
+    threads: list[int] = []
+
+    def blocks(run: Run, seq: int) -> None:
+        threads.append(threading.get_ident())
+        time.sleep(0.3)
+
+    async with Executor(store, observers=[blocks]) as executor:
+        began = time.monotonic()
+        await executor.start(chain(says("a"), says("b")), run_id="r")
+        assert time.monotonic() - began < 0.25
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_an_observer_that_fails_is_logged_and_fails_no_run(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(run: Run, seq: int) -> None:
+        raise LookupError("the hook is down")
+
+    diary = Diary()
+    with caplog.at_level(logging.ERROR, logger="orchestrator"):
+        async with Executor(store, observers=[breaks, diary], on_pause=breaks) as executor:
+            run = await executor.start(chain(node(asks)), run_id="r")
+    assert run.status == "paused"
+    assert diary.calls[-1] == ("r", "paused", run.seq)
+    words = "observer test_an_observer_that_fails_is_logged_and_fails_no_run.<locals>.breaks failed at record"
+    assert any(words in record.message and "the hook is down" in record.message for record in caplog.records)
+    assert not await notices(store)  # it was called
+
+
+async def test_an_observer_that_hangs_holds_up_neither_runs_nor_others_and_little_of_the_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.executor.host.observers._CLOSING", 0.1)
+
+    async def hangs(run: Run, seq: int) -> None:
+        await anyio.sleep_forever()
+
+    diary = Diary()
+    async with Executor(store, observers=[hangs, diary]) as executor:
+        with anyio.fail_after(5):
+            for number in range(5):
+                assert (await executor.start(chain(says("a")), run_id=f"r{number}")).status == "completed"
+    assert {run_id for run_id, _, _ in diary.calls} == {f"r{number}" for number in range(5)}
+    assert await notices(store, "r4") == 1  # it was not called: the next executor does it
+
+
+async def test_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(TypeError, match="cannot observe runs: give functions"):
+        Executor(observers=["https://example.org"])  # type: ignore[list-item]
+
+
+# -- after a crash ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["a crash after the pause", "a crash in the call"])
+async def test_a_pause_that_was_not_told_before_a_crash_is_told_by_the_next_executor(
+    tmp_path: Path, after: bool
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    _die(url, "pause", "later" if after else "called")
+    store = open_store(url)
+    assert (await store.info("r")).status == "paused"
+    assert await notices(store) == 1
+    diary = Diary()
+    async with Executor(store, graphs=[paused_graph], on_pause=diary) as executor:
+        await executor.recover()
+        await executor.recover()
+    assert [(run_id, status) for run_id, status, _ in diary.calls] == [("r", "paused")]
+    assert not await notices(store)
+    await store.close()
+
+
+async def test_an_end_that_was_not_told_before_a_crash_is_told_by_the_next_executor(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    _die(url, "end", "called")
+    store = open_store(url)
+    assert (await store.info("r")).status == "completed"
+    diary = Diary()
+    async with Executor(store, graphs=[ended_graph], observers=[diary]) as executor:
+        await executor.recover()
+        await executor.recover()
+    assert [(run_id, status) for run_id, status, _ in diary.calls] == [("r", "completed")]
+    assert not await notices(store)
+    await store.close()
+
+
+async def test_an_executor_without_observers_takes_notices_away(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    _die(url, "pause", "called")
+    async with Executor(url, graphs=[paused_graph]) as executor:
+        assert [run.status for run in await executor.recover()] == ["paused"]
+        assert await executor.recover() == []
+
+
+def _die(url: str, how: str, when: str) -> None:
+    """A process that is killed right when a run has paused or ended, or in the call of its observer."""
+    code = f"import tests.executor.test_observers as t, anyio; anyio.run(t.dies, {url!r}, {how!r}, {when!r})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], timeout=60)
+    assert done.returncode == -signal.SIGKILL
+
+
+async def dies(url: str, how: str, when: str) -> None:
+    """See `_die`."""
+
+    async def told(run: Run, seq: int) -> None:
+        if run.status in ("paused", "completed"):
+            if when == "called":
+                os.kill(os.getpid(), signal.SIGKILL)
+            await anyio.sleep_forever()
+
+    graph = paused_graph if how == "pause" else ended_graph
+    observers = [told] if how == "end" else []
+    async with Executor(url, on_pause=told if how == "pause" else None, observers=observers) as executor:
+        await executor.start(graph, run_id="r")
+        if when == "later":
+            os.kill(os.getpid(), signal.SIGKILL)
+        await anyio.sleep(10)
+
+
+@node
+async def wait_for_word(state: Log, ctx: Context) -> Update:
+    """Ask."""
+    return {"log": str(await ctx.ask("input", prompt="?"))}
+
+
+paused_graph = chain(wait_for_word, name="paused_one")
+ended_graph = chain(says("a"), name="ended_one")
