@@ -14,10 +14,11 @@ its own:
 | `handlers` | what each record type changes |
 | `migration` | a run's move to another version of its graph |
 | `admission` | which queued activations may start under the limits (R13, R14) |
+| `reopening` | puts the tokens of an ended run back (R13, R14) |
 | `frame` | a graph from its first token to its result (R9, R14, R15) |
 | `transitions` | the edges of an outcome, forks, maps (R1, R3, R9 to R12) |
 | `joins`, `map_items` | what waits for other tokens: joins (R4, R5, R8), items with needs (R12) |
-| `endings` | dropped tokens and graphs that end (R13) |
+| `endings` | dropped tokens, graphs that end, graphs that are frozen (R13) |
 | `tokens` | the live tokens, and which joins they can still reach (R4) |
 | `versions`, `merge`, `replacements`, `rank` | states as versions: commits, merges, conflicts, order (R6, R7) |
 | `reservations`, `ledger` | calls under way, and the effects of running steps |

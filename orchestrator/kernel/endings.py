@@ -1,12 +1,19 @@
-"""Ends activations and graphs: dropping a token ends the graph inside it, ending a graph drops its tokens (R13)."""
+"""Ends activations and graphs: dropping a token ends the graph inside it, ending a graph drops its tokens (R13).
+
+A graph that fails or is cancelled is frozen: its tokens are no longer live, and are kept for `kernel.reopening`. They
+are forgotten when the step around the graph lands otherwise, or is dropped for good.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 from orchestrator.kernel import reservations, tokens
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, Phase
+
+_FREEZING = frozenset({"failed", "cancelled"})
 
 
 def stop(run: RunState, key: str) -> Activation | None:
@@ -19,40 +26,95 @@ def stop(run: RunState, key: str) -> Activation | None:
 
 
 def drop(run: RunState, token: Activation) -> None:
-    """Remove a live token: stop it, end the graph inside it, withdraw its questions."""
+    """Remove a live token for good: stop it, end the graph inside it, withdraw its questions."""
     tokens.withdraw(token)
+    _silence(run, token, keep=False)
+    forget_kept(run, token)
+    run.stopped.pop(token.key, None)
+
+
+def _silence(run: RunState, token: Activation, *, keep: bool) -> None:
+    """Stop a token that is live no longer, end the graph inside it, withdraw its questions."""
     for observer in run.observers:
         observer.dropped(token)
     if stop(run, token.key) is not None:
         run.delta.cancelled.append(token)
+        if keep:
+            run.stopped[token.key] = token
     if run.reserves:
         reservations.release(run, token)
     inner = run.inner_frames.pop(token.key, None)
     if inner is not None:
         inner.parent_dropped = True
-        finish(run, inner, FrameResult("cancelled", inner.trunk.values))
+        finish(run, inner, FrameResult("cancelled", inner.trunk.values), keep=keep)
+        if keep:
+            token.kept = inner
     if token.phase is Phase.ASKING:
         for question in [question for question, asker in run.askers.items() if asker is token]:
             del run.askers[question]
             run.questions.pop(question, None)
             run.asked_at.pop(question, None)
+            if keep:
+                token.asked_before |= {question}
 
 
-def finish(run: RunState, frame: FrameState, result: FrameResult) -> None:
-    """End a graph: drop the tokens it has left, and hand its result to the activation around it, or to the run."""
+def set_aside(run: RunState, frame: FrameState) -> FrozenTokens:
+    """Take all tokens out of a graph as they are, so that they can be put back."""
+    frozen = FrozenTokens(frame.live, frame.queue, frame.ended_versions)
+    frame.live, frame.queue, frame.ended_versions = {}, deque(), []
+    for token in frozen.live.values():
+        _silence(run, token, keep=True)
+    return frozen
+
+
+def forget(run: RunState, frozen: FrozenTokens | None) -> None:
+    """Forget tokens that were set aside: they will not be put back."""
+    for token in () if frozen is None else frozen.live.values():
+        run.stopped.pop(token.key, None)
+        run.ledger.forget_failed(token.key)
+        forget_kept(run, token)
+
+
+def forget_kept(run: RunState, activation: Activation) -> None:
+    """Forget the frozen graph inside an activation, if there is one."""
+    kept, activation.kept = activation.kept, None
+    if kept is not None:
+        forget(run, kept.frozen)
+
+
+def forget_frozen(run: RunState, frame: FrameState) -> None:
+    """Forget what a running graph keeps of tokens that were set aside, and of graphs inside that ended."""
+    forget(run, frame.before_limit)
+    frame.before_limit = None
+    for token in frame.live.values():
+        forget_kept(run, token)
+
+
+def finish(run: RunState, frame: FrameState, result: FrameResult, *, keep: bool = True) -> None:
+    """End a graph, and hand its result to the activation around it, or to the run.
+
+    Args:
+        run: the run.
+        frame: the graph.
+        result: how it ended.
+        keep: whether the tokens it has left are kept if it failed or was cancelled; else they are dropped.
+    """
     if frame.result is not None:
         return
     for observer in run.observers:
         observer.finished(frame, result)
     frame.result = replace(result, irreversible=frame.irreversible) if frame.irreversible else result
     frame.exhausting = None
-    for token in list(frame.live.values()):
-        if token.key in frame.live:
-            drop(run, token)
-    frame.queue.clear()
+    if keep and result.status in _FREEZING:
+        frame.frozen = set_aside(run, frame)
+    else:
+        for token in list(frame.live.values()):
+            if token.key in frame.live:
+                drop(run, token)
+        frame.queue.clear()
+        frame.ended_versions = []
     frame.touched_joins.clear()
     frame.touched_items.clear()
-    frame.ended_versions = []
     _hand_over(run, frame)
 
 
@@ -65,6 +127,7 @@ def _hand_over(run: RunState, frame: FrameState) -> None:
     if frame.parent_dropped or run.inner_frames.pop(parent.key, None) is None:
         return
     parent.child = frame.result
+    parent.kept = frame if frame.frozen is not None else None
     parent.phase = Phase.RUNNING
     for outer in parent.frame.line:
         outer.active += 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from orchestrator.errors import StepError
 from orchestrator.graph.topology import END, START, STOP
 from orchestrator.kernel import tokens
-from orchestrator.kernel.endings import drop, finish
+from orchestrator.kernel.endings import finish, forget, set_aside
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.joins import Due, fire_if_ready, next_touched
 from orchestrator.kernel.limit_failure import limit_failure
@@ -16,7 +16,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import FIRST, Rank
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, Phase
 from orchestrator.kernel.transitions import send, take_edge
 from orchestrator.kernel.version import Version, causes
 from orchestrator.kernel.versions import merged, passed_version, step_version
@@ -85,7 +85,7 @@ def land(
     if outcome == "exhausted" and not frame.plan.topology.has_route(activation.node, outcome):
         # Journals of early versions hold this: there a spent limit of an inner graph also ended the graph around it.
         parked = Activation(frame, activation.key, activation.node, version, activation.rank, activation.forks)
-        parked.phase = Phase.PARKED
+        parked.phase, parked.spent_inside = Phase.PARKED, True
         tokens.add(run, parked)
         exhaust(frame, "nested", activation.node, error)
     else:
@@ -192,41 +192,45 @@ def collapse(run: RunState, frame: FrameState) -> None:
 def _collapse(run: RunState, frame: FrameState) -> None:
     target = None if frame.after_limit else frame.plan.topology.exhausted_target
     frame.exhausting, frame.interrupting = None, ""
-    version = _all_merged(run, frame, hash_id(frame.key, "exhausted"))
-    if version is None:
+    key = (frame.key, "exhausted", *([str(frame.raised)] if frame.raised else ()))
+    found = _all_merged(run, frame, hash_id(*key))
+    if found is None:
         return
+    version, aside = found
+    if frame.parent is None and frame.before_limit is None:
+        frame.before_limit = aside
+    else:
+        forget(run, aside)
     if target is None or target in (END, STOP):
         finish(run, frame, FrameResult("exhausted", version.values, frame.spent_limit, taken=version.taken))
         return
     frame.after_limit = True
     edges = enumerate(frame.plan.edges)
     take_edge(run, frame, next(i for i, edge in edges if edge.source == "*" and edge.outcome == "exhausted"))
-    token = Activation(frame, hash_id(frame.key, "exhausted", target), target, version, FIRST)
+    token = Activation(frame, hash_id(*key, target), target, version, FIRST)
     token.merged = True
     token.error = frame.spent_limit
     tokens.enqueue(run, token)
     settle(run, frame)
 
 
-def _all_merged(run: RunState, frame: FrameState, key: str) -> Version | None:
-    """The merge of all live and ended tokens, which are dropped; None: it failed, and the graph with it."""
+def _all_merged(run: RunState, frame: FrameState, key: str) -> tuple[Version, FrozenTokens] | None:
+    """The merge of all live and ended tokens, and these, set aside; None: it failed, and the graph with it."""
     live = tokens.in_order(frame, frame.live.values())
     fault = next((token.fault for token in live if token.fault is not None), None)
     if fault is not None:  # a merge failed, and its step will never run to report it
         finish(run, frame, FrameResult("failed", frame.trunk.values, fault))
         return None
     versions = [token.version for token in live] + frame.ended_versions
-    for token in list(frame.live.values()):
-        drop(run, token)
-    frame.queue.clear()
-    frame.ended_versions = []
+    aside = set_aside(run, frame)
     frame.touched_joins.clear()
     frame.touched_items.clear()
     try:
-        return merged(frame, versions, key)
+        return merged(frame, versions, key), aside
     except StepError as error:
         failure = Failure(type=type(error).__name__, message=str(error))
         finish(run, frame, FrameResult("failed", frame.root.values, failure))
+        frame.frozen = aside
         return None
 
 
@@ -243,8 +247,10 @@ def _go_to(run: RunState, frame: FrameState, node: str) -> None:
     """Merge all live and ended tokens into one at a node."""
     key = hash_id(*(token.key for token in tokens.in_order(frame, frame.live.values())), "interrupted", node)
     frame.interrupting = ""
-    version = _all_merged(run, frame, key)
-    if version is not None:
+    found = _all_merged(run, frame, key)
+    if found is not None:
+        version, aside = found
+        forget(run, aside)
         token = Activation(frame, key, node, version, FIRST)
         token.merged = True
         tokens.enqueue(run, token)

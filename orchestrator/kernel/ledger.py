@@ -59,12 +59,14 @@ def did_irreversible(result: object) -> bool:
 class Ledger:
     """The effects of activations that are not done, and the digests of the messages in the journal."""
 
-    __slots__ = ("_by_activation", "_by_key", "_messages")
+    __slots__ = ("_by_activation", "_by_key", "_failed", "_messages")
 
     def __init__(self) -> None:
         self._by_activation: dict[str, list[EffectEntry]] = {}
         self._by_key: dict[str, EffectEntry] = {}
         self._messages: set[str] = set()
+        self._failed: dict[str, list[EffectEntry]] = {}
+        """The effects of steps that failed, for their next attempt if the run is reopened."""
 
     def intend(self, record: EffectIntended) -> bool:
         """Note an intent. Returns False if it repeats an earlier one."""
@@ -113,6 +115,23 @@ class Ledger:
             if not kept:
                 del self._by_activation[entry.intended.activation]
 
+    def put_by(self, activation: str) -> None:
+        """Put the effects of a step by that failed: no step waits for them, unless the run is reopened."""
+        if activation in self._by_activation:
+            self._failed[activation] = self._by_activation.pop(activation)
+            for entry in self._failed[activation]:
+                self._by_key.pop(entry.intended.key, None)
+
+    def take_back(self, activation: str) -> None:
+        """Undo `put_by`: the step is begun again."""
+        for entry in self._failed.pop(activation, ()):
+            self._by_key[entry.intended.key] = entry
+            self._by_activation.setdefault(activation, []).append(entry)
+
+    def forget_failed(self, activation: str) -> None:
+        """Remove the effects of a failed step that cannot be begun again."""
+        self._failed.pop(activation, None)
+
     def knows_message(self, digest: str) -> bool:
         """Whether the journal holds this message, so that records can refer to it."""
         return digest in self._messages
@@ -121,13 +140,21 @@ class Ledger:
         """All effects of activations that are not done."""
         return tuple(self._by_key.values())
 
+    def failed_entries(self) -> tuple[EffectEntry, ...]:
+        """All effects of failed steps that can be begun again."""
+        return tuple(entry for entries in self._failed.values() for entry in entries)
+
     def messages(self) -> list[str]:
         """Digests of the messages that the journal holds, sorted."""
         return sorted(self._messages)
 
-    def restore(self, entries: Iterable[EffectEntry], messages: Iterable[str]) -> None:
+    def restore(
+        self, entries: Iterable[EffectEntry], messages: Iterable[str], failed: Iterable[EffectEntry] = ()
+    ) -> None:
         """Replace the contents."""
         self._messages = set(messages)
         for entry in entries:
             self._by_key[entry.intended.key] = entry
             self._by_activation.setdefault(entry.intended.activation, []).append(entry)
+        for entry in failed:
+            self._failed.setdefault(entry.intended.activation, []).append(entry)

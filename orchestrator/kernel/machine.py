@@ -38,10 +38,11 @@ _HANDLERS: Mapping[str, Callable[[RunState, Any], None]] = {
     "forked": forking.forked,
     "migrated": lifecycle.migrated,
     "ended": lifecycle.ended,
+    "reopened": lifecycle.reopened,
 }
 """Record type -> its handler. Types without one change nothing but the head and the clock."""
 
-_AFTER_A_GAP = frozenset({"resumed", "forked", "migrated"})
+_AFTER_A_GAP = frozenset({"resumed", "forked", "migrated", "reopened"})
 """Types of records that begin a drive: the time before them is no time alive."""
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from orchestrator.graph.renames import Renames, inside
 from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.endings import forget_frozen
 from orchestrator.kernel.frame import settle
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated
@@ -34,6 +35,8 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
     run.content = record.content
     run.lineage = (*run.lineage, (record.structure, record.content))
     frames = list(run.frames())
+    for frame in frames:
+        forget_frozen(run, frame)  # it has the shape of the old version
     plans: dict[str, Plan] = {}
     moved: list[Data] = []
     for frame in frames:

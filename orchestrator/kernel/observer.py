@@ -44,6 +44,9 @@ class Observer:
     def dropped(self, token: Activation) -> None:
         """A live token was dropped; what runs inside it is about to end."""
 
+    def restored(self, token: Activation) -> None:
+        """A dropped token is live again: its run was reopened."""
+
     def finished(self, frame: FrameState, result: FrameResult) -> None:
         """A graph is about to get its result, and to drop the tokens it has left."""
 

@@ -216,7 +216,7 @@ def time_left(run: RunState, frame: FrameState) -> float | None:
     if parent is None or graph is None or frame.result is not None:
         return None
     timeout = graph.nodes[parent.node].timeout
-    return None if timeout is None else timeout - (run.seconds - frame.began)
+    return None if timeout is None else timeout - (run.seconds - frame.timed_from)
 
 
 def time_left_inside(run: RunState, activation: str) -> float | None:

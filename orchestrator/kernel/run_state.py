@@ -104,6 +104,8 @@ class RunState:
     """Graphs with tokens in their queues."""
     exhausting_frames: list[FrameState] = field(default_factory=list)
     """Graphs of which a limit is spent, and that have not been merged yet."""
+    stopped: dict[str, Activation] = field(default_factory=dict)
+    """Steps that were stopped and may go on when the run is reopened: their records may still land."""
     was_running: bool = False
     """Whether steps ran after the last record: then the time up to the next one counts as time alive."""
     delta: Delta = field(default_factory=Delta)

@@ -18,7 +18,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import ForkScope
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import Rank
-from orchestrator.kernel.records import Answered, Failure
+from orchestrator.kernel.records import Answered, Failure, StepDone
 from orchestrator.kernel.rules import Rules
 from orchestrator.kernel.version import Version
 
@@ -133,6 +133,19 @@ class Activation:
     """Whether limits have counted it as a step."""
     merged: bool = False
     """Whether a join, or a spent limit, made it."""
+    # What `reopened` needs, once its graph is frozen (R13).
+    failed: bool = False
+    """Whether it failed, and its graph with it."""
+    late: StepDone | None = None
+    """How it ended after it had been stopped: it takes its edges when the run is reopened."""
+    kept: FrameState | None = None
+    """The graph inside, frozen: it failed, or the graph around it ended."""
+    spent_inside: bool = False
+    """Whether it landed, and a spent limit of the graph inside ended the graph around it (early versions)."""
+    asked_before: frozenset[str] = frozenset()
+    """Questions that the end of a run withdrew: they are asked again under other ids."""
+    reopened: int = 0
+    """The record that reopened the run while this had not landed; 0: none."""
 
     def __init__(
         self,
@@ -198,6 +211,15 @@ class FrameResult:
     """Number of irreversible effects in it that happened, or may have."""
     taken: int = 0
     """The events that the causes of this result took, as bits; see `Version.taken`."""
+
+
+@dataclass(slots=True, eq=False)
+class FrozenTokens:
+    """The tokens of a graph as they were when it was frozen (R13) or merged because of a spent limit (R14)."""
+
+    live: dict[str, Activation]
+    queue: deque[Activation]
+    ended_versions: list[Version]
 
 
 @dataclass(slots=True)
@@ -272,6 +294,15 @@ class FrameState:
     after_limit: bool = False
     """Whether the exhausted edge was taken: later steps are not counted, and each node runs at most once."""
     visited_after_limit: set[str] = field(default_factory=set)
+
+    frozen: FrozenTokens | None = None
+    """The tokens that it had when it failed or was cancelled."""
+    before_limit: FrozenTokens | None = None
+    """The tokens that it had when its limit was spent; only of the run's own graph."""
+    raised: int = 0
+    """How often it was reopened after a spent limit."""
+    timed_from: float = 0.0
+    """`RunState.seconds` from which the time-out of the node around it counts."""
 
     @property
     def trunk(self) -> Version:

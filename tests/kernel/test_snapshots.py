@@ -22,7 +22,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import Path, Rank
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
-from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, OrderedMap
+from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, MapItem, OpenFork, OrderedMap
 from orchestrator.kernel.version import Version
 from tests.support.sizes import sized
 
@@ -32,7 +32,10 @@ from .harness import Simulation, TooLongError
 from .orders import orders
 from .sketches import Sketch, limited, mutated, settle, structured, unstructured, values_for
 
-WALKED = (RunState, FrameState, Ledger, EffectEntry, Activation, MapItem, OrderedMap, OpenFork, Version, Rank, Path)
+WALKED = (
+    RunState, FrameState, FrozenTokens, Ledger, EffectEntry, Activation, MapItem, OrderedMap, OpenFork, Version, Rank,
+    Path,
+)  # fmt: skip
 PASSING = {"delta", "touched_joins", "touched_items"}
 """What lives only while a record is folded."""
 
@@ -54,7 +57,7 @@ def differences(one: object, other: object) -> Iterator[str]:
         at, a, b = todo.pop()
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             a, b = dict(a), dict(b)  # what is empty may be a constant, or a mapping that lost its items
-        if at == "machine.counters":
+        if at in ("machine.counters", "machine.stopped"):
             a, b = dict(sorted(a.items())), dict(sorted(b.items()))
         if type(a) is not type(b):
             yield f"{at}: {type(a).__name__}, {type(b).__name__}"

@@ -11,6 +11,7 @@ from orchestrator.kernel.endings import finish
 from orchestrator.kernel.frame import new_frame
 from orchestrator.kernel.handlers.steps import begin
 from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.reopening import reopen
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameResult
 from orchestrator.kernel.version import Version
@@ -39,6 +40,11 @@ def limits_changed(run: RunState, record: r.LimitsChanged) -> None:
     if run.root is not None:
         run.root.limits = record.limits
         admission.mark(run, run.root)
+
+
+def reopened(run: RunState, record: r.Reopened) -> None:
+    """Have the ended run go on where it was (R13)."""
+    reopen(run, record.limits)
 
 
 def migrated(run: RunState, record: r.Migrated) -> None:

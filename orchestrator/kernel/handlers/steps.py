@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.kernel import admission, reservations
 from orchestrator.kernel import records as r
-from orchestrator.kernel.endings import finish, stop
+from orchestrator.kernel.endings import finish, forget_kept, stop
 from orchestrator.kernel.frame import exhaust, land, new_frame, start
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.run_state import RunState
@@ -14,25 +14,38 @@ from orchestrator.kernel.version import Version
 
 def begin(run: RunState, frame: FrameState) -> None:
     """Send the first tokens of a graph."""
-    frame.began = run.seconds
+    frame.began = frame.timed_from = run.seconds
     start(run, frame)
     admission.mark(run, frame)
 
 
 def step_done(run: RunState, record: r.StepDone) -> None:
-    """End a step with its outcome."""
+    """End a step with its outcome. One that was stopped takes its edges when the run is reopened."""
     activation = _take_out(run, record)
-    if activation is not None:
+    run.ledger.forget(record.activation)
+    if activation is None:
+        activation = run.stopped.pop(record.activation, None)
+        if activation is not None:
+            forget_kept(run, activation)
+            activation.late = record
+    else:
+        forget_kept(run, activation)
         land(run, activation, record.outcome, record.update, record.ops, record.reduced, record.error)
         admission.mark(run, activation.frame)
 
 
 def step_failed(run: RunState, record: r.StepFailed) -> None:
     """Fail a step, and its graph with it (R13)."""
-    activation = _take_out(run, record)
-    if activation is not None:
-        frame = activation.frame
-        finish(run, frame, FrameResult("failed", frame.trunk.values, record.error, taken=activation.taken))
+    running = _take_out(run, record)
+    activation = running or run.stopped.pop(record.activation, None)
+    if activation is None:
+        run.ledger.forget(record.activation)
+        return
+    activation.failed = True
+    run.ledger.put_by(activation.key)
+    if running is not None:
+        frame = running.frame
+        finish(run, frame, FrameResult("failed", frame.trunk.values, record.error, taken=running.taken))
 
 
 def _take_out(run: RunState, record: r.StepDone | r.StepFailed) -> Activation | None:
@@ -42,7 +55,6 @@ def _take_out(run: RunState, record: r.StepDone | r.StepFailed) -> Activation | 
         running = run.running.get(record.activation)
         if running is not None:
             reservations.release(run, running)
-    run.ledger.forget(record.activation)
     activation = stop(run, record.activation)
     if activation is not None:
         activation.frame.counters.busy[record.node] += record.ended - record.started
@@ -51,8 +63,9 @@ def _take_out(run: RunState, record: r.StepDone | r.StepFailed) -> Activation | 
 
 def step_retried(run: RunState, record: r.StepRetried) -> None:
     """Prepare a step's next attempt."""
-    activation = run.running.get(record.activation)
+    activation = run.running.get(record.activation) or run.stopped.get(record.activation)
     if activation is not None:
+        forget_kept(run, activation)
         activation.attempt = record.attempt + 1
         activation.not_before = record.next_at
         activation.backoff = max(0.0, record.next_at - record.ended)
@@ -101,3 +114,4 @@ def limit_spent(run: RunState, record: r.LimitSpent) -> None:
 def _park(run: RunState, activation: Activation) -> None:
     stop(run, activation.key)
     activation.phase = Phase.PARKED
+    run.stopped[activation.key] = activation

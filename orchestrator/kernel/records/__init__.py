@@ -28,6 +28,7 @@ from orchestrator.kernel.records.run import (
     LimitsChanged,
     Migrated,
     Paused,
+    Reopened,
     Resumed,
     RunStarted,
 )
@@ -47,6 +48,6 @@ __all__ = [
     "FINAL", "RECORD_TYPES", "RECORD_VERSION", "TIMEOUT", "Answered", "AnswersWithdrawn", "Asked", "Caller",
     "Cancelled", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended", "EventReceived",
     "Failure", "Forked", "GraphOpened", "JsonDict", "LimitSpent", "LimitsChanged", "Migrated", "Moment", "Paused",
-    "Record", "Resumed", "RunStarted", "RunStatus", "Spent", "StepDone", "StepFailed", "StepRetried",
+    "Record", "Reopened", "Resumed", "RunStarted", "RunStatus", "Spent", "StepDone", "StepFailed", "StepRetried",
     "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result", "record_from_fields", "step_done",
 ]  # fmt: skip

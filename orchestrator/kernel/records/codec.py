@@ -19,7 +19,7 @@ Record: TypeAlias = (
     | steps.TimerSet | steps.TimerFired
     | run.Paused | run.Resumed | run.Cancelled
     | steps.LimitSpent | effects.Spent | run.LimitsChanged
-    | run.Forked | run.Migrated | run.Ended
+    | run.Forked | run.Migrated | run.Ended | run.Reopened
 )  # fmt: skip
 
 RECORD_TYPES: tuple[str, ...] = tuple(member.model_fields["type"].default for member in Record.__args__)

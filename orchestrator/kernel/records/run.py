@@ -171,3 +171,18 @@ class Ended(RecordBase):
     output: object = None
     error: Failure | None = None
     reduced: JsonDict | None = None
+
+
+class Reopened(RecordBase):
+    """The ended run goes on where it was: only this record follows `ended`.
+
+    Steps that failed begin a new attempt, steps that were stopped go on, withdrawn questions are asked again.
+    """
+
+    type: Literal["reopened"] = "reopened"
+    by: str = ""
+    reason: str = ""
+    status: Literal["failed", "cancelled", "exhausted"]
+    """How the run had ended."""
+    limits: Limits | None = None
+    """The limits of the run's graph from now on, if they were changed."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 Data: TypeAlias = dict[str, Any]
 
-FORMAT = 7
+FORMAT = 8
 
 _RUN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools")
 _FRAME = ("steps", "calls", "tokens", "active", "cost", "began", "exhausting")
@@ -29,6 +29,8 @@ FRAME_FIELDS: Mapping[str, str] = {
     **{name: name for name in _FRAME},
     "after": "after_limit",
     "squashable": "may_drop_history",
+    "raised": "raised",
+    "timed_from": "timed_from",
     "parent_gone": "parent_dropped",
     "lasting": "irreversible",
     "held_calls": "reserved_calls",

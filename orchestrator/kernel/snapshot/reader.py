@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -18,7 +19,16 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.rank import FIRST, ROOT, Path, Rank
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot.format import FORMAT, FRAME_FIELDS, RUN_FIELDS, Data
-from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork, OrderedMap, Phase
+from orchestrator.kernel.state import (
+    Activation,
+    FrameResult,
+    FrameState,
+    FrozenTokens,
+    MapItem,
+    OpenFork,
+    OrderedMap,
+    Phase,
+)
 from orchestrator.kernel.version import Version
 
 
@@ -52,16 +62,9 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     events = data.get("events")  # only of runs that received any
     if events is not None:
         run.events = EventQueue.restored(events["kept"], events["ids"], events["count"])
-    entries = [
-        EffectEntry(
-            _decode(intended),
-            None if settled is None else _decode(settled),
-            None if inside is None else Usage.model_validate(inside),
-        )
-        for intended, settled, inside in data["effects"]
-    ]
     run.reserves = {key: Reserve.model_validate(reserve) for key, reserve in data["held"]}
-    run.ledger.restore(entries, data["messages"])
+    failed = [_effect(*entry) for entry in data["failed_effects"]]
+    run.ledger.restore([_effect(*entry) for entry in data["effects"]], data["messages"], failed)
     frames, live = load_frames(run, plan, data["frames"])
     assert run.root is not None
     run.result = run.root.result
@@ -111,6 +114,14 @@ def _decode(data: Data) -> Any:
     return r.decode(json.dumps(data))
 
 
+def _effect(intended: Data, settled: Data | None, inside: Data | None) -> EffectEntry:
+    return EffectEntry(
+        _decode(intended),
+        None if settled is None else _decode(settled),
+        None if inside is None else Usage.model_validate(inside),
+    )
+
+
 class _SnapshotReader:
     """One frame back from its tables."""
 
@@ -138,15 +149,32 @@ class _SnapshotReader:
         frame.ended_versions = [self.versions[i] for i in data["ended"]]
         self.forks = [self._fork(entry) for entry in data["forks"]]
         self.maps = [self._map(entry) for entry in data["groups"]]
+        frame.frozen = self._frozen(data.get("frozen"))
+        frame.before_limit = self._frozen(data.get("before_limit"))
         for entry in data["tokens"]:
             self._token(entry)
+        known = dict(frame.live)
+        for part in (frame.frozen, frame.before_limit):
+            known |= {} if part is None else part.live
         for fork, entry in zip(self.forks, data["forks"], strict=True):
-            fork.arrivals = {join: [frame.live[key] for key in keys] for join, keys in entry["arrivals"].items()}
+            fork.arrivals = {join: [known[key] for key in keys] for join, keys in entry["arrivals"].items()}
         frame.queue.extend(frame.live[key] for key in data["queue"])
         frame.touched_joins.clear()
         frame.touched_items.clear()
         if data["result"] is not None:
             frame.result = self._result(plan, data["result"])
+
+    def _frozen(self, data: Data | None) -> FrozenTokens | None:
+        """Tokens that were set aside; forks and items of maps count them as live ones until they are put back."""
+        if data is None:
+            return None
+        frame = self.frame
+        for entry in data["tokens"]:
+            token = self._token(entry)
+            if token.phase is Phase.RUNNING and not token.failed and token.late is None:
+                self.run.stopped[token.key] = token
+        live, frame.live = frame.live, {}
+        return FrozenTokens(live, deque(live[key] for key in data["queue"]), [self.versions[i] for i in data["ended"]])
 
     def _path(self, number: int) -> Path:
         return ROOT if number < 0 else self.paths[number]
@@ -192,7 +220,7 @@ class _SnapshotReader:
             ordered_map.items.append(item)
         return ordered_map
 
-    def _token(self, entry: Data) -> None:
+    def _token(self, entry: Data) -> Activation:
         schema = self.plan.schema
         # A migration may have removed the field that a map took its items from: they stay JSON.
         stack = tuple(
@@ -224,7 +252,21 @@ class _SnapshotReader:
         if token.phase is Phase.PENDING:
             member = token.map_items[-1]
             member.ordered_map.pending[member.index] = token
+        self._set_frozen_facts(token, entry)
         tokens.add(self.run, token)
+        return token
+
+    def _set_frozen_facts(self, token: Activation, entry: Data) -> None:
+        token.failed, token.spent_inside = entry.get("failed", False), entry.get("spent_inside", False)
+        token.reopened = entry.get("reopened", 0)
+        if "asked_before" in entry:
+            token.asked_before = frozenset(entry["asked_before"])
+        if "late" in entry:
+            token.late = _decode(entry["late"])
+        if "kept" in entry:
+            token.kept = _SnapshotReader(self.run, self.plan.sub[token.node], entry["kept"], token).frame
+        if token.phase is Phase.PARKED and not token.failed and token.late is None:
+            self.run.stopped[token.key] = token
 
     def _result(self, plan: Plan, entry: Data) -> FrameResult:
         error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])

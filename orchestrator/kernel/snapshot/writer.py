@@ -9,12 +9,13 @@ from pydantic_core import to_jsonable_python
 
 from orchestrator.kernel import records as r
 from orchestrator.kernel.event_queue import EventQueue, text_of
+from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import busy_seconds, edges_taken, node_visits
 from orchestrator.kernel.rank import FIRST, ROOT, Path, Rank
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot.format import FORMAT, FRAME_FIELDS, RUN_FIELDS, Data
-from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, MapItem, OpenFork
 from orchestrator.kernel.version import Version
 
 
@@ -45,14 +46,8 @@ def dump(run: RunState) -> Data:
         "ready": [frame.key for frame in run.ready_frames.values()],
         "spent": [frame.key for frame in run.exhausting_frames],
         "messages": run.ledger.messages(),
-        "effects": [
-            [
-                _record(entry.intended),
-                None if entry.settled is None else _record(entry.settled),
-                None if entry.inner_usage is None else entry.inner_usage.model_dump(mode="json", exclude_defaults=True),
-            ]
-            for entry in run.ledger.entries()
-        ],
+        "effects": [_effect(entry) for entry in run.ledger.entries()],
+        "failed_effects": [_effect(entry) for entry in run.ledger.failed_entries()],
         "held": [[key, reserve.model_dump(mode="json")] for key, reserve in run.reserves.items()],
         "frames": [dump_frame(frame) for frame in frames],
     }
@@ -78,6 +73,15 @@ def _record(record: r.Record) -> Data:
     return cast(Data, json.loads(r.encode(record)))
 
 
+def _effect(entry: EffectEntry) -> list[Data | None]:
+    inside = entry.inner_usage
+    return [
+        _record(entry.intended),
+        None if entry.settled is None else _record(entry.settled),
+        None if inside is None else inside.model_dump(mode="json", exclude_defaults=True),
+    ]
+
+
 class _SnapshotWriter:
     """One frame, its shared objects numbered in tables."""
 
@@ -93,6 +97,7 @@ class _SnapshotWriter:
     def data(self) -> Data:
         frame = self.frame
         tokens = [self._token(token) for token in frame.live.values()]
+        frozen, before_limit = self._frozen(frame.frozen), self._frozen(frame.before_limit)
         result = frame.result
         return {
             "key": frame.key,
@@ -107,12 +112,23 @@ class _SnapshotWriter:
             "ended": [self._version(version) for version in frame.ended_versions],
             "tokens": tokens,
             "queue": [token.key for token in frame.queue],
+            **({} if frozen is None else {"frozen": frozen}),
+            **({} if before_limit is None else {"before_limit": before_limit}),
             "groups": self.maps,
             "forks": self.forks,
             "versions": self.versions,
             "paths": self.paths,
             "ranks": self.ranks,
             "result": None if result is None else _result(frame.plan, result),
+        }
+
+    def _frozen(self, frozen: FrozenTokens | None) -> Data | None:
+        if frozen is None:
+            return None
+        return {
+            "tokens": [self._token(token) for token in frozen.live.values()],
+            "queue": [token.key for token in frozen.queue],
+            "ended": [self._version(version) for version in frozen.ended_versions],
         }
 
     def _path(self, path: Path) -> int:
@@ -229,6 +245,12 @@ class _SnapshotWriter:
             "fault": None if token.fault is None else token.fault.model_dump(mode="json"),
             "flags": [token.opened, token.counted, token.merged],
             "child": self._child(token),
+            **({"failed": True} if token.failed else {}),
+            **({"late": _record(token.late)} if token.late is not None else {}),
+            **({"kept": _SnapshotWriter(token.kept).data()} if token.kept is not None else {}),
+            **({"spent_inside": True} if token.spent_inside else {}),
+            **({"asked_before": sorted(token.asked_before)} if token.asked_before else {}),
+            **({"reopened": token.reopened} if token.reopened else {}),
         }
 
     def _child(self, token: Activation) -> Data | None:

@@ -1,0 +1,121 @@
+"""Puts the tokens of a frozen graph back, so that an ended run goes on (R13, R14).
+
+What ran, asked or was set aside by a limit is queued again, in front of what waited for its turn: admission then keeps
+to the limits. A step that failed begins a new attempt; where the graph inside it failed, that graph is put back
+instead, down to the innermost step that failed. What landed after it was stopped takes its edges now.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from orchestrator.graph.limits import Limits
+from orchestrator.kernel import admission, tokens
+from orchestrator.kernel.frame import land, settle
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phase
+from orchestrator.kernel.transitions import send
+
+_LANDED = frozenset({"completed", "exhausted"})
+
+
+def can_reopen(run: RunState) -> bool:
+    """Whether a run has ended in a way that it can go on from."""
+    return run.ended is not None and run.ended.status != "completed"
+
+
+def reopen(run: RunState, limits: Limits | None) -> None:
+    """Have a run that has ended go on where it was.
+
+    Args:
+        run: the run.
+        limits: the limits of its graph from now on; None: as they are.
+
+    Raises:
+        ValueError: it has not ended, or is completed.
+    """
+    root = run.root
+    if root is None or root.result is None or not can_reopen(run):
+        raise ValueError("only a failed, exhausted or cancelled run is reopened")
+    run.ended = None
+    run.cancelled = run.paused = False
+    if limits is not None:
+        root.limits = limits
+    if root.result.status == "completed":
+        return  # its final state was refused when the run ended: it is checked again
+    run.result = None
+    frozen = root.frozen
+    if root.result.status == "exhausted":
+        frozen, root.before_limit = root.before_limit, None
+        root.after_limit, root.spent_limit = False, None
+        root.visited_after_limit = set()
+        root.raised += 1
+    put_back(run, root, frozen or FrozenTokens({}, deque(), []))
+
+
+def put_back(run: RunState, frame: FrameState, frozen: FrozenTokens) -> None:
+    """Put the tokens of a graph back as they were when they were taken out, and go on with them."""
+    frame.result = frame.frozen = None
+    frame.parent_dropped, frame.interrupting = False, ""  # the event that interrupted it is kept
+    frame.live, frame.ended_versions = frozen.live, frozen.ended_versions
+    again: list[Activation] = []
+    landed: list[tuple[int, Activation]] = []
+    inside: list[FrameState] = []
+    for token in frame.live.values():
+        run.stopped.pop(token.key, None)
+        for observer in run.observers:
+            observer.restored(token)
+        kept = token.kept
+        if token.late is not None:
+            landed.append((token.late.seq, token))
+        elif kept is not None and (token.failed or token.phase is Phase.INSIDE):
+            if token.failed:
+                kept.timed_from = run.seconds
+            token.failed, token.kept, token.child = False, None, None
+            token.phase, token.reopened = Phase.INSIDE, run.head
+            run.inner_frames[token.key] = kept
+            inside.append(kept)
+        elif token.failed or token.phase in (Phase.RUNNING, Phase.ASKING, Phase.PARKED):
+            if token.failed:
+                _begin_again(run, token)
+            token.reopened = run.head
+            again.append(token)
+    for token in again:
+        token.phase = Phase.QUEUED
+    frame.queue = deque([*again, *frozen.queue])
+    for inner in inside:
+        put_back(run, inner, inner.frozen or FrozenTokens({}, deque(), []))
+    for token in [token for token in again if token.spent_inside]:
+        _go_on_behind(run, frame, token)
+    for _, token in sorted(landed, key=lambda one: one[0]):
+        _land(run, frame, token)
+    if frame.result is None:
+        settle(run, frame)
+    admission.mark(run, frame)
+
+
+def _begin_again(run: RunState, token: Activation) -> None:
+    """A step that failed: the next attempt, which knows the effects of the ones before it."""
+    run.ledger.take_back(token.key)
+    token.failed = False
+    token.attempt += 1
+    token.not_before = token.backoff = None
+    if token.child is not None and token.child.status not in _LANDED:
+        token.child, token.opened = None, False
+
+
+def _go_on_behind(run: RunState, frame: FrameState, token: Activation) -> None:
+    """A step that landed, and whose graph ended with the limit of the graph inside it: now it takes its own edges."""
+    if frame.result is None and token.key in frame.live:
+        tokens.withdraw(token)
+        send(run, token, token.version, "done", None)
+
+
+def _land(run: RunState, frame: FrameState, token: Activation) -> None:
+    """A step that ended after it was stopped."""
+    record, token.late = token.late, None
+    assert record is not None
+    token.phase = Phase.RUNNING
+    if frame.result is None and token.key in frame.live:
+        frame.counters.busy[record.node] += record.ended - record.started
+        land(run, token, record.outcome, record.update, record.ops, record.reduced, record.error)
