@@ -177,9 +177,21 @@ class RunExists(RunError):
 class RunEnded(RunError):
     """Raised when an operation needs a run that has not ended."""
 
-    def __init__(self, run_id: str, status: str) -> None:
+    def __init__(self, run_id: str, status: str, why: str = "") -> None:
         self.run_id, self.status = run_id, status
-        super().__init__(f"run {run_id!r} has ended ({status}); start a new run")
+        super().__init__(f"run {run_id!r} has ended ({status}); {why or _way_on(run_id, status)}")
+
+
+def _way_on(run_id: str, status: str) -> str:
+    """How to go on with a run that has ended."""
+    if status == "exhausted":
+        return (
+            "to go on with it, raise its limits: resume(run_id, retry=True, limits=Limits(...)), "
+            f"or `orchestrator resume {run_id} --retry --max-steps N`"
+        )
+    if status in ("failed", "cancelled"):
+        return f"to go on with it: resume(run_id, retry=True), or `orchestrator resume {run_id} --retry`"
+    return "start a new run"
 
 
 class RunConflict(RunError):

@@ -90,6 +90,12 @@ NoResume = Annotated[bool, typer.Option("--no-resume", help="Record the answer w
 Traceback = Annotated[
     bool, typer.Option("--traceback", help="If the run failed, print the traceback of the failed node to stderr.")
 ]
+MaxSteps = Annotated[
+    int | None, typer.Option("--max-steps", metavar="N", min=1, help="The most steps that the run may take.")
+]
+MaxSeconds = Annotated[
+    float | None, typer.Option("--max-seconds", metavar="S", help="The most seconds that the run may take.")
+]
 At = Annotated[
     int | None, typer.Option("--at", metavar="SEQ", min=1, help="The run after record SEQ. Default: the latest record.")
 ]
@@ -128,6 +134,17 @@ def risk(value: str | None) -> str | None:
     if value is not None and value not in ("none", "read", "write", "dangerous"):
         raise UsageError(f"--approve {value}: use {RISKS}")
     return value
+
+
+def limits(steps: int | None, seconds: float | None) -> dict[str, float]:
+    """`--max-steps` and `--max-seconds`, checked: the limits that they set.
+
+    Raises:
+        UsageError: one is no number above 0.
+    """
+    if seconds is not None and not seconds > 0:
+        raise UsageError(f"--max-seconds {seconds}: use a number above 0")
+    return {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
 
 
 def pairs(values: list[str] | None) -> dict[str, str]:

@@ -38,12 +38,8 @@ def run(
         str | None, typer.Option("--run-id", metavar="ID", help="Your own id: the same id and input mean the same run.")
     ] = None,
     label: options.Labels = None,
-    max_steps: Annotated[
-        int | None, typer.Option("--max-steps", metavar="N", min=1, help="The most steps that the run may take.")
-    ] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", metavar="S", help="The most seconds that the run may take.")
-    ] = None,
+    max_steps: options.MaxSteps = None,
+    max_seconds: options.MaxSeconds = None,
     approve: options.Approve = None,
     events: Annotated[
         bool, typer.Option("--events", help="Print every event as a line of JSON; the last line is the result.")
@@ -100,14 +96,21 @@ def _name(run_id: str | None) -> str:
 
 
 def _limits(graph: Graph, steps: int | None, seconds: float | None) -> Limits | None:
-    changes = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
-    if seconds is not None and not seconds > 0:
-        raise UsageError(f"--max-seconds {seconds}: use a number above 0")
+    changes = options.limits(steps, seconds)
     return graph.limits.model_copy(update=changes) if changes else None
 
 
 def resume(
     run: options.Run,
+    retry: Annotated[
+        bool,
+        typer.Option(
+            "--retry",
+            help="Also continue a run that failed, was cancelled or spent a limit: what failed is done again.",
+        ),
+    ] = False,
+    max_steps: options.MaxSteps = None,
+    max_seconds: options.MaxSeconds = None,
     approve: options.Approve = None,
     accept_changes: Annotated[
         bool,
@@ -125,18 +128,23 @@ def resume(
 ) -> int:
     """Resume an interrupted or paused run until it ends or pauses.
 
-    To answer its questions, use `answer`, `approve` or `deny`.
+    With --retry also one that failed, was cancelled or spent a limit. To answer questions, use `answer`, `approve` or
+    `deny`.
 
     Example: orchestrator resume 3f2a9c1d
     """
     from orchestrator.cli.run_session import TerminalSession, drive
     from orchestrator.cli.stored_run import take
+    from orchestrator.graph.limits import Limits
 
-    risk = options.risk(approve)
-    taken = take(run, then)
+    risk, changes = options.risk(approve), options.limits(max_steps, max_seconds)
+    limits = Limits.model_validate(changes) if changes else None
+    taken = take(run, then, retry=retry)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
-        first = partial(executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait)
+        first = partial(
+            executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits
+        )
         return await TerminalSession(executor, run, manner.sink(), seen=taken.run.seq).go(
             first, partial(executor.resume, run)
         )

@@ -32,8 +32,14 @@ class Taken:
     manner: Manner
 
 
-def take(run_id: str, then: Continuing, *, seen: Run | None = None) -> Taken:
+def take(run_id: str, then: Continuing, *, seen: Run | None = None, retry: bool = False) -> Taken:
     """Look at a run, if it was not `seen` just now, and import what it needs to go on.
+
+    Args:
+        run_id: the run's id.
+        then: the options of the command.
+        seen: the run.
+        retry: whether it may have ended.
 
     Raises:
         RunUnknown: there is no such run.
@@ -43,7 +49,7 @@ def take(run_id: str, then: Continuing, *, seen: Run | None = None) -> Taken:
     """
     url = store_url(then.store)
     run = seen if seen is not None else load(url, run_id)
-    if run.status in FINAL:
+    if run.status == "completed" or (run.status in FINAL and not retry):
         raise RunEnded(run_id, run.status)
     try:
         launch = of_run(run_id, run.refs, url, Given.of(then.graph, then.tools, then.model, then.trust))

@@ -60,6 +60,10 @@ class Journal:
         if message is not None:
             self._consumed.append(message)
 
+    def reopen(self) -> None:
+        """The machine is one record ahead of the store: that record is put next."""
+        self.stored = self.head = self.head - 1
+
     def note_row(self, info: RunInfo) -> None:
         """Note what the run's row says already."""
         self._row = info.status, info.due, info.waiting

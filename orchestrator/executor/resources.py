@@ -41,6 +41,10 @@ class Children(Protocol):
         """Run a graph, or go on with the run of this id."""
         ...
 
+    async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:
+        """Have a run go on that did not complete; give it as it is if `by` has reopened it, or if it cannot go on."""
+        ...
+
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
         """Hand an answer on that was given to the parent, and go on."""
         ...

@@ -182,6 +182,12 @@ class RunLog:
             self._moved = None
         return delta
 
+    def reopen(self, record: Record) -> None:
+        """Buffer the record `reopened`, which is folded already: only it may follow a run's end."""
+        self.journal.reopen()
+        self._flusher.note(self)
+        self.journal.put(record)
+
     def push(self, record: Record, message: int | None = None) -> None:
         """The same, and run what it starts."""
         started = self.put(record, message).started

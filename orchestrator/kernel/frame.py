@@ -174,6 +174,7 @@ def exhaust(frame: FrameState, limit: str, node: str = "", inside: Failure | Non
     if frame.result is None and frame.exhausting is None:
         frame.exhausting = limit
         if frame.spent_limit is None:
+            frame.spent_name = limit
             frame.spent_limit = inside or limit_failure(frame.plan.name, frame.limits, limit, node, frame.path)
 
 

@@ -18,6 +18,8 @@ class EffectEntry:
 
     intended: EffectIntended
     settled: EffectSettled | None = None
+    began: int = 0
+    """The record of its first intent."""
     inner_usage: Usage | None = None
     """Usage so far of the run that it began, if it calls a graph as a tool."""
 
@@ -77,7 +79,7 @@ class Ledger:
         if known is not None:
             known.intended = record
             return False
-        entry = EffectEntry(record)
+        entry = EffectEntry(record, began=record.seq)
         self._by_key[record.key] = entry
         self._by_activation.setdefault(record.activation, []).append(entry)
         return True

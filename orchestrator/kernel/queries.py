@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
+from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.topology import RESERVED
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.needs import has_needs, needs_error
@@ -194,6 +194,28 @@ def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
         note("cost", limits.cost, frame.cost)
         note("calls", limits.calls, frame.calls)
     return LimitsLeft.model_validate(left)
+
+
+def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float] | None:
+    """The limit that ended an exhausted run, if it is spent under other limits as well: name, limit, what is used.
+
+    Args:
+        run: the ended run.
+        limits: the limits that its graph would have from now on.
+    """
+    frame = run.root
+    if frame is None or not frame.spent_name or frame.spent_name == "nested":
+        return None
+    name, used = frame.spent_name, 0.0
+    most: float | None = None
+    if name == "visits":
+        node = "" if frame.spent_limit is None else frame.spent_limit.node
+        most, used = limits.visits.get(node), frame.visits.get(node, 0)
+    elif name in ("steps", "tokens", "cost", "calls"):
+        most, used = getattr(limits, name), getattr(frame, name)
+    elif name == "seconds":
+        most, used = limits.seconds, run.seconds - frame.began
+    return None if most is None or used < most else (name, most, used)
 
 
 # -- time, in seconds alive -------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def reopen(run: RunState, limits: Limits | None) -> None:
     frozen = root.frozen
     if root.result.status == "exhausted":
         frozen, root.before_limit = root.before_limit, None
-        root.after_limit, root.spent_limit = False, None
+        root.after_limit, root.spent_limit, root.spent_name = False, None, ""
         root.visited_after_limit = set()
         root.raised += 1
     put_back(run, root, frozen or FrozenTokens({}, deque(), []))

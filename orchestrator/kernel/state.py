@@ -291,6 +291,8 @@ class FrameState:
     """The spent limit as a failure; kept behind the exhausted edge."""
     interrupting: str = ""
     """The node to go on at when all running steps have landed: an event for it interrupted the graph."""
+    spent_name: str = ""
+    """Name of the limit that was spent first."""
     after_limit: bool = False
     """Whether the exhausted edge was taken: later steps are not counted, and each node runs at most once."""
     visited_after_limit: set[str] = field(default_factory=set)

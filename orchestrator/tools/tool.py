@@ -126,6 +126,8 @@ class Tool:
 
     passes: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that are no result of a call, and are raised to who makes it."""
+    continues: ClassVar[bool] = False
+    """Whether a call that is made again under its key goes on with what it began, as the call of a graph does."""
 
     _body: ClassVar[str | None] = None
     _spec_: Spec | None = None

@@ -28,6 +28,7 @@ from orchestrator.kernel.state import Activation
 from .audit import recount
 from .harness import FINAL, Simulation, TooLongError, Trace, observe, told
 from .orders import Order, orders
+from .reopening import reopen
 from .test_laws import MOST, Trial, drawn, kinds, seeds
 from .test_snapshots import differences
 
@@ -110,7 +111,6 @@ class Broken(Simulation):
     def reopen(self) -> None:
         """Go on with the ended run."""
         machine = self.machine
-        asks = Counter({key: count for key, count in self.asked.items() if count})
         loaded = load(self.plan, json.loads(json.dumps(dump(machine))))
         found = list(differences(machine, loaded))
         assert not found, f"the snapshot of an ended run: {found[:3]}"
@@ -120,14 +120,8 @@ class Broken(Simulation):
             limits = Limits(steps=steps + self.dice.choice((0, 1, 4, 1000)))
             self.lost |= {key for key, seen in self.trace.seen.items() if seen.node == "rescue"}
         self.met[machine.status] += 1
-        self.done = set(self.trace.landed)
-        self.land(r.Reopened(**self.head(), status=machine.status, limits=limits))
-        assert machine.ended is None
+        reopen(self, limits=limits)
         assert not machine.questions
-        for frame in machine.frames():
-            for token in frame.live.values():
-                if asks[token.key]:
-                    self.asked[token.key] = len(token.answers)
 
     def land(self, record: r.Record) -> Delta:
         if isinstance(record, r.Asked):  # what is asked again has another id

@@ -26,10 +26,25 @@ from .build import Lean, joins, plan
 from .forking import forked
 from .harness import Simulation, Trace
 from .orders import orders
+from .reopening import reopened
 from .test_cost import driven, forward
 
 PAGE = Path(__file__).parents[2] / "docs" / "kernel.md"
-DOES = ("xs", "ys", "tasks", "takes", "writes", "fails", "join", "steps", "inside", "inside steps", "overdue", "forked")
+DOES = (
+    "xs",
+    "ys",
+    "tasks",
+    "takes",
+    "writes",
+    "fails",
+    "join",
+    "steps",
+    "inside",
+    "inside steps",
+    "overdue",
+    "forked",
+    "reopened",
+)
 COMES = ("order", "or", "sees", "place", "status", "error", "rounds")
 IDS = ("run", "another-run", "0")
 
@@ -123,11 +138,25 @@ def runs_of(example: Example) -> list[Trace]:
     for run_id in IDS:
         for order in orders(graph, sized(5, 12)):
             options: dict[str, Any] = {"order": order, "values": values, "probability": 0.1, "overdue": overdue}
+            does.fails = example.says.get("fails", [])
             trace = Simulation(graph, does, run_id=run_id, **options).run()
+            if "reopened" in example.says:
+                trace = reopening_of(example, Simulation(graph, does, run_id=run_id, **options))
             if "forked" in example.says:
                 trace = fork_of(example.one("forked"), trace, Simulation(graph, does, **options))
             found.append(trace)
     return found
+
+
+def reopening_of(example: Example, simulation: Simulation) -> Trace:
+    """`failed` or `exhausted, 9 steps`: the run ends so, is reopened with that limit, and no node fails any more."""
+    status, _, limit = example.one("reopened").partition(", ")
+    simulation.run()
+    assert simulation.machine.status == status
+    assert isinstance(simulation.behaviour, Does)
+    simulation.behaviour.fails = []
+    reopened(simulation, limits=Limits(steps=int(limit.split()[0])) if limit else None)
+    return simulation.finish()
 
 
 def fork_of(how: str, parent: Trace, simulation: Simulation) -> Trace:

@@ -42,6 +42,7 @@ class GraphTool(Tool):
     """
 
     effect = "idempotent"
+    continues = True
     passes = (ModelError,)  # its run is interrupted, and goes on when the call is made again
 
     def __init__(
@@ -85,6 +86,9 @@ class GraphTool(Tool):
             async with attempt.aside():
                 with log.holdings.inside(run_id, log.run_id):
                     run = await children.start(self.graph, args, run_id, caller, self.limits)
+                    reopened = attempt.activation.reopened
+                    if again and entry is not None and entry.began < reopened:
+                        run = await children.reopen(run, f"run {log.run_id}@{reopened}", self.limits)
             faults: dict[str, list[str]] = {}
             while run.status == "paused" and run.waiting:
                 question = run.waiting[0]

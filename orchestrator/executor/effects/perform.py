@@ -81,7 +81,7 @@ class AttemptEffects:
         wanted = effect.digest
         occurrence = self._counts.get((effect.name, wanted), 0)
         self._counts[effect.name, wanted] = occurrence + 1
-        entry = self._find(effect.name, wanted, occurrence)
+        entry = self._find(effect, wanted, occurrence)
         if entry is not None:
             self._asked_for.add(entry.intended.key)
         decision = await self._decide(entry, effect)
@@ -128,7 +128,7 @@ class AttemptEffects:
             other = self._left_behind() if entry is None and effect.irreversible else None
             decision = replay.decide(
                 entry, effect, attempt=activation.attempt, answered=answered, left_behind=other,
-                forked_at=self.attempt.log.machine.forked_at,
+                forked_at=self.attempt.log.machine.forked_at, reopened=activation.reopened,
             )  # fmt: skip
             pause = next(waits, None) if isinstance(decision, replay.LeftBehind) else None
             if pause is None:
@@ -281,15 +281,16 @@ class AttemptEffects:
     def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
         """Whether the effect would be done now, by the journal, and its key if it has one."""
         wanted = effect.digest
-        entry = self._find(effect.name, wanted, self._counts.get((effect.name, wanted), 0))
+        entry, at = self._find(effect, wanted, self._counts.get((effect.name, wanted), 0)), self.attempt.activation
         forked_at = self.attempt.log.machine.forked_at
-        decision = replay.decide(entry, effect, attempt=self.attempt.activation.attempt, forked_at=forked_at)
+        decision = replay.decide(entry, effect, attempt=at.attempt, forked_at=forked_at, reopened=at.reopened)
         return not isinstance(decision, replay.Reuse), "" if entry is None else entry.intended.key
 
-    def _find(self, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
-        activation = self.attempt.activation
-        entries = self.attempt.log.machine.ledger.of(activation.key)
-        return replay.find(entries, name, wanted, occurrence, activation.attempt)
+    def _find(self, effect: Effect[Any], wanted: str, occurrence: int) -> EffectEntry | None:
+        at = self.attempt.activation
+        entries = self.attempt.log.machine.ledger.of(at.key)
+        subject = effect.name, wanted, occurrence, at.attempt
+        return replay.find(entries, *subject, reopened=at.reopened, continues=effect.continues)
 
     def _left_behind(self) -> EffectEntry | None:
         activation = self.attempt.activation

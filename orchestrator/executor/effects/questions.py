@@ -65,7 +65,8 @@ def make_question(
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
-    name = hash_id(attempt.activation.key, str(occurrence), about, *beside, *asking_again(attempt.activation))
+    activation = attempt.activation
+    name = _new(activation, hash_id(activation.key, str(occurrence), about, *beside, *asking_again(activation)))
     return Question(
         id=name,
         kind=kind,
@@ -90,7 +91,7 @@ def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Qu
     """
     activation = attempt.activation
     again = (*([str(len(faults))] if faults else []), *asking_again(activation))
-    name = hash_id(activation.key, "passed on", question.id, *again)
+    name = _new(activation, hash_id(activation.key, "passed on", question.id, *again))
     return question.model_copy(
         update={
             "id": name,
@@ -122,6 +123,13 @@ async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str]
 def asking_again(activation: Activation) -> tuple[str, ...]:
     """Part of the id of what a step asks whose answers were withdrawn: an old answer cannot fit it."""
     return ("again", str(activation.withdrawn)) if activation.withdrawn else ()
+
+
+def _new(activation: Activation, name: str) -> str:
+    """The id of a question. The end of a run withdraws what is open: after it, that is asked under another id."""
+    while name in activation.asked_before:
+        name = hash_id(name, "again")
+    return name
 
 
 def answer_to(attempt: Attempt, question: Question) -> Answer:
@@ -171,7 +179,7 @@ def outcome_question_id(activation: Activation, entry: EffectEntry, again: int =
     """The id of the question what became of an effect. `again`: how often it was asked before."""
     intended = entry.intended
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
-    return hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation))
+    return _new(activation, hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation)))
 
 
 def outcome_question(attempt: Attempt, entry: EffectEntry, again: int, doubts: Mapping[str, str]) -> Question:

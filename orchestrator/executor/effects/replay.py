@@ -15,6 +15,13 @@ that kind in the attempt). `decide` maps what the journal knows of it to what is
                                                    LeftBehind  it would leave a settled irreversible effect behind
 
 In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
+
+A step that goes on in a reopened run finds its effects as it left them, with these differences:
+
+    stopped by the end of the run                  as if its outcome was not known
+    of an attempt that failed, certainly failed    Begin       called, under a new key
+    a graph was called, and its run ended otherwise
+      than `completed`                             Again       the run is reopened
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ from typing import Any, TypeAlias
 
 from orchestrator.errors import ReplayMismatch
 from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.effects.reopened import broke_off, certainly_failed, end_inside, is_stopped
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
@@ -106,6 +114,7 @@ def decide(
     answered: bool = False,
     left_behind: EffectEntry | None = None,
     forked_at: int = 0,
+    reopened: int = 0,
 ) -> Decision:
     """What is done with an effect that a step asks for.
 
@@ -116,9 +125,10 @@ def decide(
         left_behind: an irreversible effect that the step has not asked for again, see `left_behind`.
         forked_at: see `RunState.forked_at`. Calls of the runs that a fork comes from are never made again under their
             keys: the fork makes its own.
+        reopened: the record that reopened the run while the step had not landed; 0: none.
     """
     if entry is not None and entry.intended.seq < forked_at:
-        ended = None if is_suspended(entry) else settled_of(entry)
+        ended = None if is_suspended(entry) else _valid(entry, effect, attempt, reopened)
         return Begin() if ended is None or (ended.unknown and entry.intended.attempt != attempt) else Reuse(ended)
     if entry is None:
         if left_behind is not None and effect.effect == "irreversible":
@@ -130,7 +140,7 @@ def decide(
         return RetryLater(intended.key, tried.next_at, tried.next_at - tried.ended, tried.tries + 1)
     if is_suspended(entry):
         return again(entry)
-    settled = settled_of(entry)
+    settled = _valid(entry, effect, attempt, reopened)
     if settled is not None and not (settled.unknown and intended.attempt != attempt):
         return Reuse(settled)
     if intended.effect == "irreversible":
@@ -173,26 +183,53 @@ def idempotency_key(run_id: str, activation: Activation, name: str, digest: str,
     return hash_id(run_id, activation.key, str(activation.attempt), name, digest, str(occurrence))
 
 
-def find(entries: Iterable[EffectEntry], name: str, digest: str, occurrence: int, attempt: int) -> EffectEntry | None:
+def find(
+    entries: Iterable[EffectEntry],
+    name: str,
+    digest: str,
+    occurrence: int,
+    attempt: int,
+    *,
+    reopened: int = 0,
+    continues: bool = False,
+) -> EffectEntry | None:
     """The entry of an effect: one of this attempt, or an irreversible one of an earlier attempt.
 
-    A call of a graph counts as irreversible if something irreversible happened in its run, or may have.
+    A call of a graph counts as irreversible if something irreversible happened in its run, or may have. In a reopened
+    run it also counts if its run did not complete: that run is reopened.
 
     Args:
         entries: the effects of the activation, of all its attempts.
         digest: of the request.
         occurrence: how many effects of this name and request the attempt asked for before.
+        reopened: the record that reopened the run while the step had not landed; 0: none.
+        continues: whether the effect is the call of a graph.
     """
     found = own = None
     for entry in entries:
         intended = entry.intended
         if (intended.name, intended.digest, intended.occurrence) == (name, digest, occurrence):
             settled = settled_of(entry)
+            before = intended.seq < reopened
             if intended.attempt == attempt:
                 own = entry  # of two, the later one: a fork of a run makes calls again under keys of its own
-            elif intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result)):
+            elif intended.effect == "irreversible":
+                gone = before and not is_suspended(entry) and certainly_failed(intended, settled)
+                found = found if gone else entry
+            elif (settled is not None and did_irreversible(settled.result)) or (
+                before and continues and broke_off(settled)
+            ):
                 found = entry
     return own or found
+
+
+def _valid(entry: EffectEntry, effect: Effect[Any], attempt: int, reopened: int) -> EffectSettled | None:
+    """How an effect ended; None also where the end of its run stopped it, or where the run that it began can go on."""
+    settled = settled_of(entry)
+    if settled is None or settled.seq > reopened:
+        return settled
+    goes_on = effect.continues and entry.intended.attempt != attempt and end_inside(settled) not in ("", "completed")
+    return None if is_stopped(settled) or goes_on else settled
 
 
 def left_behind(

@@ -132,6 +132,7 @@ async def perform_tool(
         request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
         run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
         decode=lambda found: (_tool_result(found), False), unknown=lambda found: found[1], reconcile=_reconciler(tool),
+        continues=tool.continues,
     )  # fmt: skip
     log = effects.attempt.log
     guard = None if effect.irreversible and log.machine.in_fork else log.guard  # which asks about these anyway

@@ -15,13 +15,14 @@ from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.executor.host import delivery, recovery
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.question import Answer
-from orchestrator.kernel.records import Caller, Record
+from orchestrator.kernel.records import FINAL, Caller, Record, Reopened
 from orchestrator.views.run import Run
 
 
@@ -65,13 +66,27 @@ class ChildRuns:
         """Let a run take in what was answered and what is overdue; whoever drives it does."""
         while True:
             try:
-                return await recovery.resume(self.host, run_id, recovery.Manner())
+                return await recovery.resume(self.host, run_id, AS_IT_IS)
             except RunEnded:
                 return await load(self.host, run_id)
             except RunConflict:
                 run = await recovery.wait_for(self.host, run_id, None)
                 if run.status != "interrupted":
                     return run
+
+    async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:
+        """Have a run go on that did not complete; give it as it is if `by` has reopened it, or if it cannot go on."""
+        if run.status not in FINAL or run.status == "completed":
+            return run
+        records = await self.host.store.read(run.run_id)
+        if any(isinstance(record, Reopened) and record.by == by for record in records):
+            return run
+        try:
+            return await recovery.resume(self.host, run.run_id, Manner(retry=True, limits=limits, by=by))
+        except RunEnded:
+            return await load(self.host, run.run_id)
+        except RunConflict:  # another process goes on with it, or has
+            return await self._go_on(run.run_id)
 
     async def cancel(self, run_id: str) -> Run | None:
         """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""

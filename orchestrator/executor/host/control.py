@@ -8,7 +8,9 @@ from typing import Literal, overload
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.host import delivery, recovery, sending
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import RunReader
+from orchestrator.graph.limits import Limits
 from orchestrator.views.run import Run
 
 
@@ -134,16 +136,23 @@ class RunControl(RunReader):
         self,
         run_id: str,
         *,
+        retry: bool = False,
+        limits: Limits | None = None,
         approve: str | None = None,
         accept_changes: bool = False,
         wait: float = 0.0,
         trust_answers: bool = True,
         background: bool = False,
     ) -> Run:
-        """Continue an interrupted or paused run until it ends or pauses.
+        """Continue an interrupted or paused run, or with `retry` also one that has ended, until it ends or pauses.
 
         Args:
             run_id: the run's id.
+            retry: also continue a run that failed, was cancelled or spent a limit, where it was: a step that failed
+                begins a new attempt, steps that were stopped go on, and finished ones stay finished. See
+                docs/resuming.md.
+            limits: the explicitly set fields replace those of the run's limits. A run that spent a limit needs a higher
+                one.
             approve: a new policy for calls of tools, see `start`.
             accept_changes: continue although tools changed, or although the graph's content changed and the executor
                 is `strict`.
@@ -158,14 +167,17 @@ class RunControl(RunReader):
 
         Raises:
             RunUnknown: the store has no such run.
-            RunEnded: the run has ended.
+            RunEnded: the run has completed; or it has ended and `retry` is False; or the limit that it spent is not
+                raised.
             RunConflict: another executor drives the run.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
             GraphChanged: the graph changed at or after the run's position.
             ToolsChanged: tools that the run may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
-        manner = recovery.Manner(approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers)
+        manner = Manner(
+            approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits
+        )
         return await recovery.resume(self._host, run_id, manner, background=background)
 
     async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:

@@ -14,8 +14,9 @@ from orchestrator.executor.commands import AnswerQuestion, Stop
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.inbox import take_messages
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import LOOK, Manner, go_on, wait_for
+from orchestrator.executor.host.recovery import LOOK, go_on, wait_for
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.run_log import Command
 from orchestrator.kernel.question import Answer
@@ -83,7 +84,7 @@ async def deliver(host: Host, run_id: str, *commands: Command, resume: Manner | 
 
 
 async def _open(host: Host, run_id: str, how: Manner) -> Drive:
-    return await host.open(run_id, wait=how.wait, accept=how.accept, trust_answers=how.trust_answers)
+    return await host.open(run_id, how)
 
 
 async def _checked(host: Host, run_id: str, commands: Sequence[Command]) -> tuple[Command, ...]:

@@ -17,9 +17,11 @@ from orchestrator.executor.followers import IdleFollower
 from orchestrator.executor.host.heartbeat import Heartbeat
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.loader import RunLoader
+from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.observers import Observation
 from orchestrator.executor.host.os_signals import guard
-from orchestrator.executor.host.trust import audited, drop_unsealed, guard_fork, withdraw_unsealed
+from orchestrator.executor.host.reopening import begin, reopening_of
+from orchestrator.executor.host.trust import audited, drop_unsealed, guard_run
 from orchestrator.executor.host.versions import compare_offered, offered
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.resources import Resources
@@ -132,17 +134,13 @@ class Host:
         live = self._live(machine, hold)
         live.log.journal.note_row(info)
         live.log.journal.chain = chain
-        if machine.in_fork:
-            await guard_fork(self.store, live.log, None)
+        await guard_run(self.store, live.log, None)
         if self.seal is not None:
             await drop_unsealed(self.store, self.seal, run_id, None)
         return self._add(live)
 
-    async def open(self, run_id: str, *, wait: float = 0.0, accept: bool = False, trust_answers: bool = True) -> Drive:
+    async def open(self, run_id: str, how: Manner = AS_IT_IS) -> Drive:
         """Take the lease of a stored run and load it with the current code of its graph.
-
-        Args:
-            trust_answers: whether to accept recorded approvals that have no seal.
 
         Raises:
             RunUnknown, RunEnded, GraphUnknown, GraphChanged
@@ -150,34 +148,32 @@ class Host:
             RunConflict: another executor holds it.
         """
         info = await self.store.info(run_id)
-        if info.status in FINAL:
-            raise RunEnded(run_id, info.status)
+        reopening = reopening_of(self.resources.clock, info, how)
         try:
             graph = self.resources.graph(info.graph, run_id)
         except GraphUnknown:
             await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
             raise
         self.background()
-        hold = await self._take(run_id, wait)
+        hold = await self._take(run_id, how.wait)
         try:
-            checkpoint, changes = await self.loader.load_to_resume(info, graph, strict=self.strict and not accept)
+            strict = self.strict and not how.accept
+            checkpoint, changes = await self.loader.load_to_resume(info, graph, strict=strict, reopening=reopening)
             machine = checkpoint.machine
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
             graph = machine.plan.graph or graph
-            lines = compare_offered(machine, graph, self.resources.tools, strict=self.strict, accept=accept)
-            checked = await audited(self.store, self.seal, machine, trust_answers=trust_answers)
+            lines = compare_offered(machine, graph, self.resources.tools, strict=self.strict, accept=how.accept)
+            checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
         live = self._add(self._live(machine, hold, checkpoint.kept))
-        live.log.clock = DriveClock(
-            self.resources.clock, machine.updated, self.standstill.seconds(run_id, machine.head)
-        )
-        if checked is not None:
-            withdraw_unsealed(live.log, checked)
-        if machine.in_fork:
-            await guard_fork(self.store, live.log, checked)
+        known = self.standstill.seconds(run_id, machine.head)
+        live.log.clock = DriveClock(self.resources.clock, machine.updated, known)
+        live.log.journal.chain = None if checked is None else checked.chain
+        begin(live.log, reopening, how)
+        await guard_run(self.store, live.log, checked)
         live.changes = changes
         if lines:
             live.changes = (*(changes or ()), *lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
+from orchestrator.executor.host.reopening import Reopening
 from orchestrator.executor.host.versions import graph_to_resume_in
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
@@ -46,7 +47,7 @@ class RunLoader:
         return Plan.of(await self.stored_graph(info)).followed_by(await self._later(info, records))
 
     async def load_to_resume(
-        self, info: RunInfo, graph: GraphDefinition, *, strict: bool
+        self, info: RunInfo, graph: GraphDefinition, *, strict: bool, reopening: Reopening | None = None
     ) -> tuple[Checkpoint, tuple[str, ...] | None]:
         """Return the state to resume from, and what changed since the run was last driven (None: nothing).
 
@@ -54,14 +55,20 @@ class RunLoader:
             info: the run.
             graph: the newest version of its graph, for a run whose own version the executor does not have.
             strict: whether changes are refused.
+            reopening: reopens the run, if it has ended: it is folded from its beginning then, by the code of today.
 
         Raises:
             GraphUnknown: a model or tool that the graph names is missing.
             GraphChanged: the run cannot go on in the graph.
         """
-        checkpoint = await self._snapshots.nearest(info, await self.stored_graph(info), self)
+        began = await self.stored_graph(info)
+        checkpoint = Checkpoint(RunState(Plan.of(began)), 0)
+        if reopening is None:
+            checkpoint = await self._snapshots.nearest(info, began, self)
         machine = checkpoint.machine
         await self._fold(info, machine, await self._store.read(info.run_id, after=machine.head))
+        if reopening is not None:
+            reopening.apply(machine)
         graph = self._resources.version(info.graph, machine.structure, machine.content) or graph
         self._resources.check(graph)
         if machine.plan.graph is graph and machine.content == graph.content:
@@ -69,7 +76,8 @@ class RunLoader:
         graph, changes = await self.fitting(info, graph, machine, strict=strict)
         if machine.plan.graph is graph and not checkpoint.kept:
             return checkpoint, changes
-        return Checkpoint(await self._folded_in(info, graph), 0), changes
+        machine = await self._folded_in(info, graph)
+        return Checkpoint(machine if reopening is None else reopening.apply(machine), 0), changes
 
     async def stored_graph(self, info: RunInfo) -> GraphDefinition:
         """The graph that a run began in, as it was stored; with code if the executor has one of its structure."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import anyio
 
@@ -13,7 +12,9 @@ from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
 from orchestrator.executor.answers import RISKS
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
+from orchestrator.executor.host.reopening import change_limits
 from orchestrator.executor.lease import is_held
 from orchestrator.views.run import Run
 
@@ -66,16 +67,6 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
     raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How a run is taken up; see `Executor.resume`."""
-
-    approve: str | None = None
-    accept: bool = False
-    wait: float = 0.0
-    trust_answers: bool = True
-
-
 async def take_up(host: Host, run_id: str, manner: Manner) -> Drive | None:
     """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
 
@@ -88,10 +79,11 @@ async def take_up(host: Host, run_id: str, manner: Manner) -> Drive | None:
         if live.machine.paused or manner.approve is not None:  # else it is not taken up by this, it just goes on
             host.resumed(live, manner.approve)
             live.answer_by_policy()
+        change_limits(live.log, manner.limits)
         return None
     if live is not None:
         await live.done.wait()
-    live = await host.open(run_id, wait=manner.wait, accept=manner.accept, trust_answers=manner.trust_answers)
+    live = await host.open(run_id, manner)
     host.resumed(live, manner.approve)
     return live
 

@@ -10,8 +10,9 @@ import anyio
 from orchestrator.errors import Ambiguous, RunEnded
 from orchestrator.executor.host.delivery import deliver, journal
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import LOOK, Manner, go_on, wait_for
+from orchestrator.executor.host.recovery import LOOK, go_on, wait_for
 from orchestrator.executor.sent_events import SendEvent
 from orchestrator.values import check_labels
 from orchestrator.views.run import Run

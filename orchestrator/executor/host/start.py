@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.recovery import Manner, check_risk, resume, wait_for
+from orchestrator.executor.host.manner import AS_IT_IS
+from orchestrator.executor.host.recovery import check_risk, resume, wait_for
 from orchestrator.executor.host.versions import offered
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.codec import as_json, shown
@@ -77,7 +78,7 @@ async def join(host: Host, run_id: str) -> Run:
         if run.status != "interrupted":
             return run
         try:
-            return await resume(host, run_id, Manner())
+            return await resume(host, run_id, AS_IT_IS)
         except RunConflict:
             continue
 

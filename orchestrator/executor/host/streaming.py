@@ -16,8 +16,9 @@ from orchestrator.executor.failures import without_group
 from orchestrator.executor.host.delivery import answer_all, journal
 from orchestrator.executor.host.following import RecordFollower
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import Manner, check_risk, take_up
+from orchestrator.executor.host.recovery import check_risk, take_up
 from orchestrator.executor.host.watching import watch
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.typevars import StateT

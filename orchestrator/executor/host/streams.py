@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from orchestrator.errors import RunExists
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.recovery import Manner
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.start import begin
 from orchestrator.executor.host.streaming import Stream, existing, streamed
 from orchestrator.graph.definition import GraphDefinition

@@ -22,9 +22,16 @@ async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_a
     return audit(seal, machine.run_id, await store.read(machine.run_id, upto=machine.head))
 
 
+async def guard_run(store: Store, log: RunLog, checked: Audit | None) -> None:
+    """Withdraw approvals that are not believed when a run is taken up, and guard what a fork may call."""
+    if checked is not None:
+        withdraw_unsealed(log, checked)
+    if log.machine.in_fork:
+        await guard_fork(store, log, checked)
+
+
 def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
     """Withdraw approvals without a valid seal when a run is taken up."""
-    log.journal.chain = checked.chain
     if not checked.whole:
         log.guard = CallGuard(log.machine.plan.graph, checked)
         withdrawal = checked.withdrawal(log.machine, log.clock.now())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from orchestrator.errors import StoreCorrupt
 from orchestrator.kernel import admission, migration
 from orchestrator.kernel import records as r
-from orchestrator.kernel.endings import finish
+from orchestrator.kernel.endings import finish, set_aside
 from orchestrator.kernel.frame import new_frame
 from orchestrator.kernel.handlers.steps import begin
 from orchestrator.kernel.ids import hash_id
@@ -63,6 +63,8 @@ def ended(run: RunState, record: r.Ended) -> None:
     """Note the end."""
     run.ended = record
     if run.root is not None and run.result is None:
+        if record.status == "exhausted":  # its limit is higher in the graph that it is folded in now
+            run.root.before_limit = set_aside(run, run.root)
         finish(run, run.root, FrameResult(record.status, run.root.trunk.values, record.error))
     if run.root is not None and run.root.result is not None and record.reduced:
         values = {**run.root.result.values, **run.plan.schema.decode(record.reduced)}

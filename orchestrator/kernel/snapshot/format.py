@@ -30,6 +30,7 @@ FRAME_FIELDS: Mapping[str, str] = {
     "after": "after_limit",
     "squashable": "may_drop_history",
     "raised": "raised",
+    "spent_name": "spent_name",
     "timed_from": "timed_from",
     "parent_gone": "parent_dropped",
     "lasting": "irreversible",

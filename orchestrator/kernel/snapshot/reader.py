@@ -114,10 +114,11 @@ def _decode(data: Data) -> Any:
     return r.decode(json.dumps(data))
 
 
-def _effect(intended: Data, settled: Data | None, inside: Data | None) -> EffectEntry:
+def _effect(intended: Data, settled: Data | None, inside: Data | None, began: int) -> EffectEntry:
     return EffectEntry(
         _decode(intended),
         None if settled is None else _decode(settled),
+        began,
         None if inside is None else Usage.model_validate(inside),
     )
 

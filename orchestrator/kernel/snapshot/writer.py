@@ -73,12 +73,13 @@ def _record(record: r.Record) -> Data:
     return cast(Data, json.loads(r.encode(record)))
 
 
-def _effect(entry: EffectEntry) -> list[Data | None]:
+def _effect(entry: EffectEntry) -> list[Data | int | None]:
     inside = entry.inner_usage
     return [
         _record(entry.intended),
         None if entry.settled is None else _record(entry.settled),
         None if inside is None else inside.model_dump(mode="json", exclude_defaults=True),
+        entry.began,
     ]
 
 

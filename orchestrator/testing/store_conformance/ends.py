@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunExists, RunUnknown
-from orchestrator.kernel.records import Ended
+from orchestrator.kernel.records import Ended, Reopened
 from orchestrator.stores.base import Lease, Store
 from orchestrator.testing.store_conformance.helpers import (
     append,
@@ -137,3 +137,29 @@ async def check_release(store: Store) -> None:
 
 def _ended(seq: int) -> Ended:
     return Ended(seq=seq, ts=1000.0 + seq, status="completed", output=1)
+
+
+async def check_reopened(store: Store) -> None:
+    """A run that has ended goes on: it is held again, has another status, and ends once more."""
+    run_id = await created(store)
+    head = (await store.info(run_id)).head
+    for number in range(2):
+        lease = Lease(run_id, f"drive {number}", {"host": "h"}, 1e12)
+        equal(await store.take_lease(lease, now=5.0), True, "take the lease of a run that had ended")
+        if number:
+            again = Reopened(seq=head + 1, ts=20.0, status="failed")
+            head = await store.append(run_id, [again], after=head, status="running", due=None, lease=lease.token)
+            found = await store.info(run_id)
+            equal((found.status, found.head, found.updated), ("running", head, 20.0), "the row of a reopened run")
+            equal(
+                [one.run_id for one in (await store.runs(status="failed")).runs if one.run_id == run_id], [], "failed"
+            )
+            await store.post(run_id, {"type": "pause"})
+            equal(len(await store.inbox([run_id])), 1, "messages for a reopened run")
+        end = Ended(seq=head + 1, ts=10.0 + 20 * number, status="failed" if not number else "completed")
+        head = await store.append(run_id, [end], after=head, status=end.status, lease=lease.token, release=True)
+        equal(await store.lease(run_id), None, "the lease after an end")
+        equal((await store.info(run_id)).status, end.status, "the status after an end")
+    equal(await store.inbox([run_id]), [], "messages after the second end")
+    types = [record.type for record in await store.read(run_id)]
+    equal(types[-3:], ["ended", "reopened", "ended"], "the records of a run that ended twice")
