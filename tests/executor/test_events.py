@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from orchestrator import Context, Executor, Graph, Update, append, node
+from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import (
     Ambiguous,
     InvalidAnswer,
@@ -432,3 +433,33 @@ async def test_nodes_of_users_sleep_and_receive_by_their_context(clock: MockCloc
         run = await ex.send(run.run_id, "e", {"n": 2})
         assert run.status == "completed"
         assert run.values["got"] == [[{"n": 1}, {"n": 2}]]
+
+
+class Ahead:
+    """A clock that is wrong by some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def now(self) -> float:
+        return SYSTEM_CLOCK.now() + self._seconds
+
+    def steady(self) -> float:
+        return SYSTEM_CLOCK.steady()
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+@pytest.mark.parametrize("kind", ["sleep", "wait"])
+async def test_a_wrong_clock_holds_nothing_up_for_longer_than_was_meant(tmp_path: Any, ahead: float, kind: str) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    waiting = Sleep(seconds=0.2) if kind == "sleep" else Wait(event="paid", deadline=0.2)
+    late = "\nn -> END : timeout" if kind == "wait" else ""
+    graph = Graph(name="naps", state=Orders, nodes={"n": waiting}, edges=f"START -> n -> END{late}")
+    async with Executor(url, graphs=[graph], clock=Ahead(ahead)) as wrong:
+        run = await wrong.start(graph)
+        assert run.status == "paused"
+    with anyio.fail_after(10):
+        async with Executor(url, graphs=[graph]) as ex:
+            while (await ex.load(run.run_id)).status != "completed":
+                await ex.recover()
+                await anyio.sleep(0.05)
