@@ -115,7 +115,7 @@ def settle(run: RunState, frame: FrameState) -> None:
     elif len(frame.live) == 1:
         if frame.may_drop_history:
             _drop_history(frame)
-        if run.events.kept and frame is run.root:
+        if run.events.kept and frame is run.root and frame.before_limit is None:
             # All later steps come from this token: what it took is never taken again.
             run.events.forget(next(iter(frame.live.values())).version.taken)
 

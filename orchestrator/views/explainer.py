@@ -196,7 +196,8 @@ class Explainer:
             asked = [f"{one.kind} at {plain(one.node)}" if one.node else told(one.prompt, 80) for one in waiting]
             running = sum(row.status == "running" for row in self.rows.rows if row.live)
             more = f"; {running} more running" if status == "running" else ""
-            return f"it is waiting for an answer: {_some(asked)}{more}"
+            outside = all(one.kind == "timer" or one.event for one in waiting)
+            return f"it is waiting{'' if outside else ' for an answer'}: {_some(asked)}{more}"
         live = [step_name(row) for row in self.rows.rows if row.live]
         if status == "interrupted":
             return f"no process drives it: its process ended, or it was stopped, at {_some(live) or 'its beginning'}"

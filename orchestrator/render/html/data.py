@@ -152,7 +152,7 @@ class _PageWriter:
             "seq": one.seq,
             "kind": question.kind,
             "prompt": clean(question.prompt),
-            "payload": clean(question.payload),
+            "payload": clean((question.match or None) if question.kind == "event" else question.payload),
         }
         if one.answer is not None:
             said["answer"] = clean(one.answer.model_dump(mode="json"))

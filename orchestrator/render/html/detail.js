@@ -53,14 +53,14 @@ class Detail {
 
   asked(asked) {
     const { answer } = asked;
-    const said = answer
-      ? (answer.type === "approve" ? "approved" : answer.type === "deny" ? "denied" : "answered") + (asked.by ? " by " + visible(asked.by) : "") + " (record " + asked.answered + ")"
-      : "open";
+    const late = answer?.type === "deny" && asked.kind in ENDS;
+    const ended = late ? ENDS[asked.kind] : { approve: "approved", deny: "denied" }[answer?.type] ?? (asked.kind === "event" ? "received" : "answered");
+    const said = answer ? ended + (asked.by && !late ? " by " + visible(asked.by) : "") + " (record " + asked.answered + ")" : "open";
     return make("div", { class: "message" },
-      make("div", { class: "role" }, make("span", {}, "question: " + asked.kind), make("span", {}, said)),
+      make("div", { class: "role" }, make("span", {}, (asked.kind in ENDS ? "waits for: " : "question: ") + asked.kind), make("span", {}, said)),
       make("div", { class: "text" }, visible(asked.prompt)),
       asked.payload ? block(asked.payload) : null,
-      answer && (answer.args || answer.reason || answer.value !== undefined) ? block(answer.args ?? answer.reason ?? answer.value) : null);
+      answer && !late && (answer.args || answer.reason || answer.value !== undefined) ? block(answer.args ?? answer.reason ?? answer.value) : null);
   }
 
   // -- state ----------------------------------------------------------------------------------------------------
@@ -182,6 +182,7 @@ class Detail {
   }
 }
 
+const ENDS = { timer: "the time came", event: "none came in time" };
 const toolName = (tool) => tool.name ?? tool.function?.name ?? "?";
 const empty = (text) => make("p", { class: "empty" }, text);
 
