@@ -162,6 +162,8 @@ class Causes(Fold):
             self._causes[self.run.askers[record.question].key] = cause
         elif isinstance(record, r.StepRetried):
             self._causes.pop(record.activation, None)
+        elif isinstance(record, r.Reopened) and self.run.root is not None:
+            self.ends.pop(self.run.root.key, None)
         self._failing = record if isinstance(record, r.StepFailed) else None
 
     def applied(self, record: r.Record, delta: Delta) -> None:
@@ -269,6 +271,13 @@ class Causes(Fold):
         else:
             why = Drop(head, "cancelled" if self.run.cancelled else "ended")
         self.drops[token.key] = why
+
+    def restored(self, token: Activation) -> None:
+        """See `Observer.restored`."""
+        self.drops.pop(token.key, None)
+        self.ends.pop(token.frame.key, None)
+        if token.failed:
+            self._causes.pop(token.key, None)
 
     def finished(self, frame: FrameState, result: FrameResult) -> None:
         """See `Observer.finished`."""

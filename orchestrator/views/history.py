@@ -67,13 +67,17 @@ class StateCursor:
         self._machine = RunState(plan)
         self._kept = {0: self._machine.copy()}
         self._lock = threading.Lock()
+        self._reopened = max((record.seq for record in records if record.type == "reopened"), default=0)
 
     def values(self, seq: int) -> dict[str, Any]:
         """The state of the acting branch after the step that a record ended, as plain JSON."""
         with self._lock:
             self._go_to(seq - 1)
             record = self._records[seq - 1]
-            activation = self._machine.running.get(getattr(record, "activation", ""))
+            key = getattr(record, "activation", "")
+            activation = self._machine.running.get(key)
+            if activation is None and seq < self._reopened:  # it landed after it was stopped, and counts
+                activation = self._machine.stopped.get(key)
             if activation is None:
                 return {}
             schema: StateSchema = activation.frame.plan.schema

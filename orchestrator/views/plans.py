@@ -34,6 +34,12 @@ class _PlannedMap:
         self.ended[number] = state
         self.look(number)
 
+    def restore(self, number: int) -> None:
+        """A step that failed is begun again."""
+        if self.ended.get(number) == "failed":
+            del self.ended[number]
+        self.look(number)
+
     def look(self, number: int) -> None:
         """Update the state of a step."""
         step = self.steps[number]
@@ -134,6 +140,13 @@ class PlannedMaps:
         found = self._of(token)
         for number, item in found:
             self._plans[number].settle(item)
+        return {number for number, _ in found}
+
+    def restores(self, token: Activation) -> Collection[int]:
+        """A token that failed is begun again. Returns the numbers of the plans that may change."""
+        found = self._of(token)
+        for number, item in found:
+            self._plans[number].restore(item.index)
         return {number for number, _ in found}
 
     def fails(self, token: Activation) -> None:

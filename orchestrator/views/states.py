@@ -114,6 +114,11 @@ class States(Fold):
         if token.counted:
             self._before(token)
 
+    def restored(self, token: Activation) -> None:
+        """See `Observer.restored`. A step that landed after it was stopped has a state after it from now on."""
+        if token.late is not None:
+            self._end(token, token.late)
+
     def _before(self, activation: Activation) -> StateDelta:
         """The state before a step."""
         known = self.steps.get(activation.key)

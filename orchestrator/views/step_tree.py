@@ -104,6 +104,8 @@ class StepTree(Fold):
         """Number of calls, ended or not."""
         self._steps: dict[str, TreeStep] = {}
         self._askers: dict[str, TreeStep] = {}
+        self._broken_off: dict[str, TreeStep] = {}
+        """Steps that failed or were dropped, by activation."""
 
     # -- queries ---------------------------------------------------------------------------------------
 
@@ -162,6 +164,20 @@ class StepTree(Fold):
         for activation in delta.cancelled:
             self._ended(activation.key, "dropped", record.ts)
 
+    def restored(self, token: Activation) -> None:
+        """See `Observer.restored`."""
+        step = self._broken_off.pop(token.key, None)
+        if step is None:
+            return
+        if token.late is not None:
+            step.state = "done"
+            return
+        step.state, step.asks = "running", ""
+        step.attempt = token.attempt + (token.failed and token.kept is None)
+        self._steps[token.key] = step
+        if step.home is not None:
+            step.home.open[token.key] = step
+
     def live_event(self, event: Event) -> None:
         """See `Fold.live_event`."""
         step = self._steps.get(str(event.data.get("activation", "")))
@@ -211,7 +227,7 @@ class StepTree(Fold):
                 asker = self._askers.pop(record.question, None)
                 if asker is not None:
                     asker.by = "by policy" if record.policy else f"by {record.by}" if record.by else ""
-            case "resumed" | "migrated" | "forked":
+            case "resumed" | "migrated" | "forked" | "reopened":
                 for step in self._steps.values():
                     if step.state == "running":
                         step.started, step.text = record.ts, ""
@@ -250,6 +266,8 @@ class StepTree(Fold):
         if step is None:
             return
         step.state, step.ended, step.text = state, ts, ""
+        if state != "done":
+            self._broken_off[key] = step
         if step.home is not None:
             step.home.open.pop(key, None)
 

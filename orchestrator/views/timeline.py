@@ -85,7 +85,8 @@ class TimelineRow:
     waits: list[Wait] = field(default_factory=list)
     calls: list[JournaledCall] = field(default_factory=list)
     asked: list[AskedQuestion] = field(default_factory=list)
-    failures: list[r.StepRetried] = field(default_factory=list)
+    failures: list[r.StepRetried | r.StepFailed] = field(default_factory=list)
+    """Of its earlier attempts."""
     usage: Usage = NO_USAGE
     """Usage of its calls, and of the rows inside it."""
 
@@ -148,6 +149,8 @@ class Timeline(Fold):
         self._asked: dict[str, tuple[AskedQuestion, Wait]] = {}
         self._calls: dict[str, JournaledCall] = {}
         self._live: dict[str, TimelineRow] = {}
+        self._failed: dict[str, r.StepFailed] = {}
+        """Activation -> the record that failed its graph."""
 
     def row_at(self, seq: int) -> TimelineRow | None:
         """The row that a record ended; else the last one that ran then; else the one that had ended last, if any."""
@@ -163,6 +166,8 @@ class Timeline(Fold):
         self.start = self.start or record.ts
         if isinstance(record, r.Resumed | r.Migrated | r.Forked):
             self._gap(record)
+        if isinstance(record, r.Reopened):
+            self.gaps.append(Wait("stopped", self.end, record.ts, record.seq))
         if isinstance(record, r.Migrated):
             self._ask_again(record)
         self.end = record.ts
@@ -176,6 +181,23 @@ class Timeline(Fold):
         if isinstance(record, r.Ended):
             for key in list(self._live):
                 self._drop(key, record)
+
+    def restored(self, token: Activation) -> None:
+        """See `Observer.restored`."""
+        row, late = self.by_activation.get(token.key), token.late
+        if row is None:
+            return
+        if late is not None:
+            row.status, row.outcome, row.update, row.ops = "done", late.outcome, late.update, late.ops
+            return
+        failed = self._failed.pop(token.key, None)
+        if failed is not None and token.kept is None:
+            row.failures.append(failed)
+            row.attempt = failed.attempt + 1
+        if row.ended is not None:
+            row.waits.append(Wait("stopped", row.ended, self.run.updated, self.run.head))
+        row.status, row.ended, row.seq, row.error = "running", None, None, None
+        self._live[token.key] = row
 
     def finish(self) -> None:
         """See `Fold.finish`. Graphs spent what the steps inside them spent, and open questions wait."""
@@ -264,6 +286,8 @@ class Timeline(Fold):
         row.seq, row.ended, row.attempt = record.seq, record.ended or record.ts, record.attempt
         row.error = record.error
         row.failed = record.failed if isinstance(record, r.StepDone) else 0
+        if isinstance(record, r.StepFailed):
+            self._failed[row.activation] = record
         if row.status == "dropped":
             pass  # it landed when nobody waited for it any more: its update is part of nothing
         elif isinstance(record, r.StepFailed):

@@ -94,6 +94,8 @@ class Trace(Fold):
         self._opened: list[OpenedMap] = []
         self._took: list[tuple[FrameState, int]] = []
         self._gone: list[Activation] = []
+        self._again: list[tuple[Activation, NodeKey, r.StepDone | None]] = []
+        """Tokens that failed or landed too late, and are live again."""
         self._left: Plan | None = None
         """The plan that the run leaves with the record being folded."""
 
@@ -102,6 +104,7 @@ class Trace(Fold):
         run = self.run
         self._took.clear()
         self._gone.clear()
+        self._again.clear()
         self._now = run.running.get(getattr(record, "activation", None) or "")
         self._opened = opened_maps(run, record, self._now)
         self._left = run.plan if isinstance(record, r.Migrated) else None
@@ -115,6 +118,11 @@ class Trace(Fold):
     def dropped(self, token: Activation) -> None:
         """See `Observer.dropped`."""
         self._gone.append(token)
+
+    def restored(self, token: Activation) -> None:
+        """See `Observer.restored`."""
+        if token.failed or token.late is not None:
+            self._again.append((token, (token.frame.place, token.node), token.late))
 
     def moved(self, record: r.Migrated) -> None:
         """See `Observer.moved`. What the run did is kept for the nodes and edges that are still there."""
@@ -190,6 +198,8 @@ class Trace(Fold):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
             self._end(record, changed)
+        elif isinstance(record, r.Reopened):
+            self._reopen(changed)
         self._update_queued(changed)
 
     def overlay(self, status: str | None = None) -> Overlay:
@@ -304,6 +314,25 @@ class Trace(Fold):
             if (branch := branch_of(activation)) is not None:
                 done.add(branch)
                 self._items[place] = (len(done), self._items[place][1])
+
+    def _reopen(self, changed: OverlayChange) -> None:
+        """What failed is tried again, and what landed too late counts."""
+        if not any(late is None for _, _, late in self._again):  # no step failed: a merge did
+            self._recover(list(self._failed), changed)
+        for token, place, late in self._again:
+            if late is None:
+                self._recover([place], changed)
+                changed.plans.update(self._plans.restores(token))
+            else:
+                self._visits[place] += 1
+                self._seconds[place] = self._seconds.get(place, 0.0) + max(0.0, late.ended - late.started)
+                changed.places.add(place)
+
+    def _recover(self, places: Iterable[NodeKey], changed: OverlayChange) -> None:
+        for place in places:
+            if self._failed.pop(place, "") is None:
+                self._notes.recover(place)
+                changed.places.add(place)
 
     def _fail(self, place: NodeKey, error: r.Failure, changed: OverlayChange) -> None:
         self._failed[place] = None

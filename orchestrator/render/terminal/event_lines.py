@@ -39,6 +39,10 @@ class EventLines:
                 changes = data.get("changes")
                 lines = changes if isinstance(changes, list) else []
                 return "\n".join(("resumed", *(f"  {line}" for line in lines)))
+            case "reopened":
+                return (
+                    f"reopened{' by ' + str(data['by']) if data.get('by') else ''}: it had ended ({data.get('status')})"
+                )
             case "step_done" | "step_failed" | "step_retried":
                 return self._ended(event, place)
             case "effect_intended":
