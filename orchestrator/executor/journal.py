@@ -12,10 +12,14 @@ from typing import Protocol
 
 import anyio
 
-from orchestrator.kernel.records import FINAL, Record
+from orchestrator.executor.run_row import due_of, summary_of
+from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Chain
 from orchestrator.stores.base import RunInfo, Store
+
+SUMMARY_SECONDS = 1.0
+"""What a run used is written into its row with every change of status, and else at most so often."""
 
 MOST = 256
 """How many records may wait in the buffer: then it is written before anything else is put into it."""
@@ -25,8 +29,8 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_consumed", "_done", "_row", "_writing", "buffer", "chain", "due_of", "fault", "head", "keeps_inbox", "lease",
-        "on_stored", "released", "run_id", "store", "stored",
+        "_consumed", "_done", "_row", "_summarized", "_writing", "buffer", "chain", "due_of", "fault", "head",
+        "keeps_inbox", "lease", "on_stored", "released", "run_id", "store", "stored",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
@@ -50,6 +54,8 @@ class Journal:
         self._done: anyio.Event | None = None
         """Set when the write that is under way has ended; made by the first who waits for that."""
         self._row: tuple[str, float | None, int] | None = None
+        self._summarized = 0.0
+        """`ts` of the record with which the row's summary was last written."""
 
     def put(self, record: Record, message: int | None = None) -> None:
         """Buffer a record, and delete the inbox message that brought it when it is stored."""
@@ -67,6 +73,7 @@ class Journal:
     def note_row(self, info: RunInfo) -> None:
         """Note what the run's row says already."""
         self._row = info.status, info.due, info.waiting
+        self._summarized = info.updated
 
     async def durable(self, machine: RunState) -> None:
         """Return when every record that was put before this call is in the store.
@@ -94,6 +101,7 @@ class Journal:
         ends = bool(records) and records[-1].type == "ended"
         release = ends and not self.keeps_inbox
         changed = ends or row != self._row
+        summarizes = changed or abs(machine.updated - self._summarized) >= SUMMARY_SECONDS
         try:
             self.stored = await self.store.append(
                 self.run_id,
@@ -102,6 +110,7 @@ class Journal:
                 status=row[0] if changed else None,
                 due=row[1] if changed else None,
                 waiting=row[2] if changed else None,
+                summary=summary_of(machine) if summarizes else None,
                 consumed=consumed,
                 lease=self.lease,
                 release=release,
@@ -116,15 +125,10 @@ class Journal:
             if done is not None:
                 done.set()
         self._row, self.released = row, release
+        if summarizes:
+            self._summarized = records[-1].ts if records else self._summarized
         if self.on_stored is not None:
             self.on_stored(records)
-
-
-def due_of(machine: RunState) -> float | None:
-    """When the next deadline of an open question is, Unix seconds."""
-    if not machine.questions or machine.status in FINAL:
-        return None
-    return min((q.deadline for q in machine.questions.values() if q.deadline is not None), default=None)
 
 
 FLUSH_AFTER = 0.05

@@ -1,48 +1,45 @@
 """Who drives a run: leases, and telling a living holder from a dead one.
 
-A lease names its holder's host, boot, process and start time. When the holder is a process of this host and that
-process no longer exists, its runs are taken over at once. About any other holder, only the lease's expiry tells.
+A lease names its holder's machine, boot, process and start time. When the holder is a process of this machine and that
+process no longer exists, its runs are taken over at once. About any other holder, only the lease's expiry tells. All
+leases of one executor expire together, and one beat renews them.
 
 Clocks never decide who may write. Every append to a journal carries the lease's token, so the store refuses a writer
 that lost its lease without noticing. Clocks only decide when a takeover is worth trying:
 
-- A holder, and other processes on its machine, count in time since boot, which never jumps.
-- A process whose clock disagrees watches for silence: once it has seen a lease unchanged for the lease's full
-  duration, it may take the lease over, whatever expiry the lease states.
+- Whether a lease has expired is measured by the store's clock, so wrong clocks of processes do no harm.
+- A process also watches for silence: once it has seen a holder without a beat for the lease's full duration, it may
+  take the lease over, whatever the store says.
 - A holder that may have lost its lease by any of its clocks, for example because it was suspended for an hour, asks
   the store before it performs an effect.
 
 A failing store (a full disk, for example) cannot release a lease. Each process therefore also remembers which leases
-it holds: a lease that names this process but is not among them blocks nobody.
+it holds: a lease that names this process but is not among them blocks nobody, and each beat tries to release it again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.errors import RunConflict, StoreError
+from orchestrator.errors import RunConflict, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import Record
 from orchestrator.stores.base import Lease, RunInfo, Store
-from orchestrator.stores.owner import Owner, boot_id, is_dead, is_here, namespace
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.presence import forget, held_here, may_live
 
 steady = SYSTEM_CLOCK.steady
 """Leases are shared between processes, so they use the machine's clock and never the executor's injected one."""
 _POLL = 0.1
-_MOST_SEEN = 10_000
 
-_kept: dict[str, str] = {}
-"""Token of each lease held in this process -> the executor that holds it."""
-
-_seen: dict[str, tuple[float, float]] = {}
-"""Token of another process's lease -> its last seen expiry, and since when (by `steady`) it has had that expiry."""
+_given_up: dict[str, tuple[str, str]] = {}
+"""Token of a lease that the store could not release -> its executor, and its run."""
 
 
 def clocks() -> tuple[float, float]:
@@ -50,58 +47,77 @@ def clocks() -> tuple[float, float]:
     return SYSTEM_CLOCK.now(), SYSTEM_CLOCK.steady()
 
 
-def is_held(lease: Lease | None, at: tuple[float, float] | None = None) -> bool:
+def is_held(lease: Lease | None, now_steady: float | None = None) -> bool:
     """Return whether a holder that may be alive holds this lease.
 
     Args:
         lease: The lease as the store gave it; None means the run has none.
-        at: Both clocks, taken no later than the lease was read; default: now.
+        now_steady: The steady clock, read no later than the lease; default: now.
     """
-    if lease is None or is_dead(lease.owner):
-        return False
-    at = clocks() if at is None else at
-    if left(lease, *at) <= 0 or _is_silent(lease, at[1]):
-        return False
-    return lease.token in _kept or not is_here(lease.owner)
+    return lease is not None and may_live(lease, now_steady)
 
 
 def keeps(owner: Owner) -> bool:
     """Return whether this executor holds any run, or is about to acquire one."""
-    return owner.executor in _kept.values()
+    return owner.executor in held_here.values()
 
 
-def left(lease: Lease, now: float, now_steady: float) -> float:
-    """Return the seconds until a lease expires if its holder never renews it, as far as clocks can tell; at least 0."""
-    owner = lease.owner
-    ttl, booted = owner.get("ttl"), owner.get("booted")
-    same_boot = owner.get("boot") == boot_id() != "" and owner.get("times") == namespace("time")
-    if same_boot and isinstance(booted, int | float):
-        now = booted + now_steady  # what the holder's clock says, had it never jumped: it reckons so too
-    seconds = max(0.0, lease.expires - now)
-    return min(seconds, ttl) if isinstance(ttl, int | float) else seconds
+class Presence:
+    """What keeps all leases of one executor: one row of the store, renewed by beats.
 
+    A lease is certain to be held until the row may have expired. If it expired, each lease has to be taken again, since
+    others may have taken it over meanwhile: those that were verified in an older `epoch` are in doubt.
+    """
 
-def _is_silent(lease: Lease, now_steady: float) -> bool:
-    """Return whether this process has seen the lease unchanged for its full duration."""
-    ttl = lease.owner.get("ttl")
-    expires, since = _seen.get(lease.token, (None, 0.0))
-    if expires != lease.expires:
-        if len(_seen) >= _MOST_SEEN:
-            _seen.clear()
-        _seen[lease.token] = lease.expires, steady()
-        return False
-    return isinstance(ttl, int | float) and now_steady - since >= ttl
+    __slots__ = ("_until", "_until_steady", "epoch", "owner", "store", "ttl")
+
+    def __init__(self, store: Store, owner: Owner, ttl: float) -> None:
+        self.store, self.owner, self.ttl = store, owner, ttl
+        self.epoch = 0
+        self._until = self._until_steady = 0.0
+
+    @property
+    def fresh(self) -> bool:
+        """Whether both clocks agree that the leases have not expired."""
+        return steady() < self._until_steady and SYSTEM_CLOCK.now() < self._until
+
+    def taken(self, at: tuple[float, float]) -> None:
+        """Note that a lease was taken, which counts as a beat. `at`: both clocks, before the store was asked."""
+        if not self.fresh:
+            self.epoch += 1  # the row may have expired before
+        self._until, self._until_steady = at[0] + self.ttl, at[1] + self.ttl
+
+    async def beat(self) -> bool:
+        """Renew all leases, and return False if each of them has to be taken again.
+
+        Raises:
+            StoreError: The store failed, so who holds the leases is unknown.
+        """
+        at, epoch = clocks(), self.epoch  # before the store is asked: what it takes counts as gone
+        if not await self.store.beat(self.owner.executor, self.ttl):
+            if epoch == self.epoch:
+                self.epoch, self._until_steady = epoch + 1, 0.0
+            return False
+        self._until, self._until_steady = at[0] + self.ttl, at[1] + self.ttl
+        return True
+
+    async def release_given_up(self) -> None:
+        """Try again to release leases that a failing store could not."""
+        for token, (executor, run_id) in list(_given_up.items()):
+            if executor == self.owner.executor:
+                with contextlib.suppress(StoreError):
+                    await self.store.drop_lease(run_id, token)
+                    _given_up.pop(token, None)
 
 
 class LeaseHandle:
-    """A held lease, with the earliest time at which it can expire."""
+    """A held lease, with the time until which it is certain to be held."""
 
-    __slots__ = ("_booted", "_until", "_until_steady", "lease", "store", "ttl")
+    __slots__ = ("_epoch", "lease", "presence")
 
-    def __init__(self, store: Store, lease: Lease, ttl: float, now_steady: float) -> None:
-        self.store, self.lease, self.ttl = store, lease, ttl
-        self._until, self._until_steady = lease.expires, now_steady + ttl
-        self._booted = lease.expires - self._until_steady
+    def __init__(self, presence: Presence, lease: Lease) -> None:
+        self.presence, self.lease = presence, lease
+        self._epoch = presence.epoch
 
     @property
     def token(self) -> str:
@@ -110,23 +126,26 @@ class LeaseHandle:
 
     @property
     def fresh(self) -> bool:
-        """Whether both clocks agree that the lease has not expired."""
-        return steady() < self._until_steady and SYSTEM_CLOCK.now() < self._until
+        """Whether the lease is certain to be held still."""
+        return self._epoch == self.presence.epoch and self.presence.fresh
 
     async def renew(self) -> bool:
-        """Renew the lease, and return False if another holder has it.
+        """Take the lease again if it is in doubt, and return False if it was taken over or released.
 
         Raises:
             StoreError: The store failed, so who holds the lease is unknown.
         """
-        now, now_steady = clocks()  # before the store is asked: what it takes counts as gone
-        lease = self.lease
-        expires = self._booted + now_steady + self.ttl  # goes on as it began, when the wall clock jumps
-        if not await self.store.renew_lease(lease.run_id, lease.token, expires):
-            self._until_steady = 0.0  # never fresh again
+        at = clocks()
+        presence = self.presence
+        try:
+            kept = await presence.store.take_lease(self.lease, ttl=presence.ttl, replaces=self.token)
+        except RunUnknown:
+            kept = False
+        if not kept:
+            self._epoch = -1  # never fresh again
             return False
-        self.lease = replace(lease, expires=expires)
-        self._until, self._until_steady = now + self.ttl, now_steady + self.ttl
+        presence.taken(at)
+        self._epoch = presence.epoch
         return True
 
     async def ensure(self) -> None:
@@ -137,6 +156,8 @@ class LeaseHandle:
             StoreError: The store failed, so who holds the lease is unknown.
         """
         while not self.fresh:
+            if self._epoch == self.presence.epoch and await self.presence.beat():
+                continue
             if not await self.renew():
                 raise lost(self.lease.run_id)
 
@@ -147,13 +168,11 @@ def lost(run_id: str) -> RunConflict:
 
 
 async def create(
-    store: Store,
+    presence: Presence,
     info: RunInfo,
     records: Sequence[Record],
-    owner: Owner,
     *,
     graph: JsonObject,
-    ttl: float,
     stopping: Callable[[], bool] = lambda: False,
 ) -> LeaseHandle:
     """Create a run whose lease this process holds from the start. Arguments: see `Store.create` and `take`.
@@ -161,27 +180,31 @@ async def create(
     Raises:
         RunExists: The store already has a run with this id.
     """
-    lease, _, now_steady = _lease(info.run_id, owner, ttl)
-    async with _held_from_now(store, lease, owner, stopping):
-        await store.create(info, records, graph=graph, lease=lease)
-    return LeaseHandle(store, lease, ttl, now_steady)
+    lease, at = _lease(info.run_id, presence.owner), clocks()
+    async with _held_from_now(presence, lease, stopping):
+        await presence.store.create(info, records, graph=graph, lease=lease, ttl=presence.ttl)
+    presence.taken(at)
+    return LeaseHandle(presence, lease)
 
 
-def _lease(run_id: str, owner: Owner, ttl: float) -> tuple[Lease, float, float]:
-    """Return a new lease and both clocks at its start."""
-    now, now_steady = clocks()
-    data = {**owner.data(), "ttl": ttl, "booted": now - now_steady}
-    return Lease(run_id, os.urandom(16).hex(), data, now + ttl), now, now_steady
+async def claim(presence: Presence, *, graphs: Collection[str] | None, limit: int) -> list[tuple[RunInfo, LeaseHandle]]:
+    """Take the leases of runs that could go on and that no executor drives. Arguments: see `Store.claim`."""
+    at = clocks()
+    taken = await presence.store.claim(presence.owner, graphs=graphs, limit=limit, ttl=presence.ttl)
+    if not taken:
+        return []
+    for _, lease in taken:
+        held_here[lease.token] = presence.owner.executor
+    presence.taken(at)
+    return [(info, LeaseHandle(presence, lease)) for info, lease in taken]
+
+
+def _lease(run_id: str, owner: Owner) -> Lease:
+    return Lease(run_id, os.urandom(16).hex(), owner.executor, owner.data())
 
 
 async def take(
-    store: Store,
-    run_id: str,
-    owner: Owner,
-    *,
-    ttl: float,
-    wait: float = 0.0,
-    stopping: Callable[[], bool] = lambda: False,
+    presence: Presence, run_id: str, *, wait: float = 0.0, stopping: Callable[[], bool] = lambda: False
 ) -> LeaseHandle:
     """Acquire the lease of a run: at once if it is free or its holder is dead, otherwise within `wait` seconds.
 
@@ -193,61 +216,77 @@ async def take(
         RunConflict: Another holder still has the lease.
         RunUnknown: The store has no run with this id.
     """
+    store = presence.store
     until = anyio.current_time() + wait
     while True:
         at = clocks()
         held = await store.lease(run_id)
-        if held is None or not is_held(held, at):
-            lease, now, now_steady = _lease(run_id, owner, ttl)
-            # One that has run out by our clock is taken only if it still has, in case its holder wakes just now.
-            replaces = held.token if held is not None and held.expires >= now else None
-            async with _held_from_now(store, lease, owner, stopping):
-                taken = await store.take_lease(lease, replaces=replaces, now=now)
+        if held is None or not is_held(held, at[1]):
+            lease = _lease(run_id, presence.owner)
+            # One that has expired is taken only if it still has, in case its holder wakes just now.
+            replaces = held.token if held is not None and held.left > 0 else None
+            at = clocks()
+            async with _held_from_now(presence, lease, stopping):
+                taken = await store.take_lease(lease, ttl=presence.ttl, replaces=replaces)
             if taken:
                 if held is not None:
-                    _seen.pop(held.token, None)
-                return LeaseHandle(store, lease, ttl, now_steady)
-            del _kept[lease.token]
+                    forget(held.holder)
+                    _given_up.pop(held.token, None)
+                presence.taken(at)
+                return LeaseHandle(presence, lease)
+            del held_here[lease.token]
             continue
         rest = until - anyio.current_time()
         if rest <= 0:
-            raise RunConflict(run_id, _held_by(held, at))
+            raise RunConflict(run_id, _held_by(held))
         await anyio.sleep(min(rest, _POLL))
 
 
 @asynccontextmanager
-async def _held_from_now(store: Store, lease: Lease, owner: Owner, stopping: Callable[[], bool]) -> AsyncIterator[None]:
+async def _held_from_now(presence: Presence, lease: Lease, stopping: Callable[[], bool]) -> AsyncIterator[None]:
     """Count a lease as held here before anybody can see it in the store; no longer, if the block raises."""
     if stopping():
         await anyio.sleep_forever()
-    _kept[lease.token] = owner.executor
+    held_here[lease.token] = presence.owner.executor
     try:
         yield
     except BaseException as error:
-        del _kept[lease.token]
+        if isinstance(error, StoreError) or not isinstance(error, Exception):
+            _given_up[lease.token] = presence.owner.executor, lease.run_id
+        del held_here[lease.token]
         if not isinstance(error, Exception):
             with anyio.CancelScope(shield=True):
-                await give_back(store, lease.run_id, lease.token)
+                await give_back(presence.store, lease.run_id, lease.token)
         raise
 
 
-async def give_back(store: Store, run_id: str, token: str) -> None:
-    """Give a lease back. Where the store cannot note that, other processes wait for the lease's end."""
+async def give_back(store: Store, run_id: str, token: str, fault: str | None = None) -> None:
+    """Release a lease. Where the store cannot note that, other processes wait for the lease's end.
+
+    Args:
+        store: The store of the run.
+        run_id: The run.
+        token: The token of the lease.
+        fault: Why the drive was given up, see `Store.drop_lease`; None: it ended as it should.
+    """
+    executor = held_here.get(token, "")
+    _given_up[token] = executor, run_id  # before it is forgotten: an executor that stops waits for that
     try:
         with contextlib.suppress(StoreError):
-            await store.drop_lease(run_id, token)
+            await store.drop_lease(run_id, token, fault=fault)
+            _given_up.pop(token, None)
     finally:
         given_back(token)
 
 
 def given_back(token: str) -> None:
     """Note that a lease was given back with the last records of its run."""
-    _kept.pop(token, None)
+    held_here.pop(token, None)
 
 
-def _held_by(lease: Lease, at: tuple[float, float]) -> str:
+def _held_by(lease: Lease) -> str:
     owner = lease.owner
     return (
-        f"process {owner.get('pid')} on {owner.get('host')} holds it, for at most {left(lease, *at):.0f} s "
+        f"process {owner.get('pid')} on {owner.get('host')} holds it, for at most {max(lease.left, 0.0):.0f} s "
         f"without a heartbeat; wait for it, or stop that process"
     )

@@ -1,11 +1,15 @@
 """The interface of stores: they keep the journal of every run, and append by compare-and-set.
 
 A store keeps, per run, an append-only list of records and one row of facts about it (`RunInfo`), and beside
-them graphs (once per digest), snapshots (a cache, never the truth), leases and an inbox of messages. Every
-write is atomic and durable when the call returns. `append` is a compare-and-set on the run's head, and on the lease
-of who appends, so two executors on one run can never both win.
+them graphs (once per digest), snapshots (a cache, never the truth), the executors that hold leases, and an inbox of
+messages. Every write is atomic and durable when the call returns. `append` is a compare-and-set on the run's head, and
+on the lease of who appends, so two executors on one run can never both win.
 
-`orchestrator.testing.check_store` tests every promise made here for custom stores.
+Leases are measured by the store's clock, never by that of the caller. Every write may be asked again, with the same
+arguments, by a caller that did not learn the outcome of the first time: the result is that of one write.
+
+docs/stores.md describes the protocol for authors of stores, and `orchestrator.testing.check_store` tests every promise
+made here.
 """
 
 from __future__ import annotations
@@ -14,10 +18,61 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.lineage import Parent, Relation
 from orchestrator.kernel.records import Record
+from orchestrator.stores.owner import Owner
 
-__all__ = ["Lease", "Message", "Page", "RunInfo", "Store"]
+__all__ = ["Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Store"]
+
+MAX_TEXT = 2000
+"""Characters of a text in `RunSummary`."""
+
+MAX_DEATHS = 5
+"""A run whose drive failed or died so many times in a row is never given out by `Store.claim`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Which executor drives a run, and for how long if it is not heard from.
+
+    Only the first four fields identify a lease; the others say how things stood when the store was asked.
+    """
+
+    run_id: str
+    token: str
+    """Unique to this lease; every append to the run carries it."""
+    holder: str = ""
+    """The id of the executor that holds it. All leases of a holder expire at the same time."""
+    owner: JsonObject = field(default_factory=dict)
+    """The holder's machine and process, see `orchestrator.stores.owner.Owner`."""
+    left: float = field(default=0.0, compare=False)
+    """Seconds until it expires unless the holder is heard from, by the store's clock; 0 or less: it has expired."""
+    ttl: float = field(default=0.0, compare=False)
+    """Seconds that it lasts after each beat."""
+    beat: float = field(default=0.0, compare=False)
+    """Changes whenever the holder is heard from."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a list of runs shows of a run: short texts, and what it used. Texts have at most 2,000 characters.
+
+    They are stored as they are; views redact them.
+    """
+
+    error: str = ""
+    """Why the run failed."""
+    input: str = ""
+    """The value of the graph's input field, as text."""
+    output: str = ""
+    question: str = ""
+    """The prompt of the first open question."""
+    usage: Usage | None = None
+    """Of a fork its own; None if it is not known: the run was last written by an earlier version."""
+    steps: int = 0
+    """Steps that landed, of a fork its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +97,28 @@ class RunInfo:
     """When the next timer or deadline is due, Unix seconds."""
     waiting: int = 0
     """How many questions are open."""
+    error: str = ""
+    """This and the next five: see `RunSummary`. Exact at every change of status, else at most about a second old."""
+    input: str = ""
+    output: str = ""
+    question: str = ""
+    usage: Usage | None = None
+    steps: int = 0
+    parent: Parent | None = None
+    """The run from which this one began; None: it began by itself."""
+    deaths: int = 0
+    """How many drives in a row failed, or ended without giving their lease back."""
+    retry_at: float | None = None
+    """Before this time, in Unix seconds, `Store.claim` does not give the run out."""
+    fault: str = ""
+    """Why the last drive was given up."""
+    lease: Lease | None = field(default=None, compare=False)
+    """The run's lease when the row was read; None: no executor holds one."""
+
+    @property
+    def summary(self) -> RunSummary:
+        """The part that the executor keeps up to date."""
+        return RunSummary(self.error, self.input, self.output, self.question, self.usage, self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +127,6 @@ class Page:
 
     runs: tuple[RunInfo, ...] = ()
     cursor: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Who drives a run, and until when if nothing more is heard. `expires` is in Unix seconds."""
-
-    run_id: str
-    token: str
-    owner: JsonObject
-    expires: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +153,26 @@ class Store(Protocol):
         ...
 
     async def create(
-        self, info: RunInfo, records: Sequence[Record], *, graph: JsonObject | None = None, lease: Lease | None = None
+        self,
+        info: RunInfo,
+        records: Sequence[Record],
+        *,
+        graph: JsonObject | None = None,
+        lease: Lease | None = None,
+        ttl: float = 30.0,
     ) -> None:
         """Add a run with its first records, all or nothing.
 
         In the same transaction the data of its `graph` is stored under `info.content`, as by `put_graph`, and the run
         is held by `lease`. A `graph` object that is passed again must be unchanged, because a store may cache its text.
+        Asked again with the same lease and records, it returns as if the run were new.
 
         Args:
             info: the run's row; `info.head` must equal the number of records.
             records: the records, numbered from 1.
             graph: the data of the run's graph; None if it is stored already.
             lease: the lease that the run starts with.
+            ttl: seconds that the lease lasts without a beat of its holder.
 
         Raises:
             RunExists: a run with this id exists; nothing was written, neither the graph nor the lease.
@@ -114,6 +189,7 @@ class Store(Protocol):
         status: str | None = None,
         due: float | None = None,
         waiting: int | None = None,
+        summary: RunSummary | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
@@ -122,7 +198,8 @@ class Store(Protocol):
 
         With the token of a `lease`, the append succeeds only if the run's lease has that token in the same transaction,
         expired or not. An executor whose lease was taken over writes nothing from that moment on, whether or not its
-        successor has written yet. The same transaction updates the run's row.
+        successor has written yet. The same transaction updates the run's row. Asked again under the same lease, it
+        compares the stored records with these, and returns the head that the first time gave.
 
         Args:
             run_id: the run's id.
@@ -133,9 +210,10 @@ class Store(Protocol):
             due: when the run must be continued, in seconds since the epoch. It belongs to `status`: with a status it is
                 stored as given (None clears it), without a status None leaves it.
             waiting: the new number of open questions; None leaves it.
+            summary: what lists show of the run from now on; None leaves it.
             consumed: ids of messages to delete. Only those of this run are deleted.
             lease: the token of the lease to check; None: no check.
-            release: release the lease in the same transaction.
+            release: release the lease in the same transaction, as `drop_lease` does.
 
         Returns:
             The new head.
@@ -186,12 +264,27 @@ class Store(Protocol):
         """
         ...
 
+    async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+        """Return the head and the status of some runs, in one question. Runs that are not there are left out.
+
+        Args:
+            run_ids: the ids of the runs.
+
+        Returns:
+            Id -> number of the last record, and the status in the journal.
+        """
+        ...
+
     async def runs(
         self,
         *,
         status: Collection[str] | str | None = None,
         graph: str | None = None,
         labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        relation: Relation | None = None,
+        search: str | None = None,
+        since: float | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
@@ -200,9 +293,16 @@ class Store(Protocol):
         Runs that are added between two pages neither repeat nor hide another run.
 
         Args:
-            status: a status or several.
+            status: a status or several. `interrupted` gives the runs that are `running` in the journal and whose lease
+                no living executor holds; `running` gives those as well.
             graph: the name of a graph.
             labels: labels that a run must have, with their values.
+            parent: the id of the run from which a run began.
+            relation: how a run began from another.
+            search: words that must all occur in a run's input or output (in the texts of `RunSummary`), in any order;
+                case and diacritics do not count. A word is a sequence of letters and digits, everything else separates
+                words. A text without a word finds nothing.
+            since: Unix seconds: the run was created or written to (`updated`) at this time or later.
             after: the cursor of the previous page; None: the first page.
             limit: the most runs on a page.
 
@@ -210,6 +310,7 @@ class Store(Protocol):
             The page; its cursor is None if no page follows.
 
         Raises:
+            ValueError: a status is unknown.
             StoreError: `after` is not a cursor of this store.
         """
         ...
@@ -273,54 +374,99 @@ class Store(Protocol):
             run_id: the run's id.
 
         Returns:
-            The lease; None if there is none or it was dropped.
+            The lease, with the seconds that are left of it; None if there is none or it was released.
         """
         ...
 
-    async def take_lease(self, lease: Lease, *, replaces: str | None = None, now: float) -> bool:
-        """Take a run's lease if none is held, the held one's token is `replaces`, or it expired before `now`.
+    async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
+        """Take a run's lease if none is held, it has expired by the store's clock, or the held one is `replaces`.
+
+        A lease that was never given back and is taken from another holder adds one to the run's `deaths`, and sets
+        `retry_at` for the case that this drive dies too. Its former holder's next `beat` returns False. Asked again
+        for the token that the run has already, it returns True.
 
         Args:
-            lease: the lease to take.
-            replaces: the token of the lease that it may replace although that one has not expired.
-            now: the current time in seconds since the epoch.
+            lease: the lease to take: its run, token, holder and owner.
+            ttl: seconds that it lasts without a beat of its holder. Taking a lease counts as a beat.
+            replaces: the token of the lease that it may replace although that one has not expired. With the token of
+                `lease` itself a lease is kept: True only if the run still has it, whether or not it has expired.
 
         Returns:
-            Whether the lease was taken.
+            Whether the lease was taken, or kept.
 
         Raises:
             RunUnknown: the store has no such run.
         """
         ...
 
-    async def renew_lease(self, run_id: str, token: str, expires: float) -> bool:
-        """Renew a lease.
+    async def beat(self, holder: str, ttl: float) -> bool:
+        """Renew all leases of an executor, in one row.
 
         Args:
-            run_id: the run's id.
-            token: the token of the lease.
-            expires: when it expires now, in seconds since the epoch.
+            holder: the executor's id.
+            ttl: seconds that they last from now on without another beat; 0 gives the row up.
 
         Returns:
-            False if another executor has the lease now.
+            False if they had expired before, or if one of them was taken over since the last beat: then the executor
+            must take each of its leases again, with `replaces` their own token, and has lost those that it does not
+            get.
         """
         ...
 
-    async def drop_lease(self, run_id: str, token: str) -> None:
+    async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         """Release a lease. Nothing happens if another executor has it now.
 
         Args:
             run_id: the run's id.
             token: the token of the lease.
+            fault: None: the drive ended as it should, and the run's `deaths`, `retry_at` and `fault` are cleared. A
+                text says why the drive was given up: it is stored, `deaths` grows by one, and `retry_at` becomes
+                1 second from now after the first death, doubled with each further one, at most an hour.
         """
         ...
 
-    async def post(self, run_id: str, body: JsonObject) -> int:
+    async def claim(
+        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+    ) -> list[tuple[RunInfo, Lease]]:
+        """Take leases of runs that could go on and that no executor drives. No two claimers get the same run.
+
+        These are runs that have messages, whose `due` time has passed, that are `running` and whose holder's leases
+        have expired or whose holder's process is dead, and that are `running` and held by no executor, in this order.
+        A run with `retry_at` in the future, or with 5 or more `deaths`, is left out. What it costs does not grow with
+        the number of other runs.
+
+        Args:
+            owner: the executor that takes them.
+            graphs: names of graphs; None: any.
+            limit: the most runs to take.
+            ttl: see `take_lease`.
+
+        Returns:
+            The rows of the runs, with the leases that were taken.
+        """
+        ...
+
+    async def next_due(self, graphs: Collection[str] | None) -> float | None:
+        """Return when `claim` will find something although nothing is written until then, by due times and back-offs.
+
+        Leases that expire are not considered.
+
+        Args:
+            graphs: names of graphs; None: any.
+
+        Returns:
+            Unix seconds, in the past if something is overdue now; None: never.
+        """
+        ...
+
+    async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         """Leave a message for the executor that drives the run.
 
         Args:
             run_id: the run's id.
             body: the message as plain JSON.
+            key: a unique text of the caller's, such as a UUID. While a message with this key lies in the run's inbox,
+                posting it again returns the id of that message.
 
         Returns:
             The message's id.
@@ -349,7 +495,7 @@ class Store(Protocol):
         """
         ...
 
-    async def delete(self, run_id: str) -> None:
+    async def delete(self, run_id: str) -> bool:
         """Delete one run: records, snapshots, labels, lease, messages. Graphs stay, because other runs may share them.
 
         There are no further checks: `Executor.delete` refuses a run that is being driven, and also deletes the runs
@@ -358,8 +504,8 @@ class Store(Protocol):
         Args:
             run_id: the run's id.
 
-        Raises:
-            RunUnknown: the store has no such run.
+        Returns:
+            Whether there was such a run: a run that is gone is deleted.
         """
         ...
 

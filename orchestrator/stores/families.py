@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from orchestrator.kernel.records import Forked
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import Relation, RunInfo, Store
 
 
 async def forks_of(store: Store, run_id: str) -> list[RunInfo]:
-    """The runs that were forked from a run, the newest first.
+    """The runs that were forked from a run, replays among them, the newest first.
 
     Args:
         store: the store of the runs.
         run_id: the run; it may be deleted.
     """
     found: list[RunInfo] = []
-    cursor: str | None = None
-    while True:
-        page = await store.runs(after=cursor, limit=200)
-        for info in page.runs:
-            forks = [one for one in await store.read(info.run_id) if isinstance(one, Forked)]
-            if forks and forks[-1].parent == run_id:
-                found.append(info)
-        cursor = page.cursor
-        if cursor is None:
-            return found
+    relations: tuple[Relation, ...] = ("fork", "replay", "call")
+    for relation in relations:
+        cursor: str | None = None
+        while True:
+            page = await store.runs(parent=run_id, relation=relation, after=cursor, limit=200)
+            # The label of a run names its caller: that of a called run is its parent, that of a fork is another run.
+            found += [info for info in page.runs if relation != "call" or info.labels.get("parent") != run_id]
+            cursor = page.cursor
+            if cursor is None:
+                break
+    return sorted(found, key=lambda info: info.created, reverse=True)

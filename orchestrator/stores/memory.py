@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import RLock
+from typing import TypeAlias
 
+from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record, encode
-from orchestrator.stores.base import Lease, Message, Page, RunInfo, Store
+from orchestrator.stores.base import MAX_DEATHS, Lease, Message, Page, Relation, RunInfo, RunSummary, Store
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.presence import held_here, is_present
 from orchestrator.stores.shared import (
     as_statuses,
     check_new,
@@ -29,8 +34,10 @@ from orchestrator.stores.shared import (
     page_cursor,
     parse_cursor,
     read_record,
+    retry_delay,
     taken_over,
 )
+from orchestrator.stores.words import contains, words
 
 __all__ = ["MemoryStore"]
 
@@ -41,7 +48,24 @@ class _MemoryRun:
     number: int
     records: list[bytes]
     snapshots: dict[int, bytes] = field(default_factory=dict)
-    lease: Lease | None = None
+    token: str | None = None
+    holder: str = ""
+
+
+@dataclass(slots=True)
+class _Holder:
+    """An executor that holds leases."""
+
+    owner: JsonObject
+    ttl: float
+    expires: float
+    """By the steady clock."""
+    robbed: bool = False
+    """Whether a lease was taken from it since its last beat."""
+
+
+_Key: TypeAlias = tuple[str, str]
+"""A run, and the key of a message for it."""
 
 
 class MemoryStore:
@@ -60,6 +84,8 @@ class MemoryStore:
         """(-created, -number, run id): ascending is newest first."""
         self._graphs: dict[str, str] = {}
         self._messages: dict[int, tuple[str, str]] = {}
+        self._message_keys: dict[_Key, int] = {}
+        self._holders: dict[str, _Holder] = {}
         self._closed = False
 
     @property
@@ -69,16 +95,28 @@ class MemoryStore:
     # ------------------------------------------------------------------------------- journal
 
     async def create(
-        self, info: RunInfo, records: Sequence[Record], *, graph: JsonObject | None = None, lease: Lease | None = None
+        self,
+        info: RunInfo,
+        records: Sequence[Record],
+        *,
+        graph: JsonObject | None = None,
+        lease: Lease | None = None,
+        ttl: float = 30.0,
     ) -> None:
         check_new(info, records, graph, lease)
         encoded = [encode(record) for record in records]
         with self._writing():
-            if info.run_id in self._runs:
+            known = self._runs.get(info.run_id)
+            if known is not None:
+                if lease is not None and known.token == lease.token and known.records[: len(encoded)] == encoded:
+                    return  # asked again
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
                 self._graphs[info.content] = canonical(graph)
-            run = _MemoryRun(replace(info, labels=dict(info.labels)), next(self._numbers), encoded, lease=lease)
+            run = _MemoryRun(replace(info, labels=dict(info.labels), lease=None), next(self._numbers), encoded)
+            if lease is not None:
+                run.token, run.holder = lease.token, lease.holder
+                self._hold(lease.holder, lease.owner, ttl)
             self._runs[info.run_id] = run
             insort(self._order, (-info.created, -run.number, info.run_id))
 
@@ -91,6 +129,7 @@ class MemoryStore:
         status: str | None = None,
         due: float | None = None,
         waiting: int | None = None,
+        summary: RunSummary | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
@@ -101,8 +140,11 @@ class MemoryStore:
         with self._writing():
             run = self._run(run_id)
             if run.info.head != after:
+                ours = lease is not None and (run.token == lease or (release and run.token is None))
+                if ours and encoded and run.records[after:] == encoded:
+                    return run.info.head  # asked again
                 raise moved(run_id, run.info.head, after)
-            if lease is not None and (run.lease is None or run.lease.token != lease):
+            if lease is not None and run.token != lease:
                 raise taken_over(run_id)
             run.records.extend(encoded)
             run.info = replace(
@@ -113,11 +155,16 @@ class MemoryStore:
                 due=run.info.due if status is None and due is None else due,
                 waiting=run.info.waiting if waiting is None else waiting,
             )
+            if summary is not None:
+                run.info = replace(
+                    run.info, error=summary.error, input=summary.input, output=summary.output,
+                    question=summary.question, usage=summary.usage, steps=summary.steps,
+                )  # fmt: skip
             for message in consumed:
                 if self._messages.get(message, ("", ""))[0] == run_id:
-                    del self._messages[message]
+                    self._forget_message(message)
             if release:
-                run.lease = None
+                _release(run)
                 if status in FINAL:
                     self._forget_messages(run_id)
             return run.info.head
@@ -141,8 +188,12 @@ class MemoryStore:
 
     async def info(self, run_id: str) -> RunInfo:
         with self._lock:
-            info = self._run(run_id).info
-        return replace(info, labels=dict(info.labels))
+            return self._info(self._run(run_id))
+
+    async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+        with self._lock:
+            found = {run_id: self._runs[run_id].info for run_id in run_ids if run_id in self._runs}
+        return {run_id: (info.head, info.status) for run_id, info in found.items()}
 
     async def runs(
         self,
@@ -150,40 +201,59 @@ class MemoryStore:
         status: Collection[str] | str | None = None,
         graph: str | None = None,
         labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        relation: Relation | None = None,
+        search: str | None = None,
+        since: float | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
         statuses = as_statuses(status)
+        wanted = None if search is None else words(search)
+
+        def fits(info: RunInfo) -> bool:
+            return (
+                (graph is None or info.graph == graph)
+                and all(info.labels.get(name) == value for name, value in (labels or {}).items())
+                and (parent is None or (info.parent is not None and info.parent.run_id == parent))
+                and (relation is None or (info.parent is not None and info.parent.relation == relation))
+                and (since is None or info.updated >= since)
+                and (wanted is None or contains(wanted, info.input, info.output))
+            )
+
         limit = max(limit, 1)
         found: list[RunInfo] = []
         cursor: str | None = None
         with self._lock:
+            present = self._present() if statuses and "interrupted" in statuses else set()
             start = 0
             if after is not None:
                 created, number = parse_cursor(after)
                 start = bisect_right(self._order, (-created, -number, "\U0010ffff"))
             for index in range(start, len(self._order)):
                 run = self._runs[self._order[index][2]]
-                info = run.info
-                if statuses is not None and info.status not in statuses:
-                    continue
-                if graph is not None and info.graph != graph:
-                    continue
-                if labels and any(info.labels.get(name) != value for name, value in labels.items()):
+                if statuses is not None and run.info.status not in statuses:
+                    free = run.token is None or run.holder not in present
+                    if not (run.info.status == "running" and "interrupted" in statuses and free):
+                        continue
+                if not fits(run.info):
                     continue
                 if len(found) == limit:
                     last = self._runs[found[-1].run_id]
                     cursor = page_cursor(last.info.created, last.number)
                     break
-                found.append(replace(info, labels=dict(info.labels)))
+                found.append(self._info(run))
         return Page(tuple(found), cursor)
 
-    async def delete(self, run_id: str) -> None:
+    async def delete(self, run_id: str) -> bool:
         with self._writing():
-            run = self._run(run_id)
-            del self._runs[run_id]
+            run = self._runs.pop(run_id, None)
+            if run is None:
+                return False
+            self._rob(run)
             self._order.remove((-run.info.created, -run.number, run_id))
             self._forget_messages(run_id)
+            return True
 
     async def copy(self, run_id: str, to: Store) -> None:
         await copy_run(self, run_id, to)
@@ -221,37 +291,120 @@ class MemoryStore:
     async def lease(self, run_id: str) -> Lease | None:
         with self._lock:
             run = self._runs.get(run_id)
-            return run.lease if run else None
+            return None if run is None else self._lease(run)
 
-    async def take_lease(self, lease: Lease, *, replaces: str | None = None, now: float) -> bool:
+    async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
         with self._writing():
             run = self._run(lease.run_id)
-            held = run.lease
-            if held is not None and held.token != replaces and held.expires >= now:
+            if replaces == lease.token != run.token:
                 return False
-            run.lease = lease
+            if run.token is not None and run.token not in (lease.token, replaces):
+                holder = self._holders.get(run.holder)
+                if holder is not None and holder.expires > SYSTEM_CLOCK.steady():
+                    return False
+            self._hold(lease.holder, lease.owner, ttl)
+            if run.token != lease.token:
+                self._give(run, lease)
             return True
 
-    async def renew_lease(self, run_id: str, token: str, expires: float) -> bool:
+    def _give(self, run: _MemoryRun, lease: Lease) -> None:
+        if run.token is not None and run.holder != lease.holder:
+            self._rob(run)
+            _die(run)
+        run.token, run.holder = lease.token, lease.holder
+
+    async def beat(self, holder: str, ttl: float) -> bool:
         with self._writing():
-            run = self._runs.get(run_id)
-            if run is None or run.lease is None or run.lease.token != token:
+            if ttl <= 0:
+                return self._holders.pop(holder, None) is not None
+            found, now = self._holders.get(holder), SYSTEM_CLOCK.steady()
+            if found is None or found.expires <= now:
                 return False
-            run.lease = replace(run.lease, expires=expires)
-            return True
+            robbed, found.robbed = found.robbed, False
+            found.ttl, found.expires = ttl, now + ttl
+            return not robbed
 
-    async def drop_lease(self, run_id: str, token: str) -> None:
+    async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         with self._writing():
             run = self._runs.get(run_id)
-            if run is not None and run.lease is not None and run.lease.token == token:
-                run.lease = None
+            if run is None or run.token != token:
+                return
+            if fault is None:
+                _release(run)
+            else:
+                run.token = None
+                _die(run, fault)
 
-    async def post(self, run_id: str, body: JsonObject) -> int:
+    async def claim(
+        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+    ) -> list[tuple[RunInfo, Lease]]:
+        with self._writing():
+            present = {*self._present(), owner.executor}
+            found = self._claimable(present, graphs)[: max(limit, 0)]
+            if not found:
+                return []
+            for name, holder in self._holders.items():
+                if name not in present:
+                    holder.expires = 0.0
+            self._hold(owner.executor, owner.data(), ttl)
+            taken: list[tuple[RunInfo, Lease]] = []
+            for run in found:
+                lease = Lease(run.info.run_id, os.urandom(16).hex(), owner.executor, owner.data(), ttl, ttl)
+                held_here[lease.token] = owner.executor
+                self._give(run, lease)
+                taken.append((self._info(run), lease))
+            return taken
+
+    def _claimable(self, present: Collection[str], graphs: Collection[str] | None) -> list[_MemoryRun]:
+        now = SYSTEM_CLOCK.now()
+        messages: dict[str, int] = {}
+        for message, (run_id, _) in self._messages.items():
+            messages.setdefault(run_id, message)
+        found: list[tuple[int, float, _MemoryRun]] = []
+        for run in self._driven_by_none(present, graphs):
+            info = run.info
+            if info.retry_at is not None and info.retry_at > now:
+                continue
+            if info.run_id in messages:
+                found.append((0, messages[info.run_id], run))
+            elif info.due is not None and info.due <= now:
+                found.append((1, info.due, run))
+            elif info.status == "running":
+                found.append((2 if run.token is not None else 3, info.created, run))
+        return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
+
+    def _driven_by_none(self, present: Collection[str], graphs: Collection[str] | None) -> list[_MemoryRun]:
+        """Runs that have not ended and that none of these holders holds, without those that died too often."""
+        return [
+            run
+            for run in self._runs.values()
+            if run.info.status not in FINAL
+            and run.info.deaths < MAX_DEATHS
+            and (graphs is None or run.info.graph in graphs)
+            and (run.token is None or run.holder not in present)
+        ]
+
+    async def next_due(self, graphs: Collection[str] | None) -> float | None:
+        with self._lock:
+            times: list[float] = []
+            for run in self._driven_by_none(self._present(), graphs):
+                retry_at, due = run.info.retry_at, run.info.due
+                if run.info.status == "running" and retry_at is not None:
+                    times.append(retry_at)
+                elif due is not None:
+                    times.append(due if retry_at is None else max(due, retry_at))
+        return min(times, default=None)
+
+    async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         text = canonical(body)
         with self._writing():
             self._run(run_id)
+            if key is not None and (run_id, key) in self._message_keys:
+                return self._message_keys[run_id, key]
             message = next(self._message_ids)
             self._messages[message] = (run_id, text)
+            if key is not None:
+                self._message_keys[run_id, key] = message
             return message
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
@@ -265,7 +418,7 @@ class MemoryStore:
     async def discard(self, ids: Sequence[int]) -> None:
         with self._writing():
             for message in ids:
-                self._messages.pop(message, None)
+                self._forget_message(message)
 
     async def close(self) -> None:
         self._closed = True
@@ -278,9 +431,49 @@ class MemoryStore:
             raise RunUnknown(run_id)
         return run
 
+    def _info(self, run: _MemoryRun) -> RunInfo:
+        return replace(run.info, labels=dict(run.info.labels), lease=self._lease(run))
+
+    def _lease(self, run: _MemoryRun) -> Lease | None:
+        if run.token is None:
+            return None
+        holder = self._holders.get(run.holder)
+        if holder is None:
+            return Lease(run.info.run_id, run.token, run.holder)
+        left = holder.expires - SYSTEM_CLOCK.steady()
+        return Lease(run.info.run_id, run.token, run.holder, holder.owner, left, holder.ttl, holder.expires)
+
+    def _hold(self, name: str, owner: JsonObject, ttl: float) -> None:
+        """Note that a holder lives."""
+        expires = SYSTEM_CLOCK.steady() + ttl
+        known = self._holders.get(name)
+        if known is None:
+            self._holders[name] = _Holder(owner, ttl, expires)
+        else:
+            known.owner, known.ttl, known.expires = owner, ttl, expires
+
+    def _rob(self, run: _MemoryRun) -> None:
+        """Note that a run's lease is taken from its holder, if it has one."""
+        if run.token is not None and run.holder in self._holders:
+            self._holders[run.holder].robbed = True
+
+    def _present(self) -> set[str]:
+        """The holders that may be alive."""
+        now = SYSTEM_CLOCK.steady()
+        return {
+            name
+            for name, one in self._holders.items()
+            if is_present(name, one.owner, one.expires - now, one.ttl, one.expires, now)
+        }
+
     def _forget_messages(self, run_id: str) -> None:
         for message in [key for key, (to, _) in self._messages.items() if to == run_id]:
-            del self._messages[message]
+            self._forget_message(message)
+
+    def _forget_message(self, message: int) -> None:
+        self._messages.pop(message, None)
+        if self._message_keys:
+            self._message_keys = {key: known for key, known in self._message_keys.items() if known != message}
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -288,3 +481,15 @@ class MemoryStore:
             if self._closed:
                 raise StoreError(f"store {self._url} is closed; open it again to write")
             yield
+
+
+def _release(run: _MemoryRun) -> None:
+    run.token = None
+    run.info = replace(run.info, deaths=0, retry_at=None, fault="")
+
+
+def _die(run: _MemoryRun, fault: str | None = None) -> None:
+    """Note that a drive died, or was given up."""
+    deaths = run.info.deaths + 1
+    retry_at = SYSTEM_CLOCK.now() + retry_delay(deaths)
+    run.info = replace(run.info, deaths=deaths, retry_at=retry_at, fault=run.info.fault if fault is None else fault)

@@ -15,6 +15,9 @@ class Owner:
     """One executor in one process, so that any other process can tell whether it still lives."""
 
     host: str
+    """The host's name, for messages."""
+    machine: str
+    """The machine's id: hosts may share a name. Empty where the system has none."""
     boot: str
     """The kernel's boot id: processes of another boot are gone."""
     space: str
@@ -32,6 +35,7 @@ class Owner:
         pid = os.getpid()
         return cls(
             host=socket.gethostname(),
+            machine=machine_id(),
             boot=boot_id(),
             space=namespace("pid"),
             times=namespace("time"),
@@ -42,23 +46,26 @@ class Owner:
     def data(self) -> dict[str, object]:
         """As plain JSON."""
         return {
-            "host": self.host, "boot": self.boot, "space": self.space, "pid": self.pid, "start": self.start,
-            "times": self.times, "executor": self.executor,
+            "host": self.host, "machine": self.machine, "boot": self.boot, "space": self.space, "pid": self.pid,
+            "start": self.start, "times": self.times, "executor": self.executor,
         }  # fmt: skip
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
 
-_PROCESS = ("host", "boot", "space", "pid", "start")
+_PROCESS = ("machine", "boot", "space", "pid", "start")
 
 
 def is_dead(owner: Mapping[str, object]) -> bool:
-    """Whether a lease's holder is gone for certain: it ran on this host, and its process is no more."""
-    if owner.get("host") != socket.gethostname():
-        return False
-    if owner.get("boot") != boot_id():
-        return True
+    """Whether a lease's holder is gone for certain: it ran on this machine, and its process is no more."""
+    if not boot_id() or owner.get("boot") != boot_id():
+        # Machines that were cloned from one image may share an id; so those with other names are not taken for one.
+        this_machine = owner.get("machine", "") == machine_id() and owner.get("host") == socket.gethostname()
+        if not this_machine:
+            return False
+        if owner.get("boot") != boot_id():
+            return bool(machine_id())
     if owner.get("space") != namespace("pid"):
         return False
     pid = owner.get("pid")
@@ -79,6 +86,19 @@ def is_here(owner: Mapping[str, object]) -> bool:
     """Whether a lease's holder is this process."""
     here = Owner.here().data()
     return all(owner.get(part) == here[part] for part in _PROCESS)
+
+
+@cache
+def machine_id() -> str:
+    """The id that the system drew when it was installed, see machine-id(5); empty where there is none."""
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            found = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if found and found != "uninitialized":
+            return found
+    return ""
 
 
 @cache

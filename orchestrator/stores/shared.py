@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 from collections.abc import Collection, Iterable, Sequence
+from typing import get_args
 
 from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import RECORD_VERSION, Record, decode
+from orchestrator.kernel.records import RECORD_VERSION, Record, RunStatus, decode
 from orchestrator.stores.base import Lease, RunInfo, Store
 
 
@@ -49,11 +52,29 @@ def taken_over(run_id: str) -> RunConflict:
     return RunConflict(run_id, "the lease that it is written under was taken over or released")
 
 
+STATUSES: tuple[str, ...] = get_args(RunStatus)
+"""Every status of a run."""
+
+
 def as_statuses(status: Collection[str] | str | None) -> frozenset[str] | None:
-    """The `status` filter of `Store.runs` as a set; None means any."""
+    """The `status` filter of `Store.runs` as a set; None means any.
+
+    Raises:
+        ValueError: there is no such status.
+    """
     if status is None:
         return None
-    return frozenset({status} if isinstance(status, str) else status)
+    wanted = frozenset({status} if isinstance(status, str) else status)
+    for one in sorted(wanted.difference(STATUSES)):
+        close = difflib.get_close_matches(one, STATUSES, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(STATUSES)}"
+        raise ValueError(f"{one!r} is not a status of runs; {hint}")
+    return wanted
+
+
+def retry_delay(deaths: int) -> float:
+    """Seconds before a run is given out again after so many deaths in a row: 1, doubled each time, at most an hour."""
+    return min(3600.0, 2.0 ** min(max(deaths - 1, 0), 12))
 
 
 def page_cursor(created: float, number: int) -> str:
@@ -92,6 +113,15 @@ def read_record(run_id: str, seq: int, data: bytes, before: Sequence[Record]) ->
     if record.seq != seq:
         raise corrupt(run_id, seq, f"it says that it is record {record.seq}", before)
     return record
+
+
+def json_object(text: object) -> JsonObject:
+    """A JSON object; an empty one if the text is damaged, which fits nothing."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def corrupt(run_id: str, seq: int, why: str, before: Sequence[Record]) -> StoreCorrupt:
@@ -134,8 +164,6 @@ def graphs_named(info: RunInfo, records: Iterable[Record]) -> list[str]:
 
 
 def _version_of(data: bytes) -> int:
-    import json
-
     try:
         value = json.loads(data)
     except ValueError:

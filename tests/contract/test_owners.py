@@ -37,7 +37,7 @@ async def test_two_executors_on_one_run_cannot_both_win(tmp_path: Path) -> None:
             await two.resume("r")
         lease = await two.store.lease("r")
         assert lease is not None
-        assert {"host", "boot", "pid", "start"} <= lease.owner.keys()
+        assert {"host", "machine", "boot", "pid", "start"} <= lease.owner.keys()
         run = await two.cancel("r")  # from any executor, seen within a second
         assert run.status == "cancelled"
 

@@ -110,7 +110,7 @@ class Program:
 
     def leases(self) -> int:
         with closing(sqlite3.connect(self.file)) as db:
-            return int(db.execute("select count(*) from leases").fetchone()[0])
+            return int(db.execute("select count(*) from runs where token is not null").fetchone()[0])
 
     def load(self, run_id: str = "r") -> Run:
         async def look() -> Run:

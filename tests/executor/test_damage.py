@@ -218,7 +218,9 @@ async def test_what_else_a_bit_can_flip_in_holds_nothing_up(whole: Whole, tmp_pa
     url = whole.copy(path)
     change(
         path,
-        "INSERT INTO leases (run, token, owner, expires) VALUES (2, 't', '{\"host', 'soon')",
+        "INSERT INTO holders (holder, owner, ttl, expires, robbed) VALUES ('h', '{\"host', 'often', 'soon', 'no')",
+        "UPDATE runs SET token = 't', holder = 'h', deaths = 'many', retry_at = 'never' WHERE id = 2",
+        "UPDATE summaries SET usage = '{\"steps', steps = 'some' WHERE run = 2",
         "INSERT INTO inbox (run, body) VALUES (2, '{\"type')",
     )
     book = Book()

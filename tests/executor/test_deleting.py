@@ -102,7 +102,7 @@ async def test_a_run_that_is_driven_is_refused_and_so_is_one_whose_child_is(tmp_
                 with pytest.raises(RunConflict, match="driven"):
                     await one.delete("driven")
             # the child is held by somebody, as if it were just driven
-            lease = await leases.take(other.store, child, other._host.owner, ttl=30.0)
+            lease = await leases.take(other._host.presence, child)
             with pytest.raises(RunConflict, match=child):
                 await executor.delete("r")
             assert await ids(executor) == {"r", child, "driven"}

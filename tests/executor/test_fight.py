@@ -115,7 +115,7 @@ def fight(place: Path, found: Sequence[Program], seed: int, runs: int, stops: in
         check(world, kept)
     with sqlite3.connect(f"{place}/{seed}.db") as file:
         assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert file.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+        assert file.execute("SELECT count(*) FROM runs WHERE token IS NOT NULL").fetchone() == (0,)
         assert file.execute("SELECT count(*) FROM inbox").fetchone() == (0,)
     file.close()
     return hit, sum(holders(journal) for journal in kept.journals.values())

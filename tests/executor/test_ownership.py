@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import signal
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,20 +45,33 @@ def on_one_loop_each(what: str, cases: Iterable[object]) -> pytest.MarkDecorator
     return pytest.mark.parametrize((what, "anyio_backend"), pairs, indirect=["anyio_backend"])
 
 
-def elsewhere(owner: dict[str, Any] | None = None, *, ttl: float | None = None, ends_in: float = 60.0) -> Lease:
+def elsewhere() -> Lease:
     """A lease of run `r` whose holder cannot be looked at from here."""
-    told = {**(owner or {}), "host": "elsewhere", "boot": "another", "pid": 7}
-    if ttl is not None:
-        told["ttl"] = ttl
-    return Lease("r", f"lease {time.monotonic_ns()}", told, time.time() + ends_in)
+    token = f"lease {time.monotonic_ns()}"
+    return Lease("r", token, token, {"host": "elsewhere", "machine": "another", "boot": "another", "pid": 7})
 
 
-async def taken(store: Store, lease: Lease) -> Lease:
+async def taken(store: Store, ttl: float = 60.0) -> Lease:
     """Have a run taken over, whoever holds it."""
     held = await store.lease("r")
     assert held is not None
-    assert await store.take_lease(lease, replaces=held.token, now=time.time())
+    lease = elsewhere()
+    assert await store.take_lease(lease, ttl=ttl, replaces=held.token)
     return lease
+
+
+async def taken_for_hours(store: Store, path: str, ttl: float) -> Lease:
+    """The same with a lease that is to be renewed soon, and ends in an hour all the same, as a wrong clock has it."""
+    lease = elsewhere()
+    assert await store.take_lease(lease, ttl=ttl)
+    late(path, lease)
+    return lease
+
+
+def late(path: str, lease: Lease) -> None:
+    """Let a lease end an hour later."""
+    with closing(sqlite3.connect(path.removeprefix("sqlite:///"), isolation_level=None)) as file:
+        file.execute("UPDATE holders SET expires = expires + ? WHERE holder = ?", (HOUR, lease.holder))
 
 
 # -- the fence ---------------------------------------------------------------------------------------------------------
@@ -81,7 +96,7 @@ async def test_who_was_taken_over_writes_nothing_though_its_successor_has_not_wr
         await executor.submit(single(work), run_id="r")
         await begun.wait()
         before = await store.read("r")
-        mine = await taken(store, elsewhere())
+        mine = await taken(store)
         released.set()
         with pytest.raises(RunConflict, match="taken over"):
             await executor.wait("r")
@@ -111,7 +126,7 @@ async def test_a_tool_is_not_tried_again_by_who_lost_the_run_meanwhile(store: St
     async def fails() -> str:
         """Fails, after so long a time that others took the run over."""
         calls.append(1)
-        await taken(store, elsewhere())
+        await taken(store)
         time.sleep(0.4)  # noqa: ASYNC251  nothing in this process goes on meanwhile
         raise ConnectionError("gone")
 
@@ -207,7 +222,7 @@ async def test_the_intent_of_who_lost_the_run_stays_open_for_the_next(scene: Sce
     zombie = scene.begin("order", before="order", ttl=0.4)
     async with scene.here() as executor:
         await until(partial(is_stopped, zombie))
-        mine = await taken(executor.store, elsewhere(ends_in=1.0))
+        mine = await taken(executor.store, 1.0)
         await anyio.sleep(0.5)
         zombie.send(signal.SIGCONT)
         told = await aside(zombie.end)
@@ -244,7 +259,7 @@ async def test_a_step_that_takes_longer_than_a_lease_is_held(scene: Scene) -> No
         assert first is not None
         assert last is not None
         assert last.token == first.token
-        assert last.expires >= first.expires + 1.0
+        assert last.beat >= first.beat + 1.0
         assert await executor.recover() == []
         gate.set()
         assert (await aside(holder.result))["status"] == "completed"
@@ -291,7 +306,7 @@ async def test_a_clock_that_jumps_in_a_running_holder_loses_nothing(scene: Scene
             await executor.resume("r", wait=2.5)
         after = await executor.store.lease("r")
         assert after is not None
-        assert 0.6 < after.expires - before.expires < 60
+        assert 0.6 < after.beat - before.beat < 60
         gate.set()
         assert (await aside(holder.result))["status"] == "completed"
         assert whole(await executor.store.read("r"))
@@ -328,8 +343,7 @@ async def test_a_lease_that_ends_far_off_is_waited_for_no_longer_than_it_lasts(s
     async with scene.here() as executor:
         await left_behind(scene, executor)
         scene.world.gates.pop("fetch").set()
-        lease = elsewhere(ttl=2.5, ends_in=HOUR)
-        assert await executor.store.take_lease(lease, now=time.time())
+        await taken_for_hours(executor.store, scene.store, 2.5)
         with pytest.raises(RunConflict, match=r"for at most [123] s"):
             await executor.resume("r")
         started = time.monotonic()
@@ -345,7 +359,7 @@ async def test_who_looks_again_and_again_takes_such_a_lease_too(scene: Scene) ->
     async with scene.here() as executor:
         await left_behind(scene, executor)
         scene.world.gates.pop("fetch").set()
-        assert await executor.store.take_lease(elsewhere(ttl=0.5, ends_in=HOUR), now=time.time())
+        await taken_for_hours(executor.store, scene.store, 0.5)
 
         async def recovered() -> list[Any]:
             return list(await executor.recover())
@@ -358,13 +372,13 @@ async def test_a_lease_that_ends_far_off_and_is_renewed_is_left_alone(scene: Sce
     scene.world.close("fetch")
     async with scene.here() as executor:
         await left_behind(scene, executor)
-        lease = elsewhere(ttl=2.0, ends_in=HOUR)
-        assert await executor.store.take_lease(lease, now=time.time())
+        lease = await taken_for_hours(executor.store, scene.store, 2.0)
 
         async def beat() -> None:
             while True:
                 await anyio.sleep(0.2)
-                assert await executor.store.renew_lease("r", lease.token, time.time() + HOUR)
+                assert await executor.store.beat(lease.holder, 2.0)
+                late(scene.store, lease)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(beat)
@@ -383,7 +397,7 @@ def changed(state: Trip) -> Update:
 
 
 @node(effect="pure")
-async def late(state: Trip, ctx: Context) -> Update:
+async def overdue(state: Trip, ctx: Context) -> Update:
     """Wait for a person, not for long."""
     return {"notes": str((await ctx.ask("input", prompt="?", deadline=0.3)).type)}
 
@@ -395,7 +409,7 @@ def version(last: Any) -> list[Graph]:
             name=name, state=Trip, nodes={"first": first, "last": last}, edges="START -> first -> last -> END",
             output="notes",
         )
-        for name, first in (("working", fetch), ("asking", agree), ("hurrying", late), ("idle", agree))
+        for name, first in (("working", fetch), ("asking", agree), ("hurrying", overdue), ("idle", agree))
     ]  # fmt: skip
 
 

@@ -328,7 +328,7 @@ async def test_without_a_seal_the_store_is_trusted_unless_the_call_says_otherwis
 async def test_a_store_with_triggers_is_refused(world: World) -> None:
     await world.begin()
     with sqlite3.connect(world.file) as connection:
-        connection.execute("CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM leases; END")
+        connection.execute("CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM inbox; END")
     connection.close()
     with pytest.raises(StoreError, match="triggers"):
         await world.resume()

@@ -195,7 +195,7 @@ def without_rules(path: Path) -> Iterator[None]:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         before = connection.execute("SELECT rowid, sql FROM sqlite_schema").fetchall()
-        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '')")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'")
         connection.commit()
     yield
     with closing(sqlite3.connect(path)) as connection:
@@ -326,7 +326,7 @@ async def test_a_file_of_a_newer_version_is_refused_and_left(tmp_path: Path) -> 
     path = await store_file(tmp_path)
     execute(path, "PRAGMA user_version = 99")
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match=r"schema version 99, .* knows up to 1; update graph-orchestrator"):
+    with pytest.raises(StoreTooNew, match=r"schema version 99, .* knows up to 2; update graph-orchestrator"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 

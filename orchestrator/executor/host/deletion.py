@@ -24,9 +24,7 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
             if name in host.live:
                 raise RunConflict(name, "this executor drives it; cancel or pause it, then delete it")
             try:
-                holds[name] = await leases.take(
-                    host.store, name, host.owner, ttl=host.ttl, stopping=lambda: host.stopping
-                )
+                holds[name] = await leases.take(host.presence, name, stopping=lambda: host.stopping)
             except RunUnknown:
                 if name == run_id:
                     raise

@@ -18,7 +18,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.start import check_run_id, join
 from orchestrator.executor.host.versions import compare_offered
-from orchestrator.executor.journal import due_of
+from orchestrator.executor.run_row import row_of
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer
@@ -162,11 +162,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
     records += [record if chain is None else chain.sealed(record) for record in moment.extra]
     first = records[0]
     assert isinstance(first, RunStarted)
-    row = RunInfo(
-        name, info.graph, machine.status, labels, created=machine.created, updated=machine.updated, head=machine.head,
-        structure=first.structure, content=first.content, due=due_of(machine), waiting=len(machine.questions),
-    )  # fmt: skip
-    return Draft(row, records)
+    return Draft(row_of(machine, structure=first.structure, content=first.content), records)
 
 
 def _push(moment: Moment, record: Record) -> None:

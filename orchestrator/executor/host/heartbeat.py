@@ -11,14 +11,15 @@ from orchestrator.errors import StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.inbox import POLL, handle
+from orchestrator.executor.lease import Presence
 from orchestrator.stores.base import Store
 
 
 class Heartbeat:
     """Keeps the runs of one executor alive, while there are any."""
 
-    def __init__(self, store: Store, live: Mapping[str, Drive], ttl: float) -> None:
-        self._store, self._live, self._ttl = store, live, ttl
+    def __init__(self, store: Store, live: Mapping[str, Drive], presence: Presence) -> None:
+        self._store, self._live, self._presence = store, live, presence
         self._any = anyio.Event()
         """Set while a run is live."""
 
@@ -38,14 +39,25 @@ class Heartbeat:
         """Renew the leases every third of their length, for as long as the executor is open."""
         while True:
             await self._any.wait()
-            await anyio.sleep(self._ttl / 3)
+            await anyio.sleep(self._presence.ttl / 3)
+            with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
+                await self.beat()
+
+    async def beat(self) -> None:
+        """Renew all leases at once. Where that is not enough, take each one again, and give up what is lost.
+
+        Raises:
+            StoreError: the store failed, so who holds the leases is unknown.
+        """
+        if not await self._presence.beat():
             async with anyio.create_task_group() as tasks:  # all at once: they share a commit
                 for drive in list(self._live.values()):
                     tasks.start_soon(self._renew, drive)
+        await self._presence.release_given_up()
 
     async def _renew(self, drive: Drive) -> None:
         log = drive.log
-        with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
+        with contextlib.suppress(StoreError):
             # A run that has ended gave its lease back with its last records, or learns so from the store.
             if not await log.lease.renew() and not log.closing and log.machine.ended is None:
                 drive.fail(leases.lost(log.run_id))

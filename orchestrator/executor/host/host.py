@@ -26,6 +26,7 @@ from orchestrator.executor.host.versions import compare_offered, offered
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
+from orchestrator.executor.run_row import row_of
 from orchestrator.executor.snapshots import Snapshots
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
@@ -33,7 +34,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import FINAL, Resumed, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Seal
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.views.run import Run
@@ -65,7 +66,8 @@ class Host:
         self.stopping = False
         """Whether the process is about to end."""
         self.standstill = Standstill(resources.clock)
-        self.heartbeat = Heartbeat(store, self.live, lease_ttl)
+        self.presence = leases.Presence(store, self.owner, lease_ttl)
+        self.heartbeat = Heartbeat(store, self.live, self.presence)
         self.observation = Observation(store, (), None)
 
     async def begin(self) -> None:
@@ -124,13 +126,10 @@ class Host:
             started = cast("RunStarted", chain.sealed(started))
         machine = RunState(Plan.of(graph))
         apply(machine, started)
-        info = RunInfo(
-            run_id, graph.name, machine.status, started.labels, created=started.ts, updated=started.ts, head=1,
-            structure=graph.structure, content=graph.content,
-        )  # fmt: skip
-        hold = await leases.create(
-            self.store, info, [started], self.owner, graph=graph.data(), ttl=self.ttl, stopping=lambda: self.stopping
-        )
+        caller = None if started.caller is None else self.live.get(started.caller.run_id)
+        calling = None if caller is None else caller.machine
+        info = row_of(machine, structure=graph.structure, content=graph.content, calling=calling)
+        hold = await leases.create(self.presence, info, [started], graph=graph.data(), stopping=lambda: self.stopping)
         live = self._live(machine, hold)
         live.log.journal.note_row(info)
         live.log.journal.chain = chain
@@ -202,9 +201,7 @@ class Host:
         return live
 
     async def _take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
-        return await leases.take(
-            self.store, run_id, self.owner, ttl=self.ttl, wait=wait, stopping=lambda: self.stopping
-        )
+        return await leases.take(self.presence, run_id, wait=wait, stopping=lambda: self.stopping)
 
     def _live(self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0) -> Drive:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)

@@ -8,7 +8,7 @@ from typing import Literal
 from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.run_status import is_interrupted, with_status
-from orchestrator.stores.base import Page, RunInfo
+from orchestrator.stores.base import Page, Relation, RunInfo
 from orchestrator.stores.families import forks_of
 from orchestrator.values import check_labels, check_text
 from orchestrator.views.diff import diff_of
@@ -91,26 +91,45 @@ class RunReader:
         status: Collection[str] | str | None = None,
         graph: str | None = None,
         labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        relation: Relation | None = None,
+        search: str | None = None,
+        since: float | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
-        """A page of the runs that fit every filter, the newest first; `after` is the `cursor` of the page before."""
+        """Return a page of the runs that match every filter, the newest first.
+
+        Args:
+            status: a status or several; an executor drives those that are `running`, and none those that are
+                `interrupted`.
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+            parent: the id of the run from which a run began.
+            relation: how a run began from another: `fork`, `replay` or `call` (by a call of its graph as a tool).
+            search: words that must all occur in a run's input or output, of which the first 2,000 characters count.
+                Case and diacritics do not count.
+            since: Unix seconds: the run was created or written to at this time or later.
+            after: the `cursor` of the page before; None: the first page.
+            limit: the most runs on a page.
+
+        Raises:
+            ValueError: a status is unknown.
+            StoreError: `after` is not a cursor of this store.
+        """
         labels = check_labels(labels or {})
-        for what in (graph, after, *((status,) if isinstance(status, str) else status or ())):
+        for what in (graph, after, parent, search, *((status,) if isinstance(status, str) else status or ())):
             if what is not None:
                 check_text(what, "a filter of the list of runs")
         wanted = {status} if isinstance(status, str) else None if status is None else set(status)
-        asked = wanted
-        if wanted is not None and "interrupted" in wanted:
-            asked = wanted - {"interrupted"} | {"running"}
         found: list[RunInfo] = []
-        store = self._host.store
         while True:
-            page = await store.runs(status=asked, graph=graph, labels=labels, after=after, limit=limit - len(found))
-            for info in page.runs:
-                seen = await with_status(store, info)
-                if wanted is None or seen.status in wanted:
-                    found.append(seen)
+            page = await self._host.store.runs(
+                status=wanted, graph=graph, labels=labels, parent=parent, relation=relation, search=search,
+                since=since, after=after, limit=limit - len(found),
+            )  # fmt: skip
+            seen = [with_status(info) for info in page.runs]
+            found += [info for info in seen if wanted is None or info.status in wanted]
             if page.cursor is None or len(found) >= limit:
                 return Page(tuple(found), page.cursor)
             after = page.cursor

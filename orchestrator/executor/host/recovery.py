@@ -154,7 +154,7 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
         addressed = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
         for info in known:
             recoverable = host.standstill.overdue(info) or info.status == "running" or info.run_id in addressed
-            if recoverable and not is_held(await host.store.lease(info.run_id)):
+            if recoverable and not is_held(info.lease):
                 found.append(info.run_id)
         cursor = page.cursor
         if cursor is None:

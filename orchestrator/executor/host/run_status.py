@@ -13,6 +13,6 @@ async def is_interrupted(store: Store, run_id: str, status: str) -> bool:
     return status == "running" and not is_held(await store.lease(run_id))
 
 
-async def with_status(store: Store, info: RunInfo) -> RunInfo:
-    """The row of a run, with the status `interrupted` where the run is."""
-    return replace(info, status="interrupted") if await is_interrupted(store, info.run_id, info.status) else info
+def with_status(info: RunInfo) -> RunInfo:
+    """The row of a run, with the status `interrupted` where the run is: by the lease that was read with it."""
+    return replace(info, status="interrupted") if info.status == "running" and not is_held(info.lease) else info

@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO, TypeAlias
 
 from orchestrator.errors import InvalidExport, OrchestratorError, RunExists, RunUnknown, StoreError
@@ -21,7 +21,7 @@ from orchestrator.executor.host.export_format import VERSION, ExportedRun, brief
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.loader import RunLoader
 from orchestrator.executor.host.start import check_run_id
-from orchestrator.executor.journal import due_of
+from orchestrator.executor.run_row import row_of
 from orchestrator.executor.snapshots import Snapshots
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.machine import apply_stored
@@ -161,11 +161,7 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
             records.append(withdrawal)
     except (OrchestratorError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidExport(run.line, f"run {run.run_id!r} cannot be read: {brief(error)}") from error
-    row = replace(
-        info, status=machine.status, labels=machine.labels, updated=machine.updated, head=machine.head,
-        due=due_of(machine), waiting=len(machine.questions),
-    )  # fmt: skip
-    return row, records
+    return row_of(machine, structure=info.structure, content=info.content), records
 
 
 async def _is_there(host: Host, run: ExportedRun) -> bool:

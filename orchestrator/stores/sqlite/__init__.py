@@ -4,6 +4,7 @@ One thread writes, for all runs of the process; what queues up while it commits 
 number of processes may use the file: a write holds SQLite's lock, and compare-and-set decides who wins.
 
     schema.py    tables, their versions, and how one becomes the next
+    schema2.py   the second version: leases in the rows of runs, and what lists show of a run
     files.py     opening the file, and what SQLite's errors mean
     filesystems.py  which file systems are refused
     wal.py       whether a log that was left behind is whole
@@ -12,6 +13,9 @@ number of processes may use the file: a write holds SQLite's lock, and compare-a
     writes.py    what is written, as functions of a connection
     reads.py     what is read, as functions of a connection
     listing.py   the list of runs: pages, filters
+    searching.py the full-text index of inputs and outputs
+    clock.py     the clock that leases are measured by
+    leases.py    leases, as functions of a connection: take, beat, drop, claim
     store.py     `SQLiteStore`, which puts these together
 """
 

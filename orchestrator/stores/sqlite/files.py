@@ -50,6 +50,7 @@ def _prepare(connection: sqlite3.Connection, url: str) -> None:
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         check_version(connection, url)  # leave files of others as they are
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # a new file can give the space of deleted runs back
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA secure_delete = ON")  # a deleted run leaves no text behind in free pages

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from orchestrator.stores.base import Page
+from orchestrator.stores.base import Page, Relation
 from orchestrator.stores.shared import page_cursor, parse_cursor
-from orchestrator.stores.sqlite.reads import INFO_COLUMNS, InfoRow, info_of
+from orchestrator.stores.sqlite import searching
+from orchestrator.stores.sqlite.clock import StoreClock
+from orchestrator.stores.sqlite.leases import present_holders
+from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, InfoRow, info_of
 
 _COUNTED = 1000
 
@@ -28,19 +31,35 @@ class _Filter:
     values: tuple[object, ...]
 
 
-def runs(
-    connection: sqlite3.Connection,
-    statuses: frozenset[str] | None,
-    graph: str | None,
-    labels: Mapping[str, str],
-    after: str | None,
-    limit: int,
-) -> Page:
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """What the runs of a list have in common; see `Store.runs`."""
+
+    statuses: frozenset[str] | None = None
+    graph: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+    relation: Relation | None = None
+    words: list[str] | None = None
+    since: float | None = None
+
+
+def runs(connection: sqlite3.Connection, clock: StoreClock, wanted: RunFilter, after: str | None, limit: int) -> Page:
     """See `Store.runs`."""
     place = None if after is None else parse_cursor(after)
     limit = max(limit, 1)
+    statuses, graph, labels = wanted.statuses, wanted.graph, wanted.labels
+    if statuses is not None and {"running", "interrupted"} <= statuses:
+        statuses -= {"interrupted"}
     # one walk for each status, for only within one status are an index's entries in the list's order
-    walks = [_of_row(status, graph) for status in sorted(statuses)] if statuses is not None else [_of_row(None, graph)]
+    walks = [
+        _and_also(walk, connection, clock, wanted, status)
+        for walk, status in (
+            [(_of_row(status, graph), status) for status in sorted(statuses)]
+            if statuses is not None
+            else [(_of_row(None, graph), None)]
+        )
+    ]
     by_label = [_Filter("labels", "run", "name = ? AND value = ?", item) for item in labels.items()]
     rest = by_label
     if by_label:
@@ -54,7 +73,8 @@ def runs(
     rows = [row for walk in walks for row in _walk(connection, walk, rest, place, limit + 1)]
     rows.sort(key=_place, reverse=True)
     cursor = page_cursor(rows[limit - 1][5], rows[limit - 1][0]) if len(rows) > limit else None
-    return Page(tuple(info_of(row) for row in rows[:limit]), cursor)
+    now = clock.now(connection)
+    return Page(tuple(info_of(row, now) for row in rows[:limit]), cursor)
 
 
 def _place(row: InfoRow) -> tuple[bool, float, int]:
@@ -64,9 +84,32 @@ def _place(row: InfoRow) -> tuple[bool, float, int]:
 
 
 def _of_row(status: str | None, graph: str | None) -> _Filter:
+    status = "running" if status == "interrupted" else status
     parts = [("runs.graph = ?", graph), ("runs.status = ?", status)]
     given = [(text, value) for text, value in parts if value is not None]
     return _Filter("runs", "id", " AND ".join(text for text, _ in given) or "TRUE", tuple(value for _, value in given))
+
+
+def _and_also(
+    walk: _Filter, connection: sqlite3.Connection, clock: StoreClock, wanted: RunFilter, status: str | None
+) -> _Filter:
+    """The walk with the filters that no index leads the way for, but that of a parent."""
+    where, values = [walk.where], list(walk.values)
+    if status == "interrupted":
+        present = present_holders(connection, clock)[0]
+        where.append(f"(runs.token IS NULL OR runs.holder NOT IN ({', '.join('?' * len(present))}))")
+        values += present
+    for text, value in (
+        ("runs.parent = ?", wanted.parent), ("runs.relation = ?", wanted.relation), ("runs.updated >= ?", wanted.since),
+    ):  # fmt: skip
+        if value is not None:
+            where.append(text)
+            values.append(value)
+    if wanted.words is not None:
+        text, found = searching.condition(connection, wanted.words)
+        where.append(text)
+        values += found
+    return _Filter(walk.table, walk.key, " AND ".join(where), tuple(values))
 
 
 def _and_row(label: _Filter, row: _Filter) -> _Filter:
@@ -96,7 +139,7 @@ def _walk(
         )
         values.extend(label.values)
     return connection.execute(
-        f"SELECT {INFO_COLUMNS} FROM {source} WHERE {' AND '.join(where)}"
+        f"SELECT {INFO_COLUMNS} FROM {source} {INFO_TABLES} WHERE {' AND '.join(where)}"
         f" ORDER BY {table}.created DESC, {table}.{walk.key} DESC LIMIT ?",
         (*values, limit),
     ).fetchall()

@@ -8,50 +8,107 @@ from collections.abc import Collection
 from contextlib import closing
 from operator import itemgetter
 from types import NoneType
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
+
+from pydantic import ValidationError
 
 from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL, Record, RunStarted
-from orchestrator.stores.base import Lease, Message, RunInfo
-from orchestrator.stores.shared import corrupt, graph_unknown, read_record
+from orchestrator.stores.base import Message, Parent, RunInfo
+from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
+from orchestrator.stores.sqlite.leases import lease_of
 from orchestrator.stores.sqlite.writes import checksum, labels_of
 
-InfoRow: TypeAlias = tuple[
-    int, str, str, str, str, float, float, int, str, str, float | None, int
-]  # fmt: skip
+InfoRow: TypeAlias = tuple[Any, ...]
+"""A row of `INFO_COLUMNS`. What a damaged file holds may be of any type."""
 
 _AT_ONCE = 500
-"""Runs whose messages one statement looks for."""
+"""Runs that one statement looks for."""
 
 STATUSES = {*FINAL, "running", "paused"}
 
-INFO_COLUMNS = (
+_JOURNAL_COLUMNS = (
     "runs.id, runs.run_id, runs.graph, runs.status, runs.labels, runs.created, runs.updated, runs.head,"
     " runs.structure, runs.content, runs.due, runs.waiting"
 )
+INFO_COLUMNS = (
+    f"{_JOURNAL_COLUMNS}, error, input, output, question, usage, steps, parent, parent_seq, relation, deaths, retry_at,"
+    " fault, token, runs.holder, owner, ttl, expires"
+)
+INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
 
 
-def info_of(row: InfoRow) -> RunInfo:
-    """A row of `INFO_COLUMNS` as the facts about a run. A damaged one is told as far as it can be read."""
-    _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row
+def info_of(row: InfoRow, now: float) -> RunInfo:
+    """A row of `INFO_COLUMNS` as the facts about a run. A damaged one is told as far as it can be read.
+
+    Args:
+        row: the row.
+        now: the file's clock.
+    """
+    _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row[:12]
+    error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
     return RunInfo(
-        run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting
-    )
+        run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting,
+        str(error or ""), str(given or ""), str(output or ""), str(question or ""), _usage_of(usage),
+        steps if isinstance(steps, int) else 0, _parent_of(parent, seq, relation),
+        deaths if isinstance(deaths, int) else 0, retry_at if isinstance(retry_at, float) else None, str(fault or ""),
+        lease_of(run_id, row[24:29], now),
+    )  # fmt: skip
 
 
-def info(connection: sqlite3.Connection, run_id: str) -> RunInfo:
-    """The facts about a run.
+def _usage_of(text: object) -> Usage | None:
+    try:
+        return Usage.model_validate_json(text) if isinstance(text, str) else None
+    except ValidationError:
+        return None
+
+
+def _parent_of(run_id: object, seq: object, relation: object) -> Parent | None:
+    if not isinstance(run_id, str) or relation not in ("fork", "replay", "call"):
+        return None
+    return Parent(run_id, seq if isinstance(seq, int) else 0, relation)
+
+
+def info(connection: sqlite3.Connection, run_id: str, now: float) -> RunInfo:
+    """The facts about a run. `now`: the file's clock.
 
     Raises:
         RunUnknown: there is no such run.
         StoreCorrupt: its row holds what is never written.
     """
-    row: InfoRow | None = connection.execute(f"SELECT {INFO_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    row = _info_row(connection, run_id)
+    _check_row(run_id, row)
+    return info_of(row, now)
+
+
+def found(connection: sqlite3.Connection, run_id: str, now: float) -> RunInfo:
+    """The same; a damaged row is told as far as it can be read.
+
+    Raises:
+        RunUnknown: there is no such run.
+    """
+    return info_of(_info_row(connection, run_id), now)
+
+
+def _info_row(connection: sqlite3.Connection, run_id: str) -> InfoRow:
+    row: InfoRow | None = connection.execute(
+        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = ?", (run_id,)
+    ).fetchone()
     if row is None:
         raise RunUnknown(run_id)
-    _check_row(run_id, row)
-    return info_of(row)
+    return row
+
+
+def heads(connection: sqlite3.Connection, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+    """See `Store.heads`."""
+    wanted, found = sorted(run_ids), dict[str, tuple[int, str]]()
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = wanted[first : first + _AT_ONCE]
+        query = f"SELECT run_id, head, status FROM runs WHERE run_id IN ({', '.join('?' * len(some))})"
+        found |= {run_id: (head, status) for run_id, head, status in connection.execute(query, some)}
+    return found
 
 
 _TYPES: tuple[type | tuple[type, ...], ...] = (
@@ -60,8 +117,8 @@ _TYPES: tuple[type | tuple[type, ...], ...] = (
 
 
 def _check_row(run_id: str, row: InfoRow) -> None:
-    names = INFO_COLUMNS.replace("runs.", "").split(", ")
-    for name, value, kind in zip(names, row, _TYPES, strict=True):
+    names = _JOURNAL_COLUMNS.replace("runs.", "").split(", ")
+    for name, value, kind in zip(names, row[: len(names)], _TYPES, strict=True):
         if not isinstance(value, kind):
             raise corrupt(run_id, 0, f"{name} is {value!r}", ())
     _check_head(run_id, row[7])
@@ -180,17 +237,6 @@ def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> t
     return None  # a damaged cache is no cache
 
 
-def lease(connection: sqlite3.Connection, run_id: str) -> Lease | None:
-    row = connection.execute(
-        "SELECT token, owner, expires FROM leases JOIN runs ON runs.id = leases.run WHERE run_id = ?", (run_id,)
-    ).fetchone()
-    if row is None:
-        return None
-    token, owner, expires = row
-    # of a damaged one only its end says anything, if at all
-    return Lease(run_id, str(token), _object(owner), expires if isinstance(expires, float) else 0.0)
-
-
 def inbox(connection: sqlite3.Connection, run_ids: Collection[str]) -> list[Message]:
     if connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
         return []  # as nearly always: do not look for each of the runs
@@ -202,13 +248,4 @@ def inbox(connection: sqlite3.Connection, run_ids: Collection[str]) -> list[Mess
             f" WHERE runs.run_id IN ({', '.join('?' * len(some))})",
             some,
         )
-    return [Message(key, run_id, _object(body)) for key, run_id, body in sorted(rows, key=itemgetter(0))]
-
-
-def _object(text: object) -> JsonObject:
-    """A JSON object; an empty one if it is damaged, which fits nothing."""
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return [Message(key, run_id, json_object(body)) for key, run_id, body in sorted(rows, key=itemgetter(0))]

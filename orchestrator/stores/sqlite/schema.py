@@ -14,6 +14,7 @@ from functools import cache
 from typing import TypeAlias
 
 from orchestrator.errors import StoreError, StoreTooNew
+from orchestrator.stores.sqlite.schema2 import leases_in_rows
 
 APPLICATION_ID = 0x4F524348
 """SQLite's header field that says whose database a file is: "ORCH"."""
@@ -68,7 +69,7 @@ _FIRST_TABLES = """
 """
 
 
-MIGRATIONS: list[Migration] = [_first_tables]
+MIGRATIONS: list[Migration] = [_first_tables, leases_in_rows]
 """The n-th turns a file of version n into one of version n + 1. Released ones are never edited."""
 
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 
 from anyio import CancelScope, to_thread
 
+from orchestrator.errors import StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record
-from orchestrator.stores.base import Lease, Message, Page, RunInfo, Store
+from orchestrator.stores.base import Lease, Message, Page, Relation, RunInfo, RunSummary, Store
+from orchestrator.stores.owner import Owner
 from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run
-from orchestrator.stores.sqlite import listing, reads, writes
+from orchestrator.stores.sqlite import leases, listing, reads, searching, writes
+from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.files import StoreFile
 from orchestrator.stores.sqlite.filesystems import check_filesystem
 from orchestrator.stores.sqlite.forks import watch
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
+from orchestrator.stores.words import words
 
 __all__ = ["SQLiteStore"]
 
@@ -54,6 +59,7 @@ class SQLiteStore:
         file = StoreFile(self.path, self._url)
         self._readers = Readers(self.path, self._url, file)
         self._writer = Writer(self.path, self._url, file)
+        self._clock = StoreClock()
         self._numbers: dict[str, int] = {}  # of the writer's thread
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
         self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None
@@ -75,15 +81,24 @@ class SQLiteStore:
     # ------------------------------------------------------------------------------- journal
 
     async def create(
-        self, info: RunInfo, records: Sequence[Record], *, graph: JsonObject | None = None, lease: Lease | None = None
+        self,
+        info: RunInfo,
+        records: Sequence[Record],
+        *,
+        graph: JsonObject | None = None,
+        lease: Lease | None = None,
+        ttl: float = 30.0,
     ) -> None:
         check_new(info, records, graph, lease)
         rows, text = writes.rows_of(info.run_id, records), None if graph is None else self._text_of(graph)
         owner = "" if lease is None else canonical(lease.owner)
-        await self._writer.write(
-            lambda connection: writes.create(connection, self._numbers, info, rows, text, lease, owner),
-            size=_size(rows) + len(text or ""),
-        )
+
+        def write(connection: Connection) -> None:
+            writes.create(connection, self._numbers, info, rows, text, lease)
+            if lease is not None:
+                leases.hold(connection, self._clock, lease.holder, owner, ttl)
+
+        await self._writer.write(write, size=_size(rows) + len(text or ""))
 
     async def append(
         self,
@@ -94,6 +109,7 @@ class SQLiteStore:
         status: str | None = None,
         due: float | None = None,
         waiting: int | None = None,
+        summary: RunSummary | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
@@ -101,11 +117,11 @@ class SQLiteStore:
         check_seqs(run_id, records, after)
         check_release(run_id, lease, release)
         rows, updated = writes.rows_of(run_id, records), records[-1].ts if records else None
-        row = writes.row_after(after + len(rows), updated, status, due, waiting)
+        row = writes.row_after(after + len(rows), updated, status, due, waiting, release)
         handled = None if release and status in FINAL else tuple(consumed)
         return await self._writer.write(
             lambda connection: writes.append(
-                connection, self._numbers, run_id, rows, after, row, handled, lease, release
+                connection, self._numbers, run_id, rows, after, row, handled, lease, release, summary
             ),
             size=_size(rows),
         )
@@ -121,7 +137,10 @@ class SQLiteStore:
     # ---------------------------------------------------------------------------------- runs
 
     async def info(self, run_id: str) -> RunInfo:
-        return await self._readers.read(partial(reads.info, run_id=run_id))
+        return await self._readers.read(lambda connection: reads.info(connection, run_id, self._clock.now(connection)))
+
+    async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+        return await self._readers.read(partial(reads.heads, run_ids=run_ids))
 
     async def runs(
         self,
@@ -129,17 +148,30 @@ class SQLiteStore:
         status: Collection[str] | str | None = None,
         graph: str | None = None,
         labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        relation: Relation | None = None,
+        search: str | None = None,
+        since: float | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
-        statuses, wanted = as_statuses(status), dict(labels or {})
-        return await self._readers.read(
-            lambda connection: listing.runs(connection, statuses, graph, wanted, after, limit)
-        )
+        found = None if search is None else words(search)
+        wanted = listing.RunFilter(as_statuses(status), graph, dict(labels or {}), parent, relation, found, since)
+        if found:
+            await self._index()
+        return await self._readers.read(lambda connection: listing.runs(connection, self._clock, wanted, after, limit))
 
-    async def delete(self, run_id: str) -> None:
+    async def _index(self) -> None:
+        """Bring the full-text index up to date. In a file that cannot be written, runs are searched without it."""
+        if await self._readers.read(searching.is_complete):
+            return
+        with suppress(StoreUnavailable):
+            while await self._writer.write(searching.index_some):
+                pass
+
+    async def delete(self, run_id: str) -> bool:
         # the log would keep the run's text until it is next emptied
-        await self._writer.write(partial(writes.delete, run_id=run_id), checkpoint=True)
+        return await self._writer.write(partial(writes.delete, run_id=run_id), checkpoint=True)
 
     async def copy(self, run_id: str, to: Store) -> None:
         await copy_run(self, run_id, to)
@@ -175,20 +207,41 @@ class SQLiteStore:
     # -------------------------------------------------------------------- leases and messages
 
     async def lease(self, run_id: str) -> Lease | None:
-        return await self._readers.read(partial(reads.lease, run_id=run_id))
+        return await self._readers.read(lambda connection: leases.read(connection, self._clock, run_id))
 
-    async def take_lease(self, lease: Lease, *, replaces: str | None = None, now: float) -> bool:
-        return await self._writer.write(partial(writes.take_lease, lease=lease, replaces=replaces, now=now))
+    async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
+        return await self._writer.write(lambda connection: leases.take(connection, self._clock, lease, ttl, replaces))
 
-    async def renew_lease(self, run_id: str, token: str, expires: float) -> bool:
-        return await self._writer.write(partial(writes.renew_lease, run_id=run_id, token=token, expires=expires))
+    async def beat(self, holder: str, ttl: float) -> bool:
+        return await self._writer.write(lambda connection: leases.beat(connection, self._clock, holder, ttl))
 
-    async def drop_lease(self, run_id: str, token: str) -> None:
-        await self._writer.write(partial(writes.drop_lease, run_id=run_id, token=token))
+    async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
+        await self._writer.write(partial(leases.drop, run_id=run_id, token=token, fault=fault))
 
-    async def post(self, run_id: str, body: JsonObject) -> int:
+    async def claim(
+        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+    ) -> list[tuple[RunInfo, Lease]]:
+        if limit < 1 or not await self._readers.read(lambda connection: self._claimable(connection, owner, graphs)):
+            return []  # as nearly always: the one who writes is not disturbed
+
+        def claim(connection: Connection) -> list[tuple[RunInfo, Lease]]:
+            now = self._clock.now(connection, write=True)
+            return leases.claim(
+                connection, self._clock, owner, graphs, limit, ttl, lambda run_id: reads.found(connection, run_id, now)
+            )
+
+        return await self._writer.write(claim)
+
+    def _claimable(self, connection: Connection, owner: Owner, graphs: Collection[str] | None) -> bool:
+        present = {*leases.present_holders(connection, self._clock)[0], owner.executor}
+        return any(leases.candidates(connection, present, graphs, 1))
+
+    async def next_due(self, graphs: Collection[str] | None) -> float | None:
+        return await self._readers.read(lambda connection: leases.next_due(connection, self._clock, graphs))
+
+    async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         text = canonical(body)
-        return await self._writer.write(partial(writes.post, run_id=run_id, body=text), size=len(text))
+        return await self._writer.write(partial(writes.post, run_id=run_id, body=text, key=key), size=len(text))
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
         wanted = frozenset(run_ids)

@@ -9,13 +9,16 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import TypeAlias
 
 from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Record, encode
-from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.base import Lease, RunInfo, RunSummary
 from orchestrator.stores.shared import moved, taken_over
+from orchestrator.stores.sqlite.leases import RELEASED, rob
+from orchestrator.stores.sqlite.searching import forget
 
 Row: TypeAlias = tuple[int, int, bytes]
 """seq, checksum, data."""
@@ -55,18 +58,23 @@ def create(
     rows: Sequence[Row],
     graph: str | None = None,
     lease: Lease | None = None,
-    owner: str = "",
 ) -> None:
-    """Add a run. `owner`: that of the lease, as text. `numbers`: see `append`."""
+    """Add a run. The holder of its lease is noted by the caller. `numbers`: see `append`."""
+    parent = info.parent
+    token, holder = (None, None) if lease is None else (lease.token, lease.holder)
     row = connection.execute(
-        "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, due, waiting)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING",
+        "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, due, waiting,"
+        " token, holder, deaths, retry_at, fault, parent, parent_seq, relation)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING",
         (
             info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated,
-            info.head, info.structure, info.content, info.due, info.waiting,
+            info.head, info.structure, info.content, info.due, info.waiting, token, holder, info.deaths,
+            info.retry_at, info.fault, *((None, None, None) if parent is None else astuple(parent)),
         ),
     )  # fmt: skip
     if not row.rowcount:
+        if lease is not None and _is_ours(connection, info.run_id, rows, lease.token):
+            return  # asked again
         raise RunExists(info.run_id)
     number = row.lastrowid
     assert number is not None
@@ -78,9 +86,40 @@ def create(
     if graph is not None:
         put_graph(connection, info.content, graph)
     _insert(connection, number, rows)
-    if lease is not None:
-        _hold(connection, number, lease, owner)
+    summarize(connection, number, info.summary)
     _remember(numbers, info.run_id, number)
+
+
+def _is_ours(connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], token: str) -> bool:
+    """Whether a run has this lease, and begins with these records."""
+    found = connection.execute("SELECT id FROM runs WHERE run_id = ? AND token = ?", (run_id, token)).fetchone()
+    return found is not None and _stored(connection, found[0], rows)
+
+
+def _stored(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) -> bool:
+    """Whether a run has just these records at their places."""
+    if not rows:
+        return True
+    first = number << 32
+    found = connection.execute(
+        "SELECT id, crc, data FROM records WHERE id >= ? AND id <= ? ORDER BY id",
+        (first | rows[0][0], first | rows[-1][0]),
+    ).fetchall()
+    return found == [(first | seq, crc, data) for seq, crc, data in rows]
+
+
+def summarize(connection: sqlite3.Connection, number: int, summary: RunSummary) -> None:
+    """Store what lists show of a run. It is to be indexed again if a text that can be searched for is another one."""
+    connection.execute(
+        "INSERT INTO summaries (run, error, input, output, question, steps, usage) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (run) DO UPDATE SET error = excluded.error, question = excluded.question,"
+        " steps = excluded.steps, usage = excluded.usage, input = excluded.input, output = excluded.output,"
+        " indexed = indexed AND input = excluded.input AND output = excluded.output",
+        (
+            number, summary.error, summary.input, summary.output, summary.question, summary.steps,
+            None if summary.usage is None else summary.usage.model_dump_json(exclude_defaults=True),
+        ),
+    )  # fmt: skip
 
 
 def append(
@@ -93,6 +132,7 @@ def append(
     consumed: Sequence[int] | None,
     lease: str | None,
     release: bool,
+    summary: RunSummary | None,
 ) -> int:
     """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
 
@@ -100,13 +140,16 @@ def append(
     """
     number = numbers.get(run_id, 0)
     if not _move(connection, row, number, run_id, after, lease):
+        if lease is not None and _is_done(connection, run_id, rows, after, lease, release):
+            return after + len(rows)
         number = _number_at(connection, run_id, after, lease)
         _remember(numbers, run_id, number)
         _move(connection, row, number, run_id, after, lease)
     _insert(connection, number, rows)
+    if summary is not None:
+        summarize(connection, number, summary)
     if release:
         numbers.pop(run_id, None)
-        connection.execute("DELETE FROM leases WHERE run = ?", (number,))
     if consumed is None:
         connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
     elif consumed:
@@ -114,6 +157,17 @@ def append(
             "DELETE FROM inbox WHERE id = ? AND run = ?", [(message, number) for message in consumed]
         )
     return after + len(rows)
+
+
+def _is_done(
+    connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], after: int, lease: str, release: bool
+) -> bool:
+    """Whether these records were appended already, under this lease, by a caller that asks again."""
+    found = connection.execute("SELECT id, head, token FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if found is None or not rows or found[1] != after + len(rows):
+        return False
+    # With `release` the lease went with the records; they say whose they are.
+    return (found[2] == lease or (release and found[2] is None)) and _stored(connection, found[0], rows)
 
 
 def _remember(numbers: dict[str, int], run_id: str, number: int) -> None:
@@ -127,7 +181,7 @@ RowChange: TypeAlias = tuple[str, tuple[object, ...]]
 
 
 def row_after(
-    head: int, updated: float | None, status: str | None, due: float | None, waiting: int | None
+    head: int, updated: float | None, status: str | None, due: float | None, waiting: int | None, release: bool
 ) -> RowChange:
     """What an append changes in its run's row."""
     columns = "head = ?, updated = coalesce(?, updated)"
@@ -139,11 +193,13 @@ def row_after(
         columns, values = f"{columns}, due = ?", (*values, due)
     if waiting is not None:
         columns, values = f"{columns}, waiting = ?", (*values, waiting)
+    if release:
+        columns = f"{columns}, {RELEASED}"
     return columns, values
 
 
 _AT = "WHERE id = ? AND head = ? AND run_id = ?"
-_HELD = "AND EXISTS (SELECT 1 FROM leases WHERE leases.run = runs.id AND token = ?)"
+_HELD = "AND token = ?"
 
 
 def _move(
@@ -156,18 +212,15 @@ def _move(
 
 
 def _number_at(connection: sqlite3.Connection, run_id: str, after: int, lease: str | None) -> int:
-    found = connection.execute("SELECT id, head FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    found = connection.execute("SELECT id, head, token FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         raise RunUnknown(run_id)
-    if found[1] != after:
-        raise moved(run_id, found[1], after)
-    number: int = found[0]
-    if (
-        lease is not None
-        and not connection.execute("SELECT 1 FROM leases WHERE run = ? AND token = ?", (number, lease)).fetchone()
-    ):
+    number, head, token = found
+    if head != after:
+        raise moved(run_id, head, after)
+    if lease is not None and token != lease:
         raise taken_over(run_id)
-    return number
+    return int(number)
 
 
 def _insert(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) -> None:
@@ -176,9 +229,13 @@ def _insert(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) ->
         connection.execute("INSERT INTO records (id, crc, data) VALUES (?, ?, ?)", (first | seq, crc, data))
 
 
-def delete(connection: sqlite3.Connection, run_id: str) -> None:
-    number = run_number(connection, run_id)
-    labels, created = connection.execute("SELECT labels, created FROM runs WHERE id = ?", (number,)).fetchone()
+def delete(connection: sqlite3.Connection, run_id: str) -> bool:
+    found = connection.execute("SELECT id, labels, created, holder FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if found is None:
+        return False
+    number, labels, created, holder = found
+    if holder is not None:
+        rob(connection, holder)
     # not by json_each: SQLite's JSON ends a text at its first zero byte
     named = labels_of(labels)
     if named is None:  # damaged: look at the label of every run
@@ -191,9 +248,10 @@ def delete(connection: sqlite3.Connection, run_id: str) -> None:
     keys = number << 32, (number + 1) << 32
     connection.execute("DELETE FROM records WHERE id >= ? AND id < ?", keys)
     connection.execute("DELETE FROM snapshots WHERE id >= ? AND id < ?", keys)
-    connection.execute("DELETE FROM leases WHERE run = ?", (number,))
     connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
+    forget(connection, number)
     connection.execute("DELETE FROM runs WHERE id = ?", (number,))
+    return True
 
 
 def labels_of(text: object) -> dict[str, str] | None:
@@ -218,39 +276,13 @@ def put_snapshot(connection: sqlite3.Connection, run_id: str, seq: int, data: by
     )
 
 
-def take_lease(connection: sqlite3.Connection, lease: Lease, replaces: str | None, now: float) -> bool:
-    number = run_number(connection, lease.run_id)
-    held = connection.execute("SELECT token, expires FROM leases WHERE run = ?", (number,)).fetchone()
-    if held is not None and held[0] != replaces and isinstance(held[1], float) and held[1] >= now:
-        return False  # one whose end is damaged holds nothing up
-    _hold(connection, number, lease, canonical(lease.owner))
-    return True
-
-
-def _hold(connection: sqlite3.Connection, number: int, lease: Lease, owner: str) -> None:
-    connection.execute(
-        "INSERT OR REPLACE INTO leases (run, token, owner, expires) VALUES (?, ?, ?, ?)",
-        (number, lease.token, owner, lease.expires),
-    )
-
-
-def renew_lease(connection: sqlite3.Connection, run_id: str, token: str, expires: float) -> bool:
-    changed = connection.execute(
-        "UPDATE leases SET expires = ? WHERE token = ? AND run = (SELECT id FROM runs WHERE run_id = ?)",
-        (expires, token, run_id),
-    ).rowcount
-    return changed > 0
-
-
-def drop_lease(connection: sqlite3.Connection, run_id: str, token: str) -> None:
-    connection.execute(
-        "DELETE FROM leases WHERE token = ? AND run = (SELECT id FROM runs WHERE run_id = ?)", (token, run_id)
-    )
-
-
-def post(connection: sqlite3.Connection, run_id: str, body: str) -> int:
+def post(connection: sqlite3.Connection, run_id: str, body: str, key: str | None) -> int:
     number = run_number(connection, run_id)
-    message = connection.execute("INSERT INTO inbox (run, body) VALUES (?, ?)", (number, body)).lastrowid
+    if key is not None:
+        known = connection.execute("SELECT id FROM inbox WHERE run = ? AND key = ?", (number, key)).fetchone()
+        if known is not None:
+            return int(known[0])
+    message = connection.execute("INSERT INTO inbox (run, body, key) VALUES (?, ?, ?)", (number, body, key)).lastrowid
     assert message is not None
     return message
 

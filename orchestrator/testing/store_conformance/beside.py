@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunExists, StoreError
 from orchestrator.kernel.records import Ended, Resumed
-from orchestrator.stores.base import Lease, Store
+from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing.store_conformance.helpers import (
     created,
@@ -17,7 +17,6 @@ from orchestrator.testing.store_conformance.helpers import (
     raises,
     started,
     that,
-    together,
 )
 
 
@@ -48,36 +47,6 @@ async def check_snapshots(store: Store) -> None:
     equal(await store.snapshot(run_id), (8, b"again"), "a snapshot that was replaced")
 
 
-async def check_leases(store: Store) -> None:
-    """A lease is had by one at a time: taken when free, expired or given up by name; renewed only by its holder."""
-    run_id = await created(store)
-
-    def lease(token: str, expires: float) -> Lease:
-        return Lease(run_id, token, {"host": "h", "process": 7}, expires)
-
-    equal(await store.lease(run_id), None, "the lease of a run without a holder")
-    equal(await store.take_lease(lease("a", 100.0), now=50.0), True, "take a free lease")
-    equal(await store.lease(run_id), lease("a", 100.0), "the lease that was taken")
-    equal(await store.take_lease(lease("b", 200.0), now=99.0), False, "take a lease that is held")
-    equal(await store.take_lease(lease("b", 200.0), replaces="x", now=99.0), False, "replace a lease by a wrong name")
-    equal(await store.renew_lease(run_id, "a", 150.0), True, "renew our lease")
-    equal(await store.renew_lease(run_id, "b", 900.0), False, "renew another's lease")
-    equal(await store.take_lease(lease("b", 200.0), now=149.0), False, "take a lease that was renewed")
-    equal(await store.take_lease(lease("b", 200.0), now=151.0), True, "take a lease that expired")
-    equal(await store.renew_lease(run_id, "a", 300.0), False, "renew a lease that was lost")
-    equal(await store.take_lease(lease("c", 300.0), replaces="b", now=151.0), True, "replace a lease by its name")
-    await store.drop_lease(run_id, "b")
-    equal(await store.lease(run_id), lease("c", 300.0), "the lease after another's was dropped")
-    await store.drop_lease(run_id, "c")
-    equal(await store.lease(run_id), None, "the lease after it was dropped")
-    taken = await together(*[store.take_lease(lease(f"t{n}", 400.0), now=0.0) for n in range(5)])
-    equal(
-        sorted(outcome is True for outcome in taken),
-        [False] * 4 + [True],
-        "five concurrent attempts to take one free lease",
-    )
-
-
 async def check_inbox(store: Store) -> None:
     """Messages reach their run in order, stay until they are consumed or discarded, and go with the append."""
     one, two = await created(store), await created(store)
@@ -103,6 +72,13 @@ async def check_inbox(store: Store) -> None:
     await store.discard([ids[2], ids[2], 10**9])
     equal([message.id for message in await store.inbox([one, two])], [ids[1]], "messages after discard")
     await store.discard([])
+    key = uuid4().hex
+    once = await store.post(one, {"n": 7}, key=key)
+    equal(await store.post(one, {"n": 7}, key=key), once, "the id of a message that is posted again under its key")
+    that(await store.post(two, {"n": 7}, key=key) != once, "a message to another run under the same key is another")
+    equal([message.id for message in await store.inbox([one])], [once], "messages after one was posted twice")
+    await store.discard([once])
+    that(await store.post(one, {"n": 8}, key=key) > once, "a key is free when its message is gone")
 
 
 async def check_copy(store: Store) -> None:

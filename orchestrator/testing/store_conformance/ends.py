@@ -7,8 +7,9 @@ from uuid import uuid4
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunExists, RunUnknown
 from orchestrator.kernel.records import Ended, Reopened
-from orchestrator.stores.base import Lease, Store
+from orchestrator.stores.base import Store
 from orchestrator.testing.store_conformance.helpers import (
+    a_lease,
     append,
     created,
     equal,
@@ -28,17 +29,17 @@ async def check_begun_at_once(store: Store) -> None:
     for number in range(3):
         info, _ = new_run(labels={"user": "ann"})
         info = replace(info, content=digest)
-        lease = Lease(info.run_id, f"token {number}", {"host": "h", "process": 7}, 1e12)
+        lease = a_lease(info.run_id, f"token {number}")
         await store.create(info, [started(info)], graph=data, lease=lease)
         equal(await store.info(info.run_id), info, "the row of a run that was created with a lease")
         equal(await store.read(info.run_id), [started(info)], "the records of a run that was created with a lease")
         equal(await store.lease(info.run_id), lease, "the lease that a run was created with")
         equal(await store.graph(digest), data, "the graph that a run was created with")
-        taken = await store.take_lease(replace(lease, token="other"), now=5.0)
+        taken = await store.take_lease(a_lease(info.run_id, "other"), ttl=60.0)
         equal(taken, False, "take the lease of a run that was created with one")
         await raises(RunConflict, store.append(info.run_id, events(2), after=1, lease="other"), "append of another")
         equal(await store.append(info.run_id, events(2), after=1, lease=lease.token), 2, "the head, by the holder")
-        equal(await store.renew_lease(info.run_id, lease.token, 2e12), True, "renew the lease of the creation")
+        equal(await store.beat(lease.holder, 90.0), True, "renew the lease of the creation")
         await store.drop_lease(info.run_id, lease.token)
         equal(await store.lease(info.run_id), None, "the lease of the creation, given back")
     changed = {**data, "name": "other"}
@@ -53,10 +54,10 @@ async def check_all_or_nothing(store: Store) -> None:
     """A creation that is refused leaves nothing behind: no graph, no lease, and those that are there as they are."""
     info, _ = new_run()
     info = replace(info, content=uuid4().hex)
-    first = Lease(info.run_id, "first", {"host": "h"}, 1e12)
+    first = a_lease(info.run_id, "first")
     await store.create(info, [started(info)], graph={"name": "first"}, lease=first)
     other = replace(info, content=uuid4().hex, graph="other", labels={"user": "bob"})
-    second = replace(first, token="second", expires=2e12)
+    second = a_lease(info.run_id, "second")
     refused = store.create(other, [started(other)], graph={"name": "second"}, lease=second)
     await raises(RunExists, refused, "create with an id that is taken")
     equal(await store.lease(info.run_id), first, "the lease after a creation was refused")
@@ -68,7 +69,7 @@ async def check_all_or_nothing(store: Store) -> None:
 
     info, _ = new_run()
     info = replace(info, content=uuid4().hex)
-    fitting = Lease(info.run_id, "t", {}, 1e12)
+    fitting = a_lease(info.run_id, "t")
     for what, call in (
         ("a lease on another run", store.create(info, [started(info)], lease=first)),
         ("a head that does not fit", store.create(replace(info, head=2), [started(info)], graph={}, lease=fitting)),
@@ -78,7 +79,7 @@ async def check_all_or_nothing(store: Store) -> None:
         await raises(RunUnknown, store.info(info.run_id), f"the row after create with {what}")
     await raises(GraphUnknown, store.graph(info.content), "the graph of a creation that did not fit")
 
-    leases = [Lease(info.run_id, f"t{number}", {"number": number}, 1e12 + number) for number in range(5)]
+    leases = [a_lease(info.run_id, f"t{number}") for number in range(5)]
     records = [started(info)]
     outcomes = await together(*[store.create(info, records, graph={}, lease=lease) for lease in leases])
     won = [lease for lease, outcome in zip(leases, outcomes, strict=True) if outcome is None]
@@ -95,9 +96,9 @@ async def check_release(store: Store) -> None:
     async def messages() -> list[int]:
         return [message.id for message in await store.inbox([run_id, other])]
 
-    await store.take_lease(Lease(run_id, "a", {}, 1e12), now=0.0)
-    theirs = Lease(other, "o", {}, 1e12)
-    await store.take_lease(theirs, now=0.0)
+    await store.take_lease(a_lease(run_id, "a"), ttl=60.0)
+    theirs = a_lease(other, "o")
+    await store.take_lease(theirs, ttl=60.0)
     for what, token in (("a foreign token", "o"), ("an empty token", "")):
         before = await store.info(run_id)
         call = store.append(run_id, [_ended(2)], after=1, status="completed", lease=token, release=True)
@@ -116,7 +117,7 @@ async def check_release(store: Store) -> None:
     equal(await store.lease(run_id), None, "the lease that was given back with an append")
     equal(await messages(), [*kept, *mine[1:]], "the messages of a run that pauses")
     await raises(RunConflict, store.append(run_id, events(3), after=2, lease="a"), "append under a lease given back")
-    equal(await store.take_lease(Lease(run_id, "b", {}, 1e12), now=0.0), True, "take a lease that was given back")
+    equal(await store.take_lease(a_lease(run_id, "b"), ttl=60.0), True, "take a lease that was given back")
     equal(await store.append(run_id, events(3), after=2, status="failed", lease="b"), 3, "the head, lease kept")
     that((await store.lease(run_id)) is not None, "an append without release gave the lease back")
     equal(await messages(), [*kept, *mine[1:]], "the messages after a final status without release")
@@ -144,8 +145,8 @@ async def check_reopened(store: Store) -> None:
     run_id = await created(store)
     head = (await store.info(run_id)).head
     for number in range(2):
-        lease = Lease(run_id, f"drive {number}", {"host": "h"}, 1e12)
-        equal(await store.take_lease(lease, now=5.0), True, "take the lease of a run that had ended")
+        lease = a_lease(run_id, f"drive {number}")
+        equal(await store.take_lease(lease, ttl=60.0), True, "take the lease of a run that had ended")
         if number:
             again = Reopened(seq=head + 1, ts=20.0, status="failed")
             head = await store.append(run_id, [again], after=head, status="running", due=None, lease=lease.token)

@@ -10,7 +10,8 @@ import anyio
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.kernel.records import EventReceived, Record, RunStarted
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import Lease, RunInfo, Store
+from orchestrator.stores.owner import Owner
 
 T = TypeVar("T")
 
@@ -29,6 +30,17 @@ def started(info: RunInfo) -> Record:
         seq=1, ts=1.5, run_id=info.run_id, graph=info.graph, structure=info.structure, content=info.content,
         values={"n": 1}, labels=dict(info.labels),
     )  # fmt: skip
+
+
+def a_lease(run_id: str, token: str, holder: str | None = None) -> Lease:
+    """A lease by a holder of its own, of which nothing says that it is dead; `token` is unique to its run."""
+    owner = {"host": "h", "machine": "m", "boot": "b", "pid": 7}
+    return Lease(run_id, token, f"holder of {token} of {run_id}" if holder is None else holder, owner)
+
+
+def an_owner() -> Owner:
+    """An executor, in this process."""
+    return Owner.here()
 
 
 async def created(store: Store) -> str:

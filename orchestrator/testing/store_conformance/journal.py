@@ -8,9 +8,10 @@ from uuid import uuid4
 import anyio
 
 from orchestrator.errors import RunConflict, RunExists, RunUnknown
-from orchestrator.stores.base import Lease, Store
+from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing.store_conformance.helpers import (
+    a_lease,
     append,
     created,
     equal,
@@ -113,9 +114,6 @@ async def check_the_fence(store: Store) -> None:
     run_id, other = await created(store), await created(store)
     message = await store.post(run_id, {})
 
-    def lease(token: str, expires: float = 1e12) -> Lease:
-        return Lease(run_id, token, {}, expires)
-
     async def refused(after: int, token: str, what: str) -> None:
         before = await store.info(run_id)
         write = store.append(
@@ -128,16 +126,18 @@ async def check_the_fence(store: Store) -> None:
         equal([left.id for left in await store.inbox([run_id])], [message], f"the messages after {what}")
 
     await refused(1, "a", "append under a lease that was never taken")
-    await store.take_lease(lease("a", 5.0), now=0.0)
-    await store.take_lease(replace(lease("o"), run_id=other), now=0.0)
+    await store.take_lease(a_lease(run_id, "a"), ttl=0.001)
+    await store.take_lease(a_lease(other, "o"), ttl=60.0)
+    await anyio.sleep(0.01)
     equal(await store.append(run_id, events(2), after=1, lease="a"), 2, "the head after an append of the holder's")
     equal(await store.append(run_id, events(3), after=2, lease="a"), 3, "and after its next, though the lease is old")
     await refused(3, "o", "append under the lease of another run")
     await refused(3, "", "append under an empty token")
-    await raises(RunConflict, store.append(run_id, events(3), after=2, lease="a"), "append of the holder, old head")
-    await store.renew_lease(run_id, "a", 9.0)
-    equal(await store.append(run_id, events(4), after=3, lease="a"), 4, "the head after the lease was renewed")
-    await store.take_lease(lease("b"), replaces="a", now=1.0)
+    late = store.append(run_id, [event(3, "other")], after=2, lease="a")
+    await raises(RunConflict, late, "append of the holder, old head")
+    equal(await store.take_lease(a_lease(run_id, "a"), ttl=60.0, replaces="a"), True, "keep a lease that expired")
+    equal(await store.append(run_id, events(4), after=3, lease="a"), 4, "the head after the lease was kept")
+    await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="a")
     await refused(4, "a", "append by an executor that lost its lease, with the right head")
     both = await together(
         store.append(run_id, [event(5, "old")], after=4, lease="a"),
@@ -196,15 +196,14 @@ async def check_wrong_numbers_are_refused(store: Store) -> None:
 async def check_unknown_runs(store: Store) -> None:
     """What is asked of a run that is not there is RunUnknown, naming it."""
     run_id = "no run " + uuid4().hex
-    lease = Lease(run_id, "token", {}, 10.0)
+    lease = a_lease(run_id, "token")
     for what, call in (
         ("append", store.append(run_id, events(2), after=1)),
         ("read", store.read(run_id)),
         ("info", store.info(run_id)),
         ("post", store.post(run_id, {})),
-        ("delete", store.delete(run_id)),
         ("put_snapshot", store.put_snapshot(run_id, 1, b"")),
-        ("take_lease", store.take_lease(lease, now=0.0)),
+        ("take_lease", store.take_lease(lease, ttl=60.0)),
         ("copy", store.copy(run_id, MemoryStore())),
     ):
         error = await raises(RunUnknown, call, what)
@@ -217,8 +216,10 @@ async def check_unknown_runs(store: Store) -> None:
         raise AssertionError("read_now of a run that is not there must raise RunUnknown")
     equal(await store.lease(run_id), None, "the lease of a run that is not there")
     equal(await store.snapshot(run_id), None, "the snapshot of a run that is not there")
-    equal(await store.renew_lease(run_id, "token", 1.0), False, "renew_lease of a run that is not there")
     await store.drop_lease(run_id, "token")
+    await store.drop_lease(run_id, "token", fault="why")
+    equal(await store.heads([run_id]), {}, "the head of a run that is not there")
+    equal(await store.delete(run_id), False, "delete, of a run that is not there")
 
 
 async def check_unicode(store: Store) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 from orchestrator.errors import RunUnknown, StoreError
-from orchestrator.stores.base import Lease, RunInfo, Store
-from orchestrator.testing.store_conformance.helpers import created, equal, events, new_run, raises, texts, that
+from orchestrator.stores.base import RunInfo, Store
+from orchestrator.testing.store_conformance.helpers import a_lease, created, equal, events, new_run, raises, texts, that
 
 
 async def check_listing(store: Store) -> None:
@@ -34,7 +34,12 @@ async def check_listing(store: Store) -> None:
     await expect("status", lambda info: info.status == "paused", status="paused")
     await expect("statuses", lambda info: info.status in ("paused", "failed"), status=["paused", "failed"])
     await expect("no status at all", lambda info: False, status=[])
-    await expect("an unknown status", lambda info: False, status="interrupted")
+    await expect("status, interrupted", lambda info: info.status == "running", status="interrupted")
+    await expect("statuses, interrupted among them", lambda info: info.status in ("running", "failed"),
+                 status=["running", "interrupted", "failed"])  # fmt: skip
+    error = await raises(ValueError, store.runs(status="complete"), "runs of a status that there is not")
+    that("completed" in str(error), f"the message names the status that may be meant: {error}")
+    await raises(ValueError, store.runs(status=["paused", ""]), "runs of an empty status")
     await expect("graph", lambda info: info.graph == f"{mark} 1", graph=f"{mark} 1")
     await expect("two labels", lambda info: info.labels["user"] == "u1", labels={"user": "u1"})
     await expect("a label that none has", lambda info: False, labels={"user": "u1", "none": "x"})
@@ -93,9 +98,10 @@ async def check_delete(store: Store) -> None:
     other = await created(store)
     await store.create(info, records)
     await store.put_snapshot(info.run_id, 1, b"fold")
-    await store.take_lease(Lease(info.run_id, "t", {}, 1e12), now=0.0)
+    await store.take_lease(a_lease(info.run_id, "t"), ttl=60.0)
     message = await store.post(info.run_id, {"kind": "pause"})
-    await store.delete(info.run_id)
+    equal(await store.delete(info.run_id), True, "delete, of a run that is there")
+    equal(await store.delete(info.run_id), False, "delete, asked again")
     await raises(RunUnknown, store.info(info.run_id), "info of a deleted run")
     await raises(RunUnknown, store.read(info.run_id), "read of a deleted run")
     equal((await store.runs(labels=info.labels)).runs, (), "runs by the label of a deleted run")

@@ -1,0 +1,88 @@
+"""What the store's row of a run says, computed from the folded run: for lists, which need no journal then."""
+
+from __future__ import annotations
+
+from orchestrator.jsontypes import canonical, storable
+from orchestrator.kernel.lineage import Parent
+from orchestrator.kernel.records import FINAL, Ended
+from orchestrator.kernel.run_state import RunState
+from orchestrator.stores.base import MAX_TEXT, RunInfo, RunSummary
+
+
+def summary_of(machine: RunState) -> RunSummary:
+    """What lists show of a run."""
+    ended = machine.ended
+    question = next(iter(machine.questions.values()), None)
+    return RunSummary(
+        error=short_text(str(ended.error)) if ended is not None and ended.error is not None else "",
+        input=_input_of(machine),
+        output="" if ended is None else _output_of(ended),
+        question="" if question is None else short_text(question.prompt or question.kind),
+        usage=(usage := machine.own_usage),
+        steps=usage.steps,
+    )
+
+
+def row_of(machine: RunState, *, structure: str, content: str, calling: RunState | None = None) -> RunInfo:
+    """The row of a run that is added to a store.
+
+    Args:
+        machine: the run, folded over the records that are added with the row.
+        structure: digest of the graph of its first record.
+        content: likewise.
+        calling: the run that called this one's graph as a tool, if it is at hand.
+    """
+    summary = summary_of(machine)
+    return RunInfo(
+        machine.run_id, machine.plan.name, machine.status, machine.labels, machine.created, machine.updated,
+        machine.head, structure, content, due_of(machine), len(machine.questions), summary.error, summary.input,
+        summary.output, summary.question, summary.usage, summary.steps, parent_of(machine, calling),
+    )  # fmt: skip
+
+
+def due_of(machine: RunState) -> float | None:
+    """When the next deadline of an open question is, Unix seconds."""
+    if not machine.questions or machine.status in FINAL:
+        return None
+    return min((q.deadline for q in machine.questions.values() if q.deadline is not None), default=None)
+
+
+def _input_of(machine: RunState) -> str:
+    started = machine.started
+    if started is None:
+        return ""
+    graph = machine.plan.graph
+    fields = None if graph is None else graph.input
+    if isinstance(fields, str):
+        return short_text(started.values.get(fields))
+    if fields:
+        return short_text({name: started.values.get(name) for name in fields})
+    return short_text(started.values)
+
+
+def _output_of(ended: Ended) -> str:
+    return short_text(ended.output)
+
+
+def short_text(value: object) -> str:
+    """A value as text, a string as it is and anything else as JSON; cut to what a row holds."""
+    if value is None:
+        return ""
+    text = storable(value if isinstance(value, str) else canonical(value))
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def parent_of(machine: RunState, calling: RunState | None) -> Parent | None:
+    """The run from which a run began: as a fork or replay, or by a call of its graph as a tool.
+
+    Args:
+        machine: the run.
+        calling: the calling run, if it is at hand.
+    """
+    fork, caller = machine.fork, machine.caller
+    if fork is not None:
+        return Parent(fork.parent, fork.at, fork.relation)
+    if caller is None:
+        return None
+    entry = None if calling is None else calling.ledger.entry(caller.key)
+    return Parent(caller.run_id, 0 if entry is None else entry.intended.seq, "call")

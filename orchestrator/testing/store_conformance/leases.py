@@ -1,0 +1,287 @@
+"""Checks of leases: who drives a run, by the store's clock; how runs are given out; writes that are asked again."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from uuid import uuid4
+
+import anyio
+import anyio.lowlevel
+
+from orchestrator.errors import RunConflict, RunExists
+from orchestrator.stores.base import MAX_DEATHS, RunInfo, Store
+from orchestrator.testing.store_conformance.helpers import (
+    a_lease,
+    an_owner,
+    created,
+    equal,
+    event,
+    events,
+    new_run,
+    raises,
+    started,
+    that,
+    together,
+)
+
+
+async def check_leases(store: Store) -> None:
+    """A lease is had by one at a time: taken when free, expired or given up by name; kept only by its holder."""
+    run_id = await created(store)
+    equal(await store.lease(run_id), None, "the lease of a run without a holder")
+    equal(await store.take_lease(a_lease(run_id, "a"), ttl=0.05), True, "take a free lease")
+    found = await store.lease(run_id)
+    equal(found, a_lease(run_id, "a"), "the lease that was taken")
+    that(found is not None and found.left <= 0.05 and found.ttl == 0.05, f"what is left of a lease: {found}")
+    equal(await store.take_lease(a_lease(run_id, "a"), ttl=60.0), True, "take a lease, asked again")
+    found = await store.lease(run_id)
+    that(found is not None and 50 < found.left <= 60.0, f"what is left of a lease that was taken again: {found}")
+    equal(await store.take_lease(a_lease(run_id, "b"), ttl=60.0), False, "take a lease that is held")
+    equal(
+        await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="x"), False, "replace a lease by a wrong name"
+    )
+    equal(await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="b"), False, "keep a lease never held")
+    equal(await store.take_lease(a_lease(run_id, "b"), ttl=0.05, replaces="a"), True, "replace a lease by its name")
+    equal(await store.take_lease(a_lease(run_id, "a"), ttl=60.0, replaces="a"), False, "keep a lease that was lost")
+    equal(await store.take_lease(a_lease(run_id, "c"), ttl=60.0), False, "take a lease that has not expired")
+    await anyio.sleep(0.06)
+    found = await store.lease(run_id)
+    that(found is not None and found.left <= 0, f"what is left of a lease that expired: {found}")
+    equal(await store.take_lease(a_lease(run_id, "c"), ttl=60.0), True, "take a lease that expired")
+    await store.drop_lease(run_id, "b")
+    equal(await store.lease(run_id), a_lease(run_id, "c"), "the lease after another's was dropped")
+    await store.drop_lease(run_id, "c")
+    equal(await store.lease(run_id), None, "the lease after it was dropped")
+    equal(await store.take_lease(a_lease(run_id, "c"), ttl=60.0, replaces="c"), False, "keep a lease given back")
+    taken = await together(*[store.take_lease(a_lease(run_id, f"t{n}"), ttl=60.0) for n in range(5)])
+    equal(
+        sorted(outcome is True for outcome in taken),
+        [False] * 4 + [True],
+        "five concurrent attempts to take one free lease",
+    )
+
+
+async def check_beats(store: Store) -> None:
+    """One beat renews all leases of a holder; False says that they had expired, or that one was taken over."""
+    one, two = await created(store), await created(store)
+    holder = f"holder {uuid4().hex}"
+    equal(await store.beat(holder, 60.0), False, "a beat of a holder that never held anything")
+    for run_id in (one, two):
+        await store.take_lease(a_lease(run_id, "a", holder), ttl=0.3)
+    before = await store.lease(one)
+    equal(await store.beat(holder, 60.0), True, "a beat of a living holder")
+    for run_id in (one, two):
+        found = await store.lease(run_id)
+        that(found is not None and found.left > 50, f"what is left of a lease after a beat: {found}")
+    found = await store.lease(one)
+    that(before is not None and found is not None and before.beat != found.beat, "`Lease.beat` changes with each beat")
+    equal(await store.take_lease(a_lease(two, "b"), ttl=60.0, replaces="a"), True, "take a lease over by its name")
+    equal(await store.beat(holder, 60.0), False, "the beat after one of two leases was taken over")
+    equal(await store.take_lease(a_lease(one, "a", holder), ttl=60.0, replaces="a"), True, "keep the other lease")
+    equal(await store.take_lease(a_lease(two, "a", holder), ttl=60.0, replaces="a"), False, "keep the one taken over")
+    equal(await store.beat(holder, 0.02), True, "the beat after that")
+    await anyio.sleep(0.03)
+    equal(await store.beat(holder, 60.0), False, "a beat behind the end of the leases")
+    equal(await store.take_lease(a_lease(one, "c"), ttl=60.0), True, "take a lease whose holder's beat came too late")
+    await store.beat(holder, 0.0)
+    equal(await store.beat(holder, 60.0), False, "a beat of a holder that gave its row up")
+
+
+async def check_fence_race(store: Store) -> None:
+    """A take-over that returned is a fence: no append under the lease before it is committed later, in any order."""
+    for number in range(10):
+        run_id = await created(store)
+        await store.take_lease(a_lease(run_id, "old"), ttl=0.0)
+        heads: list[int] = []
+
+        async def take_over(run_id: str = run_id, heads: list[int] = heads) -> None:
+            equal(await store.take_lease(a_lease(run_id, "new"), ttl=60.0), True, "take a lease that expired")
+            heads.append((await store.info(run_id)).head)
+
+        async def write(run_id: str = run_id) -> None:
+            after = 1
+            while True:
+                await anyio.lowlevel.checkpoint()
+                try:
+                    after = await store.append(run_id, [event(after + 1, "old")], after=after, lease="old")
+                except RunConflict:
+                    return
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(write)
+            await anyio.sleep(0.0002 * number)
+            group.start_soon(take_over)
+        equal((await store.info(run_id)).head, heads[0], "the head after a take-over, when the old holder has ended")
+        after = heads[0]
+        equal(
+            await store.append(run_id, events(after + 1), after=after, lease="new"), after + 1, "the successor's head"
+        )
+
+
+async def check_asked_again(store: Store) -> None:
+    """A caller that does not know what became of its write asks again, and there is one write."""
+    info, _ = new_run()
+    first, lease = [started(info)], a_lease(info.run_id, "t")
+    for _ in range(2):
+        await store.create(info, first, lease=lease)
+    other = replace(info, labels={"other": "yes"})
+    await raises(RunExists, store.create(other, [started(other)], lease=lease), "create of another run, same lease")
+    await raises(RunExists, store.create(info, first, lease=a_lease(info.run_id, "u")), "create under another lease")
+    await raises(RunExists, store.create(info, first), "create without a lease")
+    for _ in range(2):
+        equal(await store.append(info.run_id, events(2, 3), after=1, lease="t"), 4, "the head after an append")
+    equal(await store.read(info.run_id), [*first, *events(2, 3)], "the records after an append was asked again")
+    for what, records, after in (
+        ("other records", [event(2, "x"), *events(3, 2)], 1),
+        ("fewer records", events(2, 2), 1),
+        ("only the last", [event(4, "x")], 3),
+    ):
+        call = store.append(info.run_id, records, after=after, lease="t")
+        await raises(RunConflict, call, f"an append behind an old head, with {what}")
+    await raises(RunConflict, store.append(info.run_id, events(2, 3), after=1), "the same append without a lease")
+    await raises(RunConflict, store.append(info.run_id, events(2, 3), after=1, lease="x"), "under another lease")
+    for _ in range(2):
+        head = await store.append(info.run_id, events(5), after=4, status="failed", lease="t", release=True)
+        equal(head, 5, "the head after an append that gives the lease back")
+    equal(len(await store.read(info.run_id)), 5, "the records after that was asked again")
+    await store.drop_lease(info.run_id, "t")
+    await store.drop_lease(info.run_id, "t", fault="late")
+    equal((await store.info(info.run_id)).deaths, 0, "the deaths after a lease was dropped that was given back")
+
+
+async def check_deaths(store: Store) -> None:
+    """Drives that fail or die are counted and delay the next; a drive that ends as it should clears all that."""
+    run_id = await created(store)
+
+    async def row() -> tuple[int, str, float | None]:
+        info = await store.info(run_id)
+        return info.deaths, info.fault, None if info.retry_at is None else round(info.retry_at - time.time())
+
+    equal(await row(), (0, "", None), "a new run")
+    delays = [1, 2, 4, 8, 16, 32]
+    for deaths, delay in enumerate(delays, 1):
+        await store.take_lease(a_lease(run_id, f"t{deaths}"), ttl=60.0)
+        await store.drop_lease(run_id, f"t{deaths}", fault=f"fault {deaths}")
+        equal(await row(), (deaths, f"fault {deaths}", delay), f"after {deaths} drives were given up")
+    await store.take_lease(a_lease(run_id, "a"), ttl=0.0)
+    equal((await row())[0], 6, "the deaths after a free lease was taken")
+    await store.take_lease(a_lease(run_id, "b"), ttl=0.0)
+    equal(await row(), (7, "fault 6", 64), "after a lease was taken over that was never given back")
+    await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="b")
+    equal((await row())[0], 7, "the deaths after a lease was kept")
+    await store.drop_lease(run_id, "b")
+    equal(await row(), (0, "", None), "after a lease was given back")
+    await store.take_lease(a_lease(run_id, "c"), ttl=60.0)
+    await store.drop_lease(run_id, "c", fault="again")
+    await store.take_lease(a_lease(run_id, "d"), ttl=60.0)
+    await store.append(run_id, events(2), after=1, lease="d", status="paused", release=True)
+    equal(await row(), (0, "", None), "after a lease was given back with an append")
+
+
+async def check_claims(store: Store) -> None:
+    """Runs that could go on and that nobody drives are given out, each to one claimer."""
+    mark, past = uuid4().hex, time.time() - 10
+    owner = an_owner()
+
+    async def run(what: str, status: str = "running", **row: object) -> str:
+        info, records = new_run(labels={"what": what})
+        info = replace(info, graph=mark, status=status, **row)  # type: ignore[arg-type]
+        await store.create(info, records)
+        return info.run_id
+
+    free = await run("enqueued")
+    paused = await run("paused", "paused", waiting=1)
+    addressed = await run("addressed", "paused", waiting=1)
+    await store.post(addressed, {"answer": 1})
+    ended = await run("ended", "completed")
+    await store.post(ended, {"late": 1})
+    overdue = await run("overdue", "paused", due=past)
+    later = await run("later", "paused", due=past + 3600)
+    expired, held = await run("expired"), await run("held")
+    await store.take_lease(a_lease(expired, "t"), ttl=0.0)
+    await store.take_lease(a_lease(held, "t"), ttl=60.0)
+    backs_off, dead = await run("backs off"), await run("dead", deaths=MAX_DEATHS)
+    await store.take_lease(a_lease(backs_off, "t"), ttl=60.0)
+    await store.drop_lease(backs_off, "t", fault="gave up")
+    retried = await run("retried", deaths=2, retry_at=past)
+    equal(await store.claim(owner, graphs=[uuid4().hex], limit=10, ttl=60.0), [], "runs of a graph without runs")
+    equal(await store.claim(owner, graphs=[], limit=10, ttl=60.0), [], "runs of no graph")
+    equal(await store.claim(owner, graphs=[mark], limit=0, ttl=60.0), [], "no runs")
+    (first,) = await store.claim(owner, graphs=[mark], limit=1, ttl=60.0)
+    equal(first[0].run_id, addressed, "the run that is given out first: one that has messages")
+    rest = await store.claim(owner, graphs=[mark, uuid4().hex], limit=100, ttl=60.0)
+    given = {info.run_id: (info, lease) for info, lease in [first, *rest]}
+    mine = {addressed, overdue, expired, free, retried}
+    equal(set(given), mine, "the runs that are given out")
+    for out in (paused, ended, later, held, backs_off, dead):
+        that(out not in given, f"a run is given out that nothing can be done with: {(await store.info(out)).labels}")
+    for run_id, (info, lease) in given.items():
+        equal(await store.lease(run_id), lease, "the lease of a run that was given out")
+        equal(lease.holder, owner.executor, "its holder")
+        equal(await store.info(run_id), info, "its row")
+        that(lease.left > 50, f"what is left of it: {lease}")
+        equal(await store.append(run_id, events(2), after=1, lease=lease.token), 2, "the head, by the claimer")
+    equal(given[expired][0].deaths, 1, "the deaths of a run whose holder's lease expired")
+    equal(await store.claim(an_owner(), graphs=[mark], limit=10, ttl=60.0), [], "runs that are given out already")
+    due = await store.next_due([mark])
+    retry_at = (await store.info(backs_off)).retry_at
+    that(due is not None and retry_at is not None, "the next run is due when its back-off ends")
+    equal(due, retry_at, "when the next run is due")
+    equal(await store.next_due([uuid4().hex]), None, "when the next run of a graph without runs is due")
+    await store.drop_lease(overdue, given[overdue][1].token)
+    that((await store.next_due([mark]) or math.inf) <= past, "an overdue run that is given back is due at once")
+
+
+async def check_claims_are_disjoint(store: Store) -> None:
+    """However many claim at the same time, each run has one claimer; all are given out."""
+    mark = uuid4().hex
+    ids: set[str] = set()
+    for _ in range(40):
+        info, records = new_run()
+        await store.create(replace(info, graph=mark), records)
+        ids.add(info.run_id)
+    owners = [an_owner() for _ in range(6)]
+    given: list[tuple[RunInfo, str]] = []
+
+    async def claim(number: int) -> None:
+        while True:
+            taken = await store.claim(owners[number], graphs=[mark], limit=3, ttl=60.0)
+            if not taken:
+                return
+            that(len(taken) <= 3, "more runs than the limit are given out")
+            given.extend((info, lease.token) for info, lease in taken)
+
+    async with anyio.create_task_group() as group:
+        for number in range(len(owners)):
+            group.start_soon(claim, number)
+    equal(len(given), 40, "runs that were given out")
+    equal({info.run_id for info, _ in given}, ids, "the runs that were given out")
+    equal(len({token for _, token in given}), 40, "tokens")
+    for info, token in given:
+        equal(await store.append(info.run_id, events(2), after=1, lease=token), 2, "the head, by the claimer")
+
+
+async def check_interrupted(store: Store) -> None:
+    """The list says of each run who holds it, and finds those that nobody does, in one question."""
+    mark = uuid4().hex
+    ids: dict[str, str] = {}
+    for what in ("free", "held", "expired", "paused"):
+        info, records = new_run(labels={"mark": mark})
+        await store.create(replace(info, status="paused" if what == "paused" else "running"), records)
+        ids[info.run_id] = what
+        if what in ("held", "expired"):
+            await store.take_lease(a_lease(info.run_id, "t"), ttl=60.0 if what == "held" else 0.0)
+
+    async def found(**filters: str) -> set[str]:
+        page = await store.runs(labels={"mark": mark}, **filters)  # type: ignore[arg-type]
+        for info in page.runs:
+            equal(info.lease, await store.lease(info.run_id), "the lease in the list")
+            held = info.lease is not None and info.lease.left > 0
+            equal(held, ids[info.run_id] == "held", f"whether the list says that a run is held: {ids[info.run_id]}")
+        return {ids[info.run_id] for info in page.runs}
+
+    equal(await found(status="interrupted"), {"free", "expired"}, "interrupted runs")
+    equal(await found(status="running"), {"free", "held", "expired"}, "running runs")
+    equal(await found(), {"free", "held", "expired", "paused"}, "all runs")

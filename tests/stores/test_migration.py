@@ -1,0 +1,155 @@
+"""Files of schema version 1 become those of version 2, with what lists show and their leases, wholly or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from orchestrator import Executor
+from orchestrator.stores import open_store
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate, version_of
+from tests.data.runs010 import STORE
+from tests.support.sizes import sized
+
+pytestmark = pytest.mark.anyio
+on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A file of version 1, with runs of every strategy in every status."""
+    path = tmp_path / "runs.db"
+    path.write_bytes(gzip.decompress(STORE.read_bytes()))
+    assert version(path) == 1
+    return path
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as file:
+        return version_of(file)
+
+
+@on_one_loop
+async def test_a_file_of_version_1_opens_and_its_rows_say_what_happened(old: Path) -> None:
+    async with Executor(f"sqlite:///{old}") as executor:
+        listed = (await executor.runs(limit=1000)).runs
+        assert len(listed) > 60
+        for info in listed:
+            run = await executor.load(info.run_id)
+            assert info.status == run.status
+            assert bool(info.error) == (run.error is not None), info
+            assert info.error == str(run.error or "")
+            assert bool(info.output) == (run.output not in (None, "")), info
+            assert bool(info.question) == bool(run.waiting), info
+            assert info.input, info
+            assert (info.usage, info.steps, info.deaths) == (None, 0, 0)
+            caller = run.machine.started.caller if run.machine.started is not None else None
+            named = caller.run_id if caller is not None else run.labels.get("parent")
+            assert (info.parent.run_id if info.parent is not None else None) == named
+        children = [info for info in listed if info.parent is not None]
+        assert children
+        assert {info.parent.relation for info in children if info.parent is not None} == {"call"}
+        assert (await executor.runs(search="87", status="completed")).runs
+    assert version(old) == len(MIGRATIONS)
+
+
+@on_one_loop
+async def test_what_a_run_used_is_there_as_soon_as_it_is_written_again(old: Path) -> None:
+    async with Executor(f"sqlite:///{old}") as executor:
+        await executor.cancel("react-approval")
+        (info,) = [one for one in (await executor.runs(limit=1000)).runs if one.run_id == "react-approval"]
+        run = await executor.load("react-approval")
+        assert (info.status, info.steps, info.usage) == ("cancelled", run.steps, run.usage)
+
+
+@on_one_loop
+async def test_a_living_lease_of_version_1_is_waited_for_and_a_dead_one_is_not(old: Path) -> None:
+    elsewhere = {**Owner.here().data(), "host": "elsewhere", "boot": "another", "ttl": 1.5}
+    dead = {**Owner.here().data(), "start": "1", "ttl": 30.0}
+    with closing(sqlite3.connect(old, isolation_level=None)) as file:
+        ids = [row[0] for row in file.execute("SELECT id FROM runs WHERE status = 'running' ORDER BY id LIMIT 3")]
+        names = [file.execute("SELECT run_id FROM runs WHERE id = ?", (number,)).fetchone()[0] for number in ids]
+        file.execute("DELETE FROM leases")
+        for number, owner, expires in (
+            (ids[0], elsewhere, time.time() + 1.5), (ids[1], dead, time.time() + 30), (ids[2], {}, time.time() + 30),
+        ):  # fmt: skip
+            file.execute("INSERT INTO leases VALUES (?, ?, ?, ?)", (number, f"t{number}", json.dumps(owner), expires))
+    async with Executor(f"sqlite:///{old}") as executor:
+        rows = {info.run_id: info for info in (await executor.runs(limit=1000)).runs}
+        assert [rows[name].status for name in names] == ["running", "interrupted", "interrupted"]
+        lease = await executor.store.lease(names[0])
+        assert lease is not None
+        assert 0 < lease.left <= 1.5
+        time.sleep(1.6)  # noqa: ASYNC251  until it has expired, which nothing tells
+        assert names[0] in await executor.recoverable()
+
+
+KILLED = """
+import os, signal, sqlite3, sys
+from orchestrator.stores.sqlite.schema import migrate
+
+count, most = 0, int(sys.argv[2])
+
+def trace(statement):
+    global count
+    count += 1
+    if count == most:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.set_trace_callback(trace)
+migrate(connection, "url")
+print(count)
+"""
+
+
+def test_a_migration_that_is_killed_happens_wholly_or_not_at_all(old: Path, tmp_path: Path) -> None:
+    def told(path: Path) -> tuple[object, ...]:
+        with closing(sqlite3.connect(path)) as file:
+            tables = file.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
+            return version_of(file), tables, file.execute("SELECT run_id, status, head FROM runs").fetchall()
+
+    def run(path: Path, most: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", KILLED, str(path), str(most)], capture_output=True, text=True, check=False
+        )
+
+    before, path = told(old), tmp_path / "killed.db"
+    path.write_bytes(old.read_bytes())
+    statements = int(run(path, 0).stdout)
+    after = told(path)
+    assert (before[0], after[0]) == (1, len(MIGRATIONS))
+    points = sized([statements // 2, statements], [*range(1, statements, statements // 20), statements])
+    for most in points:
+        for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}-journal"):
+            path.with_name(name).unlink(missing_ok=True)
+        path.write_bytes(old.read_bytes())
+        killed = run(path, most)
+        assert killed.returncode == -signal.SIGKILL, (most, killed)
+        assert told(path) in (before, after), most
+        with closing(sqlite3.connect(path, isolation_level=None)) as file:
+            migrate(file, "url")
+        assert told(path)[1:] == after[1:]
+
+
+@on_one_loop
+async def test_a_damaged_file_of_version_1_is_opened_and_says_what_is_damaged(old: Path) -> None:
+    with closing(sqlite3.connect(old, isolation_level=None)) as file:
+        file.execute("UPDATE records SET data = x'ff00' WHERE id & 4294967295 = 1")
+        file.execute("UPDATE graphs SET data = '{' WHERE rowid % 2 = 0")
+        file.execute("UPDATE runs SET head = 9e99 WHERE id = 1")
+    store = open_store(f"sqlite:///{old}")
+    assert len((await store.runs(limit=1000)).runs) > 60
+    await store.close()
+    assert os.path.getsize(old)
