@@ -37,7 +37,7 @@ def answer(
     from orchestrator.cli.terminal_questions import value_of
 
     def given(asked: Question) -> Answer:
-        if asked.kind == "approval":
+        if asked.kind == "approval" and value not in asked.choices:
             raise UsageError(f"question {asked.id} takes approve or deny, not a value")
         return value_of(asked, value)
 

@@ -15,6 +15,7 @@ from orchestrator.cli import (
     answer_commands,
     compare_command,
     diff_command,
+    fork_command,
     graph_commands,
     listing,
     retention_commands,
@@ -61,7 +62,7 @@ for command in (
     answer_commands.answer, answer_commands.approve, answer_commands.deny, send_command.send,
     view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
     graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
-    diff_command.diff,
+    diff_command.diff, fork_command.fork,
     serve_mcp.serve_mcp,
     retention_commands.export, retention_commands.delete, retention_commands.prune,
 ):  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -118,3 +119,19 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # no entry for this user id
         return str(os.getuid()) if hasattr(os, "getuid") else ""
+
+
+def new_run_id(given: str | None) -> str:
+    """The id of a new run: the one that was typed, or a random one.
+
+    Raises:
+        UsageError: no run can have the one that was typed.
+    """
+    from orchestrator.executor.host.start import check_run_id
+
+    if given is None:
+        return secrets.token_hex(8)
+    try:
+        return check_run_id(given)
+    except ValueError as error:
+        raise UsageError(f"--run-id: {error}") from None

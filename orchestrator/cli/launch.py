@@ -138,13 +138,20 @@ def default_model() -> str | None:
     return absolute(model) if model else None
 
 
-def of_run(run_id: str, refs: Mapping[str, object], url: str, given: Given) -> Launch:
+def of_run(run_id: str, root_id: str, refs: Mapping[str, object], url: str, given: Given) -> Launch:
     """The references to go on with a run.
+
+    Args:
+        run_id: the run.
+        root_id: the run that its first record, which holds the references, is of; see `Run.root_id`.
+        refs: its references.
+        url: the store.
+        given: what was typed.
 
     Raises:
         UsageError: the run's own may not be followed, and those that are needed were not typed.
     """
-    if trust.trusted(run_id, refs, url):
+    if trust.trusted(root_id, refs, url):
         return given.over(_stored(refs))
     missing = [
         f"--{name}"

@@ -25,7 +25,8 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
     async with Executor(store=url) as looking:
         for run_id in await looking.recoverable():
             try:
-                launch = of_run(run_id, (await looking.load(run_id)).refs, url, Given())
+                found = await looking.load(run_id)
+                launch = of_run(run_id, found.root_id, found.refs, url, Given())
             except (UsageError, OrchestratorError) as error:
                 faults.append(f"{run_id}: {error}")
             else:

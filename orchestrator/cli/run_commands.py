@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +53,7 @@ def run(
 
     Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
     """
+    from orchestrator.cli.environment import new_run_id
     from orchestrator.cli.launch import Given
     from orchestrator.cli.report import NextCommands
     from orchestrator.cli.run_session import Manner, TerminalSession, drive
@@ -67,7 +67,7 @@ def run(
     given = input_of(code.graph, question, input)
     code.graph.initial(given)  # a fault in the input is told before there is a run
     limits = _limits(code.graph, max_steps, max_seconds)
-    name = _name(run_id)
+    name = new_run_id(run_id)
     refs = launch.refs()
     seal = sealed(name, refs, url)
     next_commands = NextCommands(store, () if seal else launch.options(), gone=store_file(url) is None)
@@ -82,17 +82,6 @@ def run(
         return await TerminalSession(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
 
     return drive(url, code, name, begin, Manner(next_commands, json=json, events=events, traceback=traceback))
-
-
-def _name(run_id: str | None) -> str:
-    from orchestrator.executor.host.start import check_run_id
-
-    if run_id is None:
-        return secrets.token_hex(8)
-    try:
-        return check_run_id(run_id)
-    except ValueError as error:
-        raise UsageError(f"--run-id: {error}") from None
 
 
 def _limits(graph: Graph, steps: int | None, seconds: float | None) -> Limits | None:
@@ -136,10 +125,11 @@ def resume(
     from orchestrator.cli.run_session import TerminalSession, drive
     from orchestrator.cli.stored_run import take
     from orchestrator.graph.limits import Limits
+    from orchestrator.kernel.records import FINAL
 
     risk, changes = options.risk(approve), options.limits(max_steps, max_seconds)
     limits = Limits.model_validate(changes) if changes else None
-    taken = take(run, then, retry=retry)
+    taken = take(run, then, ended=FINAL - {"completed"} if retry else ())
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         first = partial(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,14 +33,14 @@ class Taken:
     manner: Manner
 
 
-def take(run_id: str, then: Continuing, *, seen: Run | None = None, retry: bool = False) -> Taken:
+def take(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Collection[str] = ()) -> Taken:
     """Look at a run, if it was not `seen` just now, and import what it needs to go on.
 
     Args:
         run_id: the run's id.
         then: the options of the command.
         seen: the run.
-        retry: whether it may have ended.
+        ended: how it may have ended.
 
     Raises:
         RunUnknown: there is no such run.
@@ -49,10 +50,10 @@ def take(run_id: str, then: Continuing, *, seen: Run | None = None, retry: bool 
     """
     url = store_url(then.store)
     run = seen if seen is not None else load(url, run_id)
-    if run.status == "completed" or (run.status in FINAL and not retry):
+    if run.status in FINAL and run.status not in ended:
         raise RunEnded(run_id, run.status)
     try:
-        launch = of_run(run_id, run.refs, url, Given.of(then.graph, then.tools, then.model, then.trust))
+        launch = of_run(run_id, run.root_id, run.refs, url, Given.of(then.graph, then.tools, then.model, then.trust))
     except UsageError as error:
         said = one_run(url, run_id, partial(approvals, run=run))
         listed = "".join(f"\n  {line}" for line in said)
@@ -64,5 +65,5 @@ def take(run_id: str, then: Continuing, *, seen: Run | None = None, retry: bool 
 
 def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:
     """How to tell of a run that is in the store; with the code that it was told to go on in, unless it knows that."""
-    known = launch is None or trusted(run.run_id, run.refs, url)
+    known = launch is None or trusted(run.root_id, run.refs, url)
     return Manner(NextCommands(store, () if known or launch is None else launch.options()), json=json)

@@ -82,13 +82,16 @@ class Asker:
 
     async def _approval(self, question: Question) -> Answer:
         from orchestrator.cli.argument_editor import edited
-        from orchestrator.kernel.question import Approve
+        from orchestrator.kernel.question import Approve, Value
 
         args = question.payload.get("args")
-        call = isinstance(args, dict) and "tool" in question.payload
+        call = isinstance(args, dict) and "tool" in question.payload and not question.choices
+        keys = "/".join(("y", "n", *(["e"] if call else []), *question.choices))
         forget_what_was_typed()
         while True:
-            said = (await _line("Approve? [y/n/e] " if call else "Approve? [y/n] ")).strip()
+            said = (await _line(f"Approve? [{keys}] ")).strip()
+            if said in question.choices:
+                return Value(value=said)
             if said.lower() in ("y", "yes"):
                 return Approve(args=self._changed.get(question.id))
             if not call or said.lower() not in ("e", "edit"):
