@@ -28,7 +28,7 @@ def fork(
     at: Annotated[
         int | None,
         typer.Option(
-            "--at", metavar="SEQ", min=1, help="The last record that the fork contains. Default: before the end."
+            "--at", metavar="SEQ", min=1, help="The last record that the fork contains. Default: the last one."
         ),
     ] = None,
     set_: Annotated[

@@ -37,15 +37,28 @@ def reopen(run: RunState, limits: Limits | None) -> None:
     root = run.root
     if root is None or root.result is None or not can_reopen(run):
         raise ValueError("only a failed, exhausted or cancelled run is reopened")
+    _reopen(run, root, root.result.status, limits)
+
+
+def reopen_fork(run: RunState) -> None:
+    """Have the fork of a run go on where that run was over; nothing if it was not, or if it completed."""
+    root = run.root
+    if root is not None and root.result is not None:
+        status = root.result.status if run.ended is None else run.ended.status
+        if status != "completed":
+            _reopen(run, root, root.result.status, None)
+
+
+def _reopen(run: RunState, root: FrameState, status: str, limits: Limits | None) -> None:
     run.ended = None
     run.cancelled = run.paused = False
     if limits is not None:
         root.limits = limits
-    if root.result.status == "completed":
+    if status == "completed":
         return  # its final state was refused when the run ended: it is checked again
     run.result = None
     frozen = root.frozen
-    if root.result.status == "exhausted":
+    if status == "exhausted":
         frozen, root.before_limit = root.before_limit, None
         root.after_limit, root.spent_limit, root.spent_name = False, None, ""
         root.visited_after_limit = set()

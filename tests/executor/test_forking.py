@@ -284,7 +284,7 @@ async def test_the_same_fork_twice_is_one_run_and_another_one_is_refused(executo
     assert desk.paid == [1]
 
 
-async def test_runs_that_ended_otherwise_are_forked_before_their_end(store: Store, desk: Desk) -> None:
+async def test_runs_that_ended_otherwise_go_on_in_a_fork(store: Store, desk: Desk) -> None:
     @node
     async def breaks(state: Bill) -> Update:
         if state.note != "mended":
@@ -297,10 +297,12 @@ async def test_runs_that_ended_otherwise_are_forked_before_their_end(store: Stor
     )  # fmt: skip
     async with Executor(store, graphs=[graph, BRANCHES]) as executor:
         assert (await executor.start(graph, {}, run_id="failed")).status == "failed"
-        fork = await executor.fork("failed", update={"note": "mended"})
-        assert fork.output == ["first", "mended"]
-        assert fork.parent is not None
-        assert fork.parent.seq == (await seq_of(executor, "failed", StepFailed)) - 1
+        failed = await seq_of(executor, "failed", StepFailed)
+        for at in (None, failed - 1, failed, failed + 1):
+            fork = await executor.fork("failed", at=at, update={"note": "mended"})
+            assert fork.output == ["first", "mended"]
+            assert fork.parent is not None
+            assert fork.parent.seq == (at or failed)
         spent = await executor.start(graph, {}, run_id="spent", limits=Limits(steps=1))
         assert spent.status == "exhausted"
         assert (await executor.fork("spent")).status == "exhausted"
@@ -313,8 +315,7 @@ async def test_runs_that_ended_otherwise_are_forked_before_their_end(store: Stor
             "right x",
             "last",
         ]
-        failed = await executor.fork("failed", at=await seq_of(executor, "failed", StepFailed))
-        assert failed.status == "failed"
+        assert (await executor.fork("failed")).status == "failed"
 
 
 async def test_a_paused_run_is_given_fresh_input_in_a_fork(executor: Executor) -> None:

@@ -71,7 +71,7 @@ def changes_of(machine: RunState, records: Sequence[Record], wanted: Wanted, bef
     """The changes that a fork begins with.
 
     Args:
-        machine: the parent at the last record that is copied.
+        machine: the parent at the last record that is copied; if it was over there, reopened.
         records: the records that are copied.
         wanted: the changes.
         before: the parent one record before; needed to replace an answer.

@@ -37,8 +37,9 @@ class RunForking(RunControl):
 
         Args:
             parent: the id of the run to fork.
-            at: the number of the last record that the fork contains. None: the last one; of a run that ended the last
-                one before what ended it. Of a completed run it must be given.
+            at: the number of the last record that the fork contains. None: the last one before the run's end; of a
+                completed run it must be given. Where the run had failed, was cancelled or exhausted, the fork goes on
+                as `resume(retry=True)` does.
             update: fields of the state and the values to set them to; no reducer is applied.
             branch: the path of the branch that `update` is for, one of `run.branches`. It must be given where the
                 run is inside a fork or a map.

@@ -22,7 +22,8 @@ from orchestrator.executor.run_row import row_of
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer
-from orchestrator.kernel.records import Answered, Caller, Forked, Record, Resumed, RunStarted
+from orchestrator.kernel.records import Answered, Caller, Ended, Forked, Record, Resumed, RunStarted
+from orchestrator.kernel.reopening import reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
 from orchestrator.stores.base import RunInfo
@@ -140,7 +141,9 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
     before = None
     if order.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
-    changed = changes_of(moment.machine, moment.records, order, before)
+    going_on = moment.machine.copy()
+    reopen_fork(going_on)
+    changed = changes_of(going_on, moment.records, order, before)
     labels = {**moment.machine.labels, **check_labels(order.labels or {})}
     if order.caller is not None:
         labels = {"parent": order.caller.run_id}
@@ -203,7 +206,7 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
     Args:
         host: reads it.
         info: the run's row.
-        at: the record; None: the last one after which the run was not over.
+        at: the record; None: the last one before the run's end.
 
     Raises:
         InvalidValue: there is no such record, or nothing can follow it.
@@ -214,28 +217,21 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
         raise InvalidValue(f"run {run_id!r} has no record {at}: it has 1 to {head}", where="at")
     stored = await host.loader.stored_graph(info)
     records = await host.store.read(run_id, upto=head if at is None else at)
-    machine = await host.loader.machine_of(info, stored, len(records))
-    if machine.ended is not None and at is not None:
+    last = records[-1]
+    if isinstance(last, Ended) and last.status == "completed" and at is not None:
         raise InvalidValue(
             f"record {at} is the end of run {run_id!r}, and nothing follows it: fork it at record {at - 1} or before",
             where="at",
         )
-    if machine.status == "completed":
+    if isinstance(last, Ended) and last.status == "completed":
         raise InvalidValue(
             f"run {run_id!r} completed: say at which record to fork it, at=1 to at={head - 1}; "
             f"`orchestrator show {run_id} --json` lists the records of its steps",
             where="at",
         )
-    for record in reversed(records if at is None else ()):
-        if machine.result is None:
-            break
-        if record.type in _ENDINGS:
-            machine = await host.loader.machine_of(info, stored, record.seq - 1)
-    return Moment(info, records[: machine.head], machine, stored)
-
-
-_ENDINGS = frozenset({"step_done", "step_failed", "cancelled", "limit_spent", "timer_fired", "ended"})
-"""Types of records after which a run may be over."""
+    if isinstance(last, Ended) and at is None:
+        records = records[:-1]
+    return Moment(info, records, await host.loader.machine_of(info, stored, len(records)), stored)
 
 
 async def _version_of(

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.effects import supersede, unmake
 from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.reopening import reopen_fork
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState
@@ -17,6 +18,7 @@ def forked(run: RunState, record: r.Forked) -> None:
     """Begin a fork: it keeps everything that is settled, and what it calls from here on is its own."""
     run.forks = (*run.forks, record)
     release_all(run)
+    reopen_fork(run)
     for entry in run.ledger.entries():
         if entry.is_open:
             unmake(run, entry)
