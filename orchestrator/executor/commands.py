@@ -1,4 +1,6 @@
-"""What can be said to a run from outside: answer a question, pause, cancel. `sent_events` has the events.
+"""What can be said to a run from outside: answer a question, pause, cancel.
+
+`sent_events` has the events, `overdue` what time brings about.
 
 A command is a frozen fact. `apply` journals it in a run that this process holds; `body` is its form in the inbox of a
 run that another process drives, which turns it back with `command_of`. `orchestrator.executor.host.delivery` is the one
@@ -14,6 +16,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from orchestrator.executor.answers import about, check_answer
+from orchestrator.executor.overdue import PassTime
 from orchestrator.executor.run_log import Command, RunLog, ToolsFor
 from orchestrator.executor.sent_events import SendEvent
 from orchestrator.kernel.question import Answer
@@ -98,6 +101,8 @@ def command_of(body: Mapping[str, object]) -> Command | None:
             return Stop("cancel", by, reason)
         case "event":
             return SendEvent.of(body)
+        case "late":
+            return PassTime(str(body.get("question")))
         case "answer":
             digest = body.get("digest")
             answer = _answers.validate_python(body.get("answer"))

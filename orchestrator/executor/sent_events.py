@@ -26,6 +26,9 @@ MAX_EVENT_BYTES = 1024 * 1024
 MAX_KEPT = 10_000
 """How many events a run keeps that no step has taken."""
 
+MAX_KEPT_BYTES = 64 * MAX_EVENT_BYTES
+"""UTF-8 bytes of the JSON of all their data."""
+
 
 @dataclass(frozen=True, slots=True)
 class SendEvent:
@@ -66,8 +69,10 @@ class SendEvent:
             raise RunEnded(machine.run_id, result.status)
         if self.id in machine.events.ids:
             return self
-        if len(machine.events.kept) >= MAX_KEPT:
-            raise RunBusy(machine.run_id, f"keeps {MAX_KEPT:,} events that no step has taken; it takes no more")
+        kept = machine.events
+        if len(kept.kept) >= MAX_KEPT or kept.size >= MAX_KEPT_BYTES:
+            most = f"{len(kept.kept):,} events ({kept.size:,} bytes)"
+            raise RunBusy(machine.run_id, f"keeps {most} that no step has taken, and takes no more until one does")
         asked = asked_by(machine, self.name)
         for question in asked:
             check_answer(machine, question, Value(value=self.data), None, {}, now)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pydantic_core import to_json
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -37,6 +39,8 @@ class EventQueue:
     """Id that a sender gave -> `seq` of the record that brought the event."""
     count: int = 0
     """How many arrived."""
+    size: int = 0
+    """UTF-8 bytes of the data of the kept ones, as JSON."""
     _mask: int = 0
     """The kept ones, as bits."""
 
@@ -44,7 +48,7 @@ class EventQueue:
     def restored(cls, rows: Sequence[Sequence[object]], ids: Mapping[str, int], count: int) -> EventQueue:
         """The queue that a snapshot holds: `rows` as of `rows`."""
         kept = {event.number: event for event in (Event(*row) for row in rows)}  # type: ignore[arg-type]
-        return cls(kept, dict(ids), count, sum(1 << number for number in kept))
+        return cls(kept, dict(ids), count, sum(map(_size, kept.values())), sum(1 << number for number in kept))
 
     def rows(self) -> list[list[object]]:
         """The kept events as plain JSON."""
@@ -58,6 +62,7 @@ class EventQueue:
             self.ids[id_] = seq
         event = self.kept[self.count] = Event(self.count, seq, ts, name, data, by)
         self._mask |= 1 << self.count
+        self.size += _size(event)
         self.count += 1
         return event
 
@@ -69,11 +74,15 @@ class EventQueue:
         """Drop events that nothing can take any more."""
         if taken & self._mask:
             for number in [number for number in self.kept if taken >> number & 1]:
-                del self.kept[number]
+                self.size -= _size(self.kept.pop(number))
             self._mask &= ~taken
 
     def _named(self, name: str) -> Iterator[Event]:
         return (one for one in self.kept.values() if one.name == name)
+
+
+def _size(event: Event) -> int:
+    return len(to_json(event.data))
 
 
 def fits(data: object, match: Mapping[str, object]) -> bool:

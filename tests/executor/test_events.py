@@ -16,6 +16,7 @@ from orchestrator.errors import (
     InvalidAnswer,
     InvalidGraph,
     InvalidValue,
+    RunBusy,
     RunEnded,
     RunUnknown,
     SecretInState,
@@ -463,3 +464,62 @@ async def test_a_wrong_clock_holds_nothing_up_for_longer_than_was_meant(tmp_path
             while (await ex.load(run.run_id)).status != "completed":
                 await ex.recover()
                 await anyio.sleep(0.05)
+
+
+def calling(inner: Graph[Orders]) -> Graph[Orders]:
+    """A graph that calls another one as a tool."""
+
+    @node
+    async def call(ctx: Context) -> Update:
+        return {"payment": (await ctx.tool("inner", {"order": 7}, check=True)).output}
+
+    tool = inner.as_tool("inner", "Calls the graph inside.", risk="none")
+    return Graph(
+        name="calling", state=Orders, output="payment", nodes={"call": call.with_(tools=[tool])},
+        edges="START -> call -> END",
+    )  # fmt: skip
+
+
+async def test_a_graph_that_is_called_as_a_tool_waits_for_an_event_through_its_caller() -> None:
+    graph = calling(waits())
+    async with Executor(graphs=[graph]) as ex:
+        run = await ex.start(graph)
+        assert [(asked.kind, asked.node, asked.event) for asked in run.waiting] == [("event", "call", "paid")]
+        run = await ex.send(run.run_id, "paid", {"order": 8})
+        assert run.status == "paused"
+        run = await ex.send(run.run_id, "paid", {"order": 7, "eur": 3})
+        assert (run.status, run.output) == ("completed", {"order": 7, "eur": 3})
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_graph_that_is_called_as_a_tool_waits_for_a_time_through_its_caller(late: bool) -> None:
+    waiting = Wait(event="paid", deadline=60) if late else Sleep(seconds=60)
+    inner = Graph(
+        name="inner", state=Orders, input="order", output="order", nodes={"n": waiting},
+        edges="START -> n -> END" + ("\nn -> END : timeout" if late else ""),
+    )  # fmt: skip
+    graph = calling(inner)
+    clock = MockClock()
+    async with Executor(graphs=[graph], clock=clock) as ex:
+        run = await ex.start(graph)
+        assert [asked.kind for asked in run.waiting] == ["event" if late else "timer"]
+        clock.jump(61)
+        await ex.recover()
+        run = await ex.load(run.run_id)
+        assert (run.status, run.output) == ("completed", 7), run.error
+
+
+@pytest.mark.parametrize(("name", "most", "sent"), [("MAX_KEPT", 3, 3), ("MAX_KEPT_BYTES", 100, 4)])
+async def test_a_run_keeps_so_many_events_that_no_step_takes(
+    monkeypatch: pytest.MonkeyPatch, name: str, most: int, sent: int
+) -> None:
+    monkeypatch.setattr(f"orchestrator.executor.sent_events.{name}", most)
+    graph = rounds(1)
+    async with Executor(graphs=[graph]) as ex:
+        run = await ex.start(graph)
+        await ex.pause(run.run_id)
+        for number in range(sent):
+            await ex.send(run.run_id, "other", "x" * 28, id=str(number), resume=False)
+        with pytest.raises(RunBusy, match=f"keeps {sent} events"):
+            await ex.send(run.run_id, "tick", 0, resume=False)
+        await ex.send(run.run_id, "other", "again", id="0", resume=False)

@@ -19,10 +19,11 @@ from anyio.abc import TaskGroup
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.ending import end_if_over
-from orchestrator.executor.drive.timers import Timers, answered_by_rule
+from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
 from orchestrator.executor.failures import find_exception, unwrap_single
 from orchestrator.executor.lease import give_back, given_back
+from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot

@@ -8,11 +8,11 @@ from __future__ import annotations
 import anyio
 from anyio.abc import TaskGroup
 
-from orchestrator.executor.answers import is_answerable
+from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.queries import seconds_left, timeouts
-from orchestrator.kernel.question import LATE, Answer, Question
-from orchestrator.kernel.records import TIMEOUT, Answered, Failure, LimitSpent, TimerFired
+from orchestrator.kernel.question import LATE
+from orchestrator.kernel.records import TIMEOUT, Failure, LimitSpent, TimerFired
 from orchestrator.kernel.state import Activation
 
 
@@ -83,18 +83,6 @@ def fire_due(log: RunLog, now: float) -> None:
             log.push(_timed_out(log, late))
         else:
             return
-
-
-def answered_by_rule(log: RunLog, question: Question, answer: Answer, shown: str = "") -> Answered | TimerFired:
-    """The record of what policy, or a time that has come, says to an open question.
-
-    Args:
-        shown: see `Answered.about`.
-    """
-    if is_answerable(question):
-        return Answered(**log.now(), question=question.id, answer=answer, policy=True, about=shown)
-    asker = log.machine.askers[question.id]
-    return TimerFired(**log.now(), name=question.id, activation=asker.key, path=asker.path, node=asker.node)
 
 
 def _timed_out(log: RunLog, activation: Activation) -> TimerFired:

@@ -9,19 +9,22 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
-from orchestrator.executor.answers import as_answer
+from orchestrator.executor.answers import as_answer, is_answerable
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import child_id, old_child_id
-from orchestrator.executor.host import delivery, recovery
+from orchestrator.executor.host import delivery, recovery, sending
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.start import begin, join
+from orchestrator.executor.overdue import PassTime
 from orchestrator.executor.run_log import Command, RunLog
+from orchestrator.executor.sent_events import SendEvent
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
-from orchestrator.kernel.question import Answer
+from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.question import Answer, Value
 from orchestrator.kernel.records import FINAL, Caller, Record, Reopened
 from orchestrator.views.run import Run
 
@@ -55,10 +58,19 @@ class ChildRuns:
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
         """Hand an answer on that was given to the parent, and go on."""
+        by = f"run {parent}"
         try:
-            return await delivery.answer(
-                self.host, run.run_id, question, as_answer(answer), by=f"run {parent}", digest=None, resume=True
-            )
+            asked = next((one for one in run.waiting if one.id == question), None)
+            if asked is None or is_answerable(asked):
+                return await delivery.answer(
+                    self.host, run.run_id, question, as_answer(answer), by=by, digest=None, resume=True
+                )
+            if isinstance(answer, Value):
+                event = SendEvent(asked.event, answer.value, hash_id(by, question), by)
+                return await sending.send(self.host, run.run_id, event, resume=True)
+            return await sending.say(self.host, run.run_id, PassTime(question))
+        except RunEnded:
+            return await load(self.host, run.run_id)
         except (QuestionUnknown, StaleAnswer):  # the child itself was answered, or its deadline has passed
             return await self._go_on(run.run_id)
 

@@ -13,6 +13,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import LOOK, go_on, wait_for
+from orchestrator.executor.run_log import Command
 from orchestrator.executor.sent_events import SendEvent
 from orchestrator.values import check_labels
 from orchestrator.views.run import Run
@@ -52,6 +53,15 @@ async def send(host: Host, run_id: str, event: SendEvent, *, resume: bool, backg
                 await anyio.sleep(LOOK)
                 continue
         return await (wait_for(host, run_id, None) if resume and not background else load(host, run_id))
+
+
+async def say(host: Host, run_id: str, command: Command) -> Run:
+    """Bring a command to a run, and go on until it ends or pauses."""
+    sent = await deliver(host, run_id, command, resume=Manner())
+    if sent.held is None:
+        return await wait_for(host, run_id, None)
+    host.resumed(sent.held, unpause=False)
+    return await host.drive(sent.held)
 
 
 async def the_one(host: Host, labels: Mapping[str, str]) -> str:

@@ -23,7 +23,9 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
-WITHOUT = frozenset({"advance", "ask", "call", "complete", "extract", "observe", "repeat", "solve", "think", "vote"})
+WITHOUT = frozenset({
+    "advance", "ask", "call", "complete", "extract", "observe", "repeat", "sleep", "solve", "think", "vote", "wait",
+})  # fmt: skip
 """Kinds of nodes that call no tools."""
 _MOST = 20
 """Arguments of a changed tool that an error names."""
