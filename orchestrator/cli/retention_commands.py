@@ -87,8 +87,8 @@ def import_(
 def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = False, store: options.Store = None) -> int:
     """Delete runs for good.
 
-    The runs that their graph tools started are deleted with them. A run that is being driven is refused: cancel or pause
-    it first.
+    The runs that their graph tools started are deleted with them. A run that is being driven is refused: cancel or
+    pause it first.
 
     Example: orchestrator delete 3f2a9c1d
     """

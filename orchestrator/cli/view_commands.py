@@ -23,6 +23,16 @@ def runs(
     status: Annotated[
         str | None, typer.Option("--status", metavar="S", help=f"Only runs with this status: {', '.join(STATUSES)}.")
     ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="The same as --status failed.")] = False,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with open questions.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="AGE", help="Only runs written to since: an age (2h, 3d) or a date."),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", metavar="WORDS", help="Only runs with all of these words in input or output."),
+    ] = None,
     graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
     label: options.Labels = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most runs to list.")] = 50,
@@ -31,31 +41,70 @@ def runs(
 ) -> int:
     """List runs, newest first.
 
-    Example: orchestrator runs --status paused
+    Shows what each run asks, why it failed, or its answer.
+
+    Example: orchestrator runs --failed --since 2h
     """
+    from shutil import get_terminal_size
+
+    from orchestrator.cli.moments import moment
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
     from orchestrator.render.terminal.run_table import run_table
 
-    if status is not None and status not in STATUSES:
-        raise UsageError(f"--status {status}: use one of {', '.join(STATUSES)}")
+    wanted = _statuses(status, failed=failed, waiting=waiting)
+    after = None if since is None else moment(since, "--since").timestamp()
     labels, url = options.pairs(label), store_url(store)
 
-    async def page(executor: Executor) -> Sequence[RunInfo]:
-        return (await executor.runs(status=status, graph=graph, labels=labels, limit=limit)).runs
+    async def listed(executor: Executor) -> Sequence[RunInfo]:
+        found: list[RunInfo] = []
+        cursor: str | None = None
+        while len(found) < limit:
+            page = await executor.runs(
+                status=wanted, graph=graph, labels=labels, search=search, since=after, after=cursor, limit=limit
+            )
+            found += [info for info in page.runs if info.waiting or not waiting]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found[:limit]
 
-    found = looking(url, page) if exists(url) else ()
+    found = looking(url, listed) if exists(url) else ()
     if json:
         out_json([_row(info) for info in found])
     elif found:
-        out(run_table(found))
+        out(run_table(found, get_terminal_size((120, 24)).columns))
     else:
-        warn(f"no runs in {url}" if status is graph is None and not labels else f"no such runs in {url}")
+        every = not labels and all(option is None for option in (wanted, graph, after, search))
+        warn(f"no runs in {url}" if every else f"no such runs in {url}")
     return COMPLETED
 
 
+def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, ...] | None:
+    """The statuses that options name; None: any.
+
+    Raises:
+        UsageError: they name one that there is not, or contradict each other.
+    """
+    if status is not None and status not in STATUSES:
+        from difflib import get_close_matches
+
+        close = get_close_matches(status, STATUSES, n=1)
+        hint = f"did you mean {close[0]}? Use" if close else "use"
+        raise UsageError(f"--status {status}: {hint} one of {', '.join(STATUSES)}")
+    named = [f"--status {status}"] * (status is not None) + ["--failed"] * failed + ["--waiting"] * waiting
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)}: use one of them")
+    if waiting:
+        return ("paused", "running", "interrupted")
+    return ("failed",) if failed else None if status is None else (status,)
+
+
 def _row(info: RunInfo) -> dict[str, object]:
+    from orchestrator.cli.redaction import redacted
+
+    parent = info.parent
     return {
         "run_id": info.run_id,
         "graph": info.graph,
@@ -65,6 +114,17 @@ def _row(info: RunInfo) -> dict[str, object]:
         "updated": info.updated,
         "head": info.head,
         "waiting": info.waiting,
+        "due": info.due,
+        "input": redacted(info.input),
+        "output": redacted(info.output),
+        "question": redacted(info.question),
+        "error": redacted(info.error),
+        "steps": info.steps,
+        "usage": None if info.usage is None else info.usage.model_dump(),
+        "parent": None if parent is None else {"run_id": parent.run_id, "seq": parent.seq, "relation": parent.relation},
+        "deaths": info.deaths,
+        "retry_at": info.retry_at,
+        "fault": redacted(info.fault),
     }
 
 

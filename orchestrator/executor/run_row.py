@@ -8,6 +8,9 @@ from orchestrator.kernel.records import FINAL, Ended
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import MAX_TEXT, RunInfo, RunSummary
 
+_LONGEST_WORD = 300
+"""Characters of a word that may be left out where a text is cut."""
+
 
 def summary_of(machine: RunState) -> RunSummary:
     """What lists show of a run."""
@@ -69,7 +72,12 @@ def short_text(value: object) -> str:
     if value is None:
         return ""
     text = storable(value if isinstance(value, str) else canonical(value))
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+    if len(text) <= MAX_TEXT:
+        return text
+    kept = text[: MAX_TEXT - 1]
+    # The last word goes as a whole: half of a secret is not recognised by the patterns that redact it.
+    words, _, last = kept.rpartition(" ")
+    return f"{words if words and len(last) <= _LONGEST_WORD else kept}…"
 
 
 def parent_of(machine: RunState, calling: RunState | None) -> Parent | None:

@@ -44,10 +44,50 @@ def test_runs_are_listed_and_filtered(ran: Shell) -> None:
     assert {row["run_id"] for row in everything.json} == {"two", "bad", "writer"}
     assert [row["run_id"] for row in filtered.json] == ["writer"]
     assert set(everything.json[0]) == {
-        "run_id", "graph", "status", "labels", "created", "updated", "head", "waiting",
+        "run_id", "graph", "status", "labels", "created", "updated", "head", "waiting", "due", "input", "output",
+        "question", "error", "steps", "usage", "parent", "deaths", "retry_at", "fault",
     }  # fmt: skip
     assert len(table.out.splitlines()) == 2
     assert "user=ann" in next(line for line in table.out.splitlines() if line.startswith("two"))
+
+
+def test_runs_say_what_happened_and_are_found_by_it(ran: Shell) -> None:
+    failed, waiting, found, nothing, table, since = ran.look(
+        ("runs", "--failed", "--json"),
+        ("runs", "--waiting"),
+        ("runs", "--search", "Roses", "--json"),
+        ("runs", "--search", "violets"),
+        ("runs",),
+        ("runs", "--since", "1h", "--graph", "bad", "--json"),
+    )
+    (bad,) = failed.json
+    assert (bad["run_id"], bad["parent"], bad["deaths"], bad["retry_at"]) == ("bad", None, 0, None)
+    assert bad["error"]
+    assert bad["usage"]["steps"] == bad["steps"]
+    assert [row["run_id"] for row in found.json] == ["two"]
+    assert [row["run_id"] for row in since.json] == ["bad"]
+    assert (nothing.out, nothing.code) == ("", 0)
+    assert waiting.out.startswith("two ")
+    assert "asks: " in waiting.out
+    lines = {line.split()[0]: line for line in table.out.splitlines()}
+    assert bad["error"].split(":")[0] in lines["bad"]
+    assert all(len(line) <= 120 for line in lines.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--status", "complete"), "did you mean completed?"),
+        (("--status", ""), "use one of running"),
+        (("--failed", "--waiting"), "--failed and --waiting: use one of them"),
+        (("--status", "paused", "--failed"), "use one of them"),
+        (("--since", "soon"), "--since soon: use an age"),
+    ],
+)
+def test_filters_that_mean_nothing_are_refused(ran: Shell, options: tuple[str, ...], said: str) -> None:
+    refused = ran("runs", *options)
+    assert (refused.code, refused.out) == (2, "")
+    assert said in refused.err
 
 
 def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:

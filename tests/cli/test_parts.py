@@ -335,3 +335,17 @@ def test_a_name_from_a_stranger_s_store_stays_on_its_line() -> None:
     assert first.startswith(r"r\u2028x  g\nok  other  completed  completed")
     assert r"a\nb=c\td\u001b[2J" in first
     assert second.startswith("r  ")
+
+
+def test_a_row_shows_what_fits_and_no_secret() -> None:
+    info = RunInfo(
+        "r", "g", "failed", {}, 0.0, 0.0, error="no key sk-ant-api03-" + "a" * 40 + " in\nthis " + "long " * 50
+    )
+    rows = {width: run_table([info], width, now=5.0) for width in (10, 80, 200)}
+    assert all("aaaaaaaa" not in row and "\n" not in row for row in rows.values())
+    assert len(rows[80]) == 80
+    assert rows[200].startswith("r  g  failed  5 s ago  no key ")
+    assert rows[10].endswith("…")
+    given_up = replace(info, status="running", fault="GraphUnknown: no graph", deaths=2, retry_at=9.0)
+    assert "given up 2 times: GraphUnknown" in run_table([given_up])
+    assert "asks: Publish?" in run_table([replace(info, status="paused", error="", question="Publish?")])

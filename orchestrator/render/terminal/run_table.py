@@ -5,21 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.render.terminal.texts import ago
+from orchestrator.redaction import redacted
+from orchestrator.render.terminal.texts import ago, short
 from orchestrator.visible import line
 
 if TYPE_CHECKING:
     from orchestrator.stores import RunInfo
 
+_LEAST = 24
+"""Characters of a run's text that are shown however narrow the terminal is."""
 
-def run_table(found: Sequence[RunInfo]) -> str:
-    """Runs as lines: id, graph, status, age and labels."""
+
+def run_table(found: Sequence[RunInfo], width: int = 120, now: float | None = None) -> str:
+    """Runs as lines: id, graph, status, age, labels, and what happened, as far as the width allows.
+
+    Args:
+        found: the rows.
+        width: characters in a line.
+        now: Unix seconds, for ages; None: the present.
+    """
     rows = []
     for info in found:
         labels = " ".join(f"{key}={value}" for key, value in info.labels.items())
-        rows.append((line(info.run_id), line(info.graph), line(info.status), ago(info.updated), line(labels)))
+        age = ago(info.updated, now)
+        rows.append((line(info.run_id), line(info.graph), line(info.status), age, line(labels), what_happened(info)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(
-        "  ".join((*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1])).rstrip()
-        for row in rows
-    )
+    lines = []
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
+        cells += [row[4]] if row[4] else []
+        begin = "  ".join(cells)
+        room = max(_LEAST, width - len(begin) - 2)
+        lines.append(f"{begin}  {short(line(row[5]), room)}".rstrip() if row[5] else begin.rstrip())
+    return "\n".join(lines)
+
+
+def what_happened(info: RunInfo) -> str:
+    """The text that says most about a run: what it asks, why it failed or was given up, its answer, or its input."""
+    if info.fault and info.status not in ("completed", "failed", "cancelled", "exhausted"):
+        text = f"given up {info.deaths} {'time' if info.deaths == 1 else 'times'}: {info.fault}"
+    elif info.question:
+        text = f"asks: {info.question}"
+    else:
+        text = info.error or info.output or info.input
+    return str(redacted(text))
