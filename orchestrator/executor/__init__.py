@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from orchestrator.views.events import EVENT_TYPES, Event
     from orchestrator.views.history import Point
     from orchestrator.views.overlay import Overlay
+    from orchestrator.views.replay_result import Divergence, Replay
     from orchestrator.views.run import Run
     from orchestrator.views.run_diff import Difference, RunDiff
 
 _HOME = {
+    "Divergence": "orchestrator.views.replay_result",
     "Difference": "orchestrator.views.run_diff",
     "EVENT_TYPES": "orchestrator.views.events",
     "Event": "orchestrator.views.events",
@@ -36,6 +38,7 @@ _HOME = {
     "Pruned": "orchestrator.executor.host.pruning",
     "Run": "orchestrator.views.run",
     "RunObserver": "orchestrator.executor.host.observers",
+    "Replay": "orchestrator.views.replay_result",
     "RunDiff": "orchestrator.views.run_diff",
     "Seal": "orchestrator.seals",
     "Stream": "orchestrator.executor.host.streaming",
@@ -45,12 +48,14 @@ _HOME = {
 __all__ = [
     "EVENT_TYPES",
     "Difference",
+    "Divergence",
     "Event",
     "Executor",
     "Imported",
     "Overlay",
     "Point",
     "Pruned",
+    "Replay",
     "Run",
     "RunDiff",
     "RunObserver",

@@ -11,6 +11,7 @@ from orchestrator.kernel.question import Answer, Approve, Question
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, Forked, Record
 from orchestrator.nodes.confirm import Confirm
 from orchestrator.seals import Audit
+from orchestrator.tools.result import Risk
 from orchestrator.tools.tool import Tool
 
 
@@ -94,6 +95,11 @@ class CallGuard:
     def approved_by_person(self, name: str, args: object) -> bool:
         """Whether a person approved just this call, which was not made since."""
         return self._by_person[_call(name, args)] > 0
+
+
+def asks_about(graph: GraphDefinition | None, risk: Risk) -> bool:
+    """Whether a confirm of a graph asks about calls of tools of a risk."""
+    return graph is not None and any(confirm.asks_about(risk) for confirm in _confirms(graph))
 
 
 def _confirms(graph: GraphDefinition) -> Iterable[Confirm]:

@@ -12,6 +12,7 @@ from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.observers import Observation, RunObserver
+from orchestrator.executor.host.replaying import RunReplaying
 from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.host.streams import RunStreams
@@ -27,7 +28,7 @@ from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
 
 
-class Executor(RunRetention, RunStreams):
+class Executor(RunRetention, RunReplaying, RunStreams):
     """Starts, resumes, answers, pauses, cancels and inspects runs of graphs.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:

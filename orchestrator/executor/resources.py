@@ -194,10 +194,15 @@ class Resources:
             f"node {node!r} uses model {name!r}, and models= has {known}: add it, Executor(models={{{name!r}: ...}})"
         )
 
-    def check(self, graph: GraphDefinition, limits: Limits | None = None) -> None:
+    def check(self, graph: GraphDefinition, limits: Limits | None = None, *, models: bool = True) -> None:
         """Refuse a graph whose nodes name models or tools that are not there, or whose code is missing.
 
-        Also one whose cost is limited, where that of a model is not known. `limits`: those of the run, if it has own.
+        Also one whose cost is limited, where that of a model is not known.
+
+        Args:
+            graph: the graph.
+            limits: those of the run, if it has own.
+            models: whether models that are not there are missed; a replay needs none.
 
         Raises:
             GraphUnknown: names all of them.
@@ -207,7 +212,7 @@ class Resources:
         for path, node, own in _nodes(graph):
             if isinstance(node, UnresolvedNode):
                 faults.append(f"the code of node {path!r} is not loaded: use the graph itself, not its data")
-            if node.model is not None and node.model not in self.models:
+            if models and node.model is not None and node.model not in self.models:
                 faults.append(str(self.no_model(path, node.model)))
             for tool in node.tools or ():
                 if tool in own or tool in there:

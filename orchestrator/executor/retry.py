@@ -15,6 +15,7 @@ from __future__ import annotations
 import builtins
 import http.client
 import math
+import random
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -80,6 +81,21 @@ def decide(
     if least > PATIENCE:
         return GiveUp("patience")
     return GiveUp("irreversible") if irreversible else TryAgain(max(retry.delay(tries, random), least))
+
+
+def wait_before(own: Retry | None, retry: Retry | None, error: Exception, tries: int) -> float | None:
+    """The seconds until the next try of a call; None without one, or if the node's own policy decides.
+
+    Args:
+        own: the policy of the node.
+        retry: the policy of the call.
+        error: what the last try raised.
+        tries: how many tries were made.
+    """
+    if retry is None or (own is not None and own.matches(error)):
+        return None
+    decision = decide(retry, error, tries, random.random())
+    return decision.wait if isinstance(decision, TryAgain) else None
 
 
 def is_retried(retry: Retry, failure: BaseException | Failure) -> bool:

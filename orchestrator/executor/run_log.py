@@ -23,6 +23,7 @@ from orchestrator.executor.followers import Follower
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.replies import PartialReply
+from orchestrator.executor.tape import Tape
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Node
 from orchestrator.kernel.machine import apply
@@ -123,6 +124,8 @@ class RunLog:
         self.watchers: set[Follower] = set()
         self.replies: dict[str, PartialReply] = {}
         """Keys of model calls under way whose replies come in pieces."""
+        self.tape: Tape | None = None
+        """What the run takes from another one, if it is a replay."""
         self.guard: CallGuard | None = None
         """Asks about tool calls that only records approve which are not believed; None: all records are."""
         self.on_durable: Callable[[Sequence[Record]], None] | None = None

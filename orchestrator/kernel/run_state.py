@@ -44,6 +44,8 @@ class RunState:
     """If the run is a fork: how it began, behind how the runs that it comes from began, if those are forks, too."""
     inherited: Usage = field(default_factory=Usage)
     """The part of its usage that the runs it was forked from had spent."""
+    saved: Usage = field(default_factory=Usage)
+    """The part of its usage that a replay took from the journal of the run it replays, and that was not spent."""
     ended: Ended | None = None
     root: FrameState | None = None
     """The run's own graph; None before the first record."""
@@ -194,8 +196,8 @@ class RunState:
 
     @property
     def own_usage(self) -> Usage:
-        """What the run itself has spent: of a fork without what it inherited."""
-        return self.usage - self.inherited if self.forks else self.usage
+        """What the run itself has spent: of a fork without what it inherited, of a replay without what it saved."""
+        return self.usage - self.inherited - self.saved if self.forks else self.usage
 
     @property
     def shared_usage(self) -> Usage:

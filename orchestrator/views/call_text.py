@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 
-from orchestrator.kernel.records import EffectIntended, Record
+from orchestrator.kernel.records import Diverged, EffectIntended, Record
 from orchestrator.redaction import redacted
 from orchestrator.views.safe_text import bare, cut, plain, told
 
@@ -30,7 +30,7 @@ def messages_of(records: Iterable[Record]) -> dict[str, Mapping[str, object]]:
     """Digest -> message, of all requests to models: a request refers to a message that the journal has already."""
     found: dict[str, Mapping[str, object]] = {}
     for record in records:
-        if isinstance(record, EffectIntended) and record.kind == "model":
+        if isinstance(record, EffectIntended | Diverged) and record.kind == "model":
             for message in _list(record.request.get("messages")):
                 if isinstance(message, Mapping) and isinstance(message.get("digest"), str):
                     found.setdefault(str(message["digest"]), message)

@@ -53,7 +53,7 @@ def diff_of(run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequ
 
 def _figures(run: Run) -> RunFigures:
     graph = run.definition
-    return RunFigures(run.run_id, graph.name, graph.content, run.status, run.steps, run.usage)
+    return RunFigures(run.run_id, graph.name, graph.content, run.status, run.steps, run.machine.usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,21 @@ class _Read:
     steps: dict[_Place, TimelineRow]
     """In the order in which they began."""
     messages: Mapping[str, Mapping[str, object]]
+    cut: bool
+    """Whether it is a replay that ended where it diverged: what did not come is no difference."""
 
     @classmethod
     def of(cls, run: Run, records: Sequence[Record]) -> _Read:
         counts: Counter[tuple[str, str]] = Counter()
         steps: dict[_Place, TimelineRow] = {}
-        for row in timeline(run.plan, records).rows:
+        rows = timeline(run.plan, records)
+        for row in rows.rows:
             counts[row.path, row.node] += 1
             steps[row.path, row.node, counts[row.path, row.node]] = row
-        return cls(run, records, steps, messages_of(records))
+        for call in _calls_not_made(records):
+            if call.intended.activation in rows.by_activation:
+                rows.by_activation[call.intended.activation].calls.append(call)
+        return cls(run, records, steps, messages_of(records), ended_diverged(records))
 
     @property
     def start(self) -> r.RunStarted | None:
@@ -89,11 +95,36 @@ class _Read:
                 yield record.seq, record.values
 
 
+def ended_diverged(records: Sequence[Record]) -> bool:
+    """Whether records are those of a replay that ended where it would have been live."""
+    cancelled = next((record for record in reversed(records) if isinstance(record, r.Cancelled)), None)
+    own = next((record.seq for record in reversed(records) if isinstance(record, r.Forked)), None)
+    if cancelled is None or own is None or cancelled.seq < own or cancelled.by != "replay":
+        return False
+    return cancelled.reason.startswith("diverged: ")
+
+
+def _calls_not_made(records: Sequence[Record]) -> Iterator[JournaledCall]:
+    """What a replay asked, and did not call because the replayed run had not asked it."""
+    made = {(one.activation, one.digest, one.occurrence) for one in records if isinstance(one, r.EffectIntended)}
+    for one in records:
+        if isinstance(one, r.Diverged) and one.kind != "question":
+            if (one.activation, one.digest, one.occurrence) in made:
+                continue
+            intended = r.EffectIntended(
+                seq=one.seq, ts=one.ts, activation=one.activation, path=one.path, node=one.node, key=one.digest,
+                kind=one.kind, name=one.name, effect="read", digest=one.digest, occurrence=one.occurrence,
+                attempt=one.attempt, request=one.request,
+            )  # fmt: skip
+            yield JournaledCall(intended, one.ts)
+
+
 def _differences(one: _Read, other: _Read) -> Iterator[Difference]:
     yield from _starts(one, other)
     for place in _in_order([*one.steps], [*other.steps]):
         yield from _Pair(place, one, other).differences()
-    yield from _ends(one, other)
+    if not one.cut and not other.cut:
+        yield from _ends(one, other)
 
 
 def _in_order(one: Sequence[_Place], other: Sequence[_Place]) -> Iterator[_Place]:
@@ -155,6 +186,8 @@ class _Pair:
     def differences(self) -> Iterator[Difference]:
         """How the runs differ in this step."""
         one, other = self.rows
+        if (other is None and self.reads[1].cut) or (one is None and self.reads[0].cut):
+            return
         if one is None or other is None:
             there = one or other
             assert there is not None
@@ -166,8 +199,10 @@ class _Pair:
             return  # how far it came before it was stopped is a matter of time
         yield from self._calls(one, other)
         yield from self._questions(one, other)
-        yield from self._attempts(one, other)
-        yield from self._end(one, other)
+        cut = any(read.cut and row.status == "dropped" for read, row in zip(self.reads, (one, other), strict=True))
+        if not cut:
+            yield from self._attempts(one, other)
+            yield from self._end(one, other)
 
     def _of(
         self, kind: DifferenceKind, seqs: tuple[int | None, int | None], what: str, lines: tuple[str, ...] = ()
@@ -177,6 +212,8 @@ class _Pair:
 
     def _calls(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
         for mine, theirs in _paired(one.calls, other.calls):
+            if (theirs is None and self.reads[1].cut) or (mine is None and self.reads[0].cut):
+                continue
             if mine is None or theirs is None or _asked(mine) != _asked(theirs):
                 yield self._request(mine, theirs)
             else:
@@ -208,9 +245,11 @@ class _Pair:
         yield self._of("result", (seqs[0], seqs[1]), f"{name} gave another result", lines)
 
     def _questions(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
-        for mine, theirs in zip_longest(one.asked, other.asked):
+        for mine, theirs in zip_longest(self._own_questions(0), self._own_questions(1)):
             seqs = (None if mine is None else mine.seq, None if theirs is None else theirs.seq)
             if mine is None or theirs is None:
+                if self.reads[0].cut or self.reads[1].cut:
+                    continue
                 which = "second" if mine is None else "first"
                 asked = mine or theirs
                 assert asked is not None
@@ -224,6 +263,27 @@ class _Pair:
             if given != taken:
                 words = f"the answers are {_said(given)} and {_said(taken)}"
                 yield self._of("answer", (mine.answered or mine.seq, theirs.answered or theirs.seq), words)
+
+    def _own_questions(self, which: int) -> list[AskedQuestion]:
+        """The questions of the step that its graph asks.
+
+        Not those about calls of unknown outcome, and not those inside a call whose result the other run, a replay, has
+        without making it.
+        """
+        row, beside = self.rows[which], self.rows[1 - which]
+        assert row is not None
+        assert beside is not None
+        taken = {_asked(call) for call in beside.calls if call.intended.taken is not None}
+        spans = [
+            (call.intended.seq, call.settled.seq)
+            for call in row.calls
+            if call.settled is not None and call.intended.taken is None and _asked(call) in taken
+        ]
+        return [
+            one
+            for one in row.asked
+            if one.question.kind != "unknown_outcome" and not any(begun < one.seq < ended for begun, ended in spans)
+        ]
 
     def _attempts(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
         for mine, theirs in zip_longest(one.failures, other.failures):
@@ -306,9 +366,10 @@ def _was_cut_off(call: JournaledCall) -> bool:
 def _question(asked: AskedQuestion) -> dict[str, object]:
     question = asked.question
     payload = {key: value for key, value in question.payload.items() if key not in OWN}
+    prompt = "" if question.kind == "timer" else question.prompt  # it has the time
+    choices = list(question.choices)
     return {
-        "kind": question.kind, "prompt": question.prompt, "payload": payload, "choices": list(question.choices),
-        "schema": question.schema_,
+        "kind": question.kind, "prompt": prompt, "payload": payload, "choices": choices, "schema": question.schema_,
     }  # fmt: skip
 
 

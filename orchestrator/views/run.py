@@ -134,6 +134,11 @@ class Run(Generic[StateT]):
         return self.machine.own_usage
 
     @property
+    def saved(self) -> Usage:
+        """Of a replay, what it took from the replayed run and did not use. It counts against the limits."""
+        return self.machine.saved
+
+    @property
     def inherited(self) -> Usage:
         """Of a fork, what its parent had used where it was forked. It counts against the limits of the fork."""
         return self.machine.inherited

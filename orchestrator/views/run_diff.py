@@ -80,6 +80,7 @@ class RunFigures:
     status: str
     steps: int
     usage: Usage
+    """What it used, with what a fork inherited and a replay did not spend."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""

@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.ending import end_if_over
+from orchestrator.executor.drive.taped_answers import answer_from_tape
 from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
 from orchestrator.executor.failures import find_exception, unwrap_single
@@ -182,6 +183,9 @@ class Drive:
         if question is None:
             return started  # an event that came before answers it
         log.clock.asked(question)
+        asker = log.machine.askers.get(question.id)
+        if log.tape is not None and asker is not None and answer_from_tape(log, log.tape, asker, question):
+            return started
         answer = by_policy(log.machine, question, log.clock.now(), log.clock.due(log.machine, question))
         if answer is not None:
             started += log.put(answered_by_rule(log, question, answer, about(question))).started

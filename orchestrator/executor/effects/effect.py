@@ -65,6 +65,8 @@ class Effect(Generic[T]):
     """Which failures are followed by another try of the same call. The tries are journaled."""
     continues: bool = False
     """Whether it is the call of a graph: made again under its key, it goes on with the run that it began."""
+    graph: str = ""
+    """Digest of the content of that graph."""
     reserve: Callable[[int, float | None, float | None], Reserve] | None = None
     """What it is expected to use, from the tokens of the longest reply so far, the cost of the dearest call so far, and
     the cost that is left."""

@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from orchestrator.errors import InvalidValue, ModelError
+from orchestrator.errors import GraphUnknown, InvalidValue, ModelError
 from orchestrator.executor.effects.effect import INSIDE, Effect, witness
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.pieces import Pieces
+from orchestrator.executor.tape import ABSENT, DEFAULT
 from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.run_state import RunState
@@ -19,6 +20,7 @@ from orchestrator.models.base import (
     ModelEvent,
     ModelInterface,
     ModelRequest,
+    RequestModel,
     bare,
     calling_key,
     calling_node,
@@ -40,20 +42,50 @@ def model_for(effects: AttemptEffects) -> Model:
     name = effects.attempt.setting("model")
     model = resources.model if name is None else resources.models.get(name)
     if model is None:
-        raise resources.no_model(effects.attempt.activation.node, name)
-    return JournaledModel(effects, model)
+        if effects.attempt.log.tape is None:
+            raise resources.no_model(effects.attempt.activation.node, name)
+        model = AbsentModel(resources.no_model(effects.attempt.activation.node, name))
+    return JournaledModel(effects, model, DEFAULT if name is None else name)
 
 
 def models_for(effects: AttemptEffects) -> Mapping[str, Model]:
     """All named models, their calls journaled."""
-    return {name: JournaledModel(effects, model) for name, model in effects.attempt.resources.models.items()}
+    models = effects.attempt.resources.models
+    found = {name: JournaledModel(effects, model, name) for name, model in models.items()}
+    return found if effects.attempt.log.tape is None else _ModelsOfReplay(effects, found)
+
+
+class _ModelsOfReplay(dict[str, Model]):
+    """The named models of a step of a replay: replies of a model that is not there are in the replayed run."""
+
+    def __init__(self, effects: AttemptEffects, models: Mapping[str, Model]) -> None:
+        super().__init__(models)
+        self._effects = effects
+
+    def __missing__(self, name: str) -> Model:
+        attempt = self._effects.attempt
+        return JournaledModel(
+            self._effects, AbsentModel(attempt.resources.no_model(attempt.activation.node, name)), name
+        )
+
+
+class AbsentModel(RequestModel):
+    """Stands for a model that a replay was not given: it is needed only where the replay is live."""
+
+    name = ABSENT
+
+    def __init__(self, error: GraphUnknown) -> None:
+        self._error = error
+
+    async def respond(self, request: ModelRequest) -> Reply:
+        raise self._error
 
 
 class JournaledModel(ModelInterface):
-    """A model whose calls are effects of one step."""
+    """A model whose calls are effects of one step. `alias` is the name that nodes use for it."""
 
-    def __init__(self, effects: AttemptEffects, model: Model) -> None:
-        self._effects, self._attempt, self._model = effects, effects.attempt, model
+    def __init__(self, effects: AttemptEffects, model: Model, alias: str) -> None:
+        self._effects, self._attempt, self._model, self._alias = effects, effects.attempt, model, alias
 
     @property
     def name(self) -> str:
@@ -123,6 +155,9 @@ class JournaledModel(ModelInterface):
     def _effect(self, request: ModelRequest, *, waited_for: bool = True) -> Effect[Reply]:
         machine = self._attempt.log.machine
         asked = _as_json(f"the request to model {self.name!r}", request.data())
+        tape, name = self._attempt.log.tape, self.name
+        if tape is not None:
+            name = tape.model_name(self._attempt.activation, name, self._alias, asked)
 
         async def run(key: str) -> Reply:
             self._called(key)
@@ -137,7 +172,7 @@ class JournaledModel(ModelInterface):
 
         return Effect(
             kind="model",
-            name=self.name,
+            name=name,
             effect="idempotent",
             request=asked,
             stored=lambda: _shortened(asked, machine),

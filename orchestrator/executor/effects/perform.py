@@ -7,7 +7,6 @@ any more, whatever its node catches.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -16,12 +15,12 @@ import anyio
 from orchestrator.errors import ModelError
 from orchestrator.executor.effects import replay
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
-from orchestrator.executor.effects.fork_questions import call_in_fork
 from orchestrator.executor.effects.questions import find_outcome, outcome_question_id
 from orchestrator.executor.effects.replay import Ending
 from orchestrator.executor.effects.shared_limits import admit, callers_of
+from orchestrator.executor.effects.taking import without_call
 from orchestrator.executor.effects.under_way import UnderWay, inside, patience
-from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
+from orchestrator.executor.retry import outcome_is_open, wait_before
 from orchestrator.fence import current_fence
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
@@ -84,6 +83,8 @@ class AttemptEffects:
         entry = self._find(effect, wanted, occurrence)
         if entry is not None:
             self._asked_for.add(entry.intended.key)
+            if replay.waits_for_tape(entry):
+                return await self._begin_new(effect, wanted, occurrence, entry)
         decision = await self._decide(entry, effect)
         match decision:
             case replay.Reuse(settled):
@@ -96,16 +97,7 @@ class AttemptEffects:
                 why = f"the code now calls {effect.name!r} with another request instead"
                 raise replay.mismatch(self.attempt.log.run_id, other, why)
             case replay.Begin():
-                key = replay.idempotency_key(
-                    self.attempt.log.run_id, self.attempt.activation, effect.name, wanted, occurrence
-                )
-                if effect.irreversible and self.attempt.log.machine.in_fork:
-                    adopted = await call_in_fork(self.under_way, effect, key, self._asked_for)
-                    if adopted is not None:
-                        self._asked_for.add(key)
-                        self._reused.add(key)
-                        return self.under_way.adopt(effect, key, wanted, occurrence, adopted.result), None
-                return None, await self._intend(effect, key, wanted, occurrence)
+                return await self._begin_new(effect, wanted, occurrence)
             case replay.RetryLater(key, until, meant, tries):
                 await self._sleep(until, meant)
                 return None, await self._intend(effect, key, wanted, occurrence, tries)
@@ -118,6 +110,20 @@ class AttemptEffects:
                     return found, None
                 more = replay.again(decision.entry)
                 return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
+
+    async def _begin_new(
+        self, effect: Effect[Any], wanted: str, occurrence: int, entry: EffectEntry | None = None
+    ) -> tuple[EffectSettled | None, Ticket | None]:
+        """Find the result without the call, as a replay or a fork may; else intend it."""
+        run_id, activation = self.attempt.log.run_id, self.attempt.activation
+        own = replay.idempotency_key(run_id, activation, effect.name, wanted, occurrence)
+        key = own if entry is None else entry.intended.key
+        self._asked_for.add(key)
+        found, tries = await without_call(self.under_way, effect, key, wanted, occurrence, entry, self._asked_for)
+        if found is not None:
+            self._reused.add(key)
+            return found, None
+        return None, await self._intend(effect, key, wanted, occurrence, tries)
 
     async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> replay.Decision:
         """What is done with an effect, after effects that run beside it had time to be asked for."""
@@ -143,7 +149,6 @@ class AttemptEffects:
         reserve = None
         if effect.kind != "effect":
             reserve = await admit(self.attempt, self.under_way.callers, effect, key, again=again)
-        self._asked_for.add(key)
         return await self.under_way.intend(
             effect, key, wanted, occurrence, again=again, tries=tries or 1, reserve=reserve
         )
@@ -201,7 +206,11 @@ class AttemptEffects:
             return Ending(error=asked) if ticket.irreversible else None
         if isinstance(error, Exception):
             unknown = ticket.irreversible and ticket.entered is not False and outcome_is_open(error)
-            wait = None if effect is None or unknown else self._wait_before(effect, ticket, error)
+            wait = (
+                None
+                if effect is None or unknown
+                else wait_before(attempt.spec.retry, effect.retry, error, ticket.tries)
+            )
             if isinstance(error, ModelError) and error.resumable:
                 self._failed.append((error, ticket))
             next_at = None if wait is None else attempt.log.clock.now() + wait
@@ -212,14 +221,6 @@ class AttemptEffects:
         if ticket.entered is False:
             return Ending(error=attempt.failure_named(replay.NOT_MADE, "stopped before the call was made"))
         return Ending(error=attempt.failure_named(*why), unknown=ticket.irreversible)
-
-    def _wait_before(self, effect: Effect[Any], ticket: Ticket, error: Exception) -> float | None:
-        """Return the seconds until the next try; None without one, or if the node's own `retry` decides."""
-        own = self.attempt.spec.retry
-        if effect.retry is None or (own is not None and own.matches(error)):
-            return None
-        decision = decide(effect.retry, error, ticket.tries, random.random())
-        return decision.wait if isinstance(decision, TryAgain) else None
 
     def result(self, settled: EffectSettled | None, effect: Effect[T]) -> T:
         """The journaled outcome of an effect; see `Effect.result`."""

@@ -277,6 +277,11 @@ def is_suspended(entry: EffectEntry) -> bool:
     return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
 
 
+def waits_for_tape(entry: EffectEntry) -> bool:
+    """Whether it is a call of a replay that was to be taken from the replayed run, and has no result yet."""
+    return entry.intended.taken is not None and (settled_of(entry) is None or is_suspended(entry))
+
+
 def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:
     """From which record to which a call went on that failed for good and may be made again; None for any other."""
     settled = None if entry is None else settled_of(entry)

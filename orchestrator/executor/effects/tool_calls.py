@@ -132,10 +132,10 @@ async def perform_tool(
         request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
         run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
         decode=lambda found: (_tool_result(found), False), unknown=lambda found: found[1], reconcile=_reconciler(tool),
-        continues=tool.continues,
+        continues=tool.continues, graph=str(getattr(getattr(tool, "graph", None), "content", "")),
     )  # fmt: skip
     log = effects.attempt.log
-    guard = None if effect.irreversible and log.machine.in_fork else log.guard  # which asks about these anyway
+    guard = None if log.tape is not None or (effect.irreversible and log.machine.in_fork) else log.guard
     due, known = (False, "") if guard is None else effects.is_due(effect)
     try:
         if guard is not None and due and guard.asks_about(tool, args, known):

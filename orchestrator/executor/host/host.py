@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,6 +20,7 @@ from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.observers import Observation
 from orchestrator.executor.host.os_signals import guard
 from orchestrator.executor.host.reopening import begin, reopening_of
+from orchestrator.executor.host.taping import attach
 from orchestrator.executor.host.trust import audited, drop_unsealed, guard_run
 from orchestrator.executor.host.versions import compare_offered, offered
 from orchestrator.executor.journal import Flusher, Journal
@@ -31,7 +31,7 @@ from orchestrator.executor.snapshots import Snapshots
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import FINAL, Resumed, RunStarted
+from orchestrator.kernel.records import FINAL, Forked, Record, Resumed, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Seal
 from orchestrator.stores.base import Store
@@ -113,24 +113,24 @@ class Host:
             raise RuntimeError("the executor is not open: use it in `async with Executor(...) as executor:`")
         return self.tasks
 
-    async def create(self, graph: GraphDefinition, started: RunStarted) -> Drive:
-        """Add a run to the store and take its lease.
+    async def create(self, graph: GraphDefinition, *first: RunStarted | Forked, own: Resources | None = None) -> Drive:
+        """Add a run with its first record, of a replay its first two, to the store and take its lease.
 
         Raises:
             RunExists: the id is taken.
         """
         self.background()
-        run_id = started.run_id
+        run_id = first[-1].run_id
         chain = None if self.seal is None else self.seal.chain(run_id)
-        if chain is not None:
-            started = cast("RunStarted", chain.sealed(started))
+        records: list[Record] = [record if chain is None else chain.sealed(record) for record in first]
         machine = RunState(Plan.of(graph))
-        apply(machine, started)
-        caller = None if started.caller is None else self.live.get(started.caller.run_id)
+        for record in records:
+            apply(machine, record)
+        caller = None if machine.caller is None else self.live.get(machine.caller.run_id)
         calling = None if caller is None else caller.machine
         info = row_of(machine, structure=graph.structure, content=graph.content, calling=calling)
-        hold = await leases.create(self.presence, info, [started], graph=graph.data(), stopping=lambda: self.stopping)
-        live = self._live(machine, hold)
+        hold = await leases.create(self.presence, info, records, graph=graph.data(), stopping=lambda: self.stopping)
+        live = self._live(machine, hold, own=own)
         live.log.journal.note_row(info)
         live.log.journal.chain = chain
         await guard_run(self.store, live.log, None)
@@ -203,11 +203,11 @@ class Host:
     async def _take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
         return await leases.take(self.presence, run_id, wait=wait, stopping=lambda: self.stopping)
 
-    def _live(self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0) -> Drive:
+    def _live(self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0, own: Resources | None = None) -> Drive:
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
         clock = DriveClock(self.resources.clock, machine.updated)
         log = RunLog(machine, journal, hold, self.flusher, self.holdings, clock)
-        live = Drive(log, self.resources, self.pace, kept=kept)
+        live = Drive(log, own or self.resources, self.pace, kept=kept)
         self.observation.attach(live)
         return live
 
@@ -253,6 +253,7 @@ class Host:
         """
         try:
             await self.observation.driving(live)
+            await attach(self.store, self.loader, self.live, live)
             live.answer_by_policy()
             await live.run(take_messages)
         finally:

@@ -70,7 +70,7 @@ class RunLoader:
         if reopening is not None:
             reopening.apply(machine)
         graph = self._resources.version(info.graph, machine.structure, machine.content) or graph
-        self._resources.check(graph)
+        self._resources.check(graph, models=machine.fork is None or machine.fork.relation != "replay")
         if machine.plan.graph is graph and machine.content == graph.content:
             return checkpoint, None
         graph, changes = await self.fitting(info, graph, machine, strict=strict)

@@ -10,6 +10,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameState
 
 _NO_USAGE = Usage()
+_ONE_CALL = Usage(calls=1)
 
 
 def effect_intended(run: RunState, record: r.EffectIntended) -> None:
@@ -34,6 +35,7 @@ def effect_settled(run: RunState, record: r.EffectSettled) -> None:
             for frame in _running_line(run, record.activation):
                 frame.irreversible += 1
     run.ledger.settle(record)
+    _count_saved(run, record)
     if record.key in run.reserves:
         reserve(run, record.key, _live_line(run, record.activation), None)
     usage = record.usage
@@ -49,6 +51,16 @@ def effect_settled(run: RunState, record: r.EffectSettled) -> None:
             frame.cost += usage.cost
 
 
+def _count_saved(run: RunState, record: r.EffectSettled) -> None:
+    """Count what a call of a replay did not cost, because its result was taken from the replayed run."""
+    entry = run.ledger.entry(record.key)
+    if entry is None or entry.intended.taken is None or (record.error is not None and record.error.type == "NotMade"):
+        return
+    run.saved += record.usage or _NO_USAGE
+    if entry.intended.kind != "effect":
+        run.saved += _ONE_CALL
+
+
 def spent(run: RunState, record: r.Spent) -> None:
     """Count what the run that a call began has used since its last such record, and note what it reserves."""
     entry = run.ledger.entry(record.key)
@@ -56,6 +68,8 @@ def spent(run: RunState, record: r.Spent) -> None:
         return
     before, now = entry.inner_usage or _NO_USAGE, record.usage
     entry.inner_usage = now
+    if entry.intended.taken is not None:
+        run.saved += now - before
     calls, tokens, cost = now.calls - before.calls, now.tokens - before.tokens, now.cost - before.cost
     run.calls += calls
     run.input_tokens += now.input_tokens - before.input_tokens

@@ -18,7 +18,7 @@ from orchestrator.kernel.records.base import (
     RunStatus,
 )
 from orchestrator.kernel.records.codec import RECORD_TYPES, Record, decode, encode, encode_unsealed, record_from_fields
-from orchestrator.kernel.records.effects import EffectIntended, EffectSettled, Spent, failed_result
+from orchestrator.kernel.records.effects import Diverged, EffectIntended, EffectSettled, Spent, failed_result
 from orchestrator.kernel.records.questions import Answered, AnswersWithdrawn, Asked, EventReceived
 from orchestrator.kernel.records.run import (
     Caller,
@@ -46,7 +46,7 @@ from orchestrator.kernel.records.steps import (
 
 __all__ = [
     "FINAL", "RECORD_TYPES", "RECORD_VERSION", "TIMEOUT", "Answered", "AnswersWithdrawn", "Asked", "Caller",
-    "Cancelled", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended", "EventReceived",
+    "Cancelled", "Diverged", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended", "EventReceived",
     "Failure", "Forked", "GraphOpened", "JsonDict", "LimitSpent", "LimitsChanged", "Migrated", "Moment", "Paused",
     "Record", "Reopened", "Resumed", "RunStarted", "RunStatus", "Spent", "StepDone", "StepFailed", "StepRetried",
     "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result", "record_from_fields", "step_done",

@@ -14,7 +14,7 @@ from orchestrator.kernel.records.base import RECORD_VERSION, JsonDict
 Record: TypeAlias = (
     run.RunStarted
     | steps.StepDone | steps.StepFailed | steps.StepRetried | steps.GraphOpened
-    | effects.EffectIntended | effects.EffectSettled
+    | effects.EffectIntended | effects.EffectSettled | effects.Diverged
     | questions.Asked | questions.Answered | questions.AnswersWithdrawn | questions.EventReceived
     | steps.TimerSet | steps.TimerFired
     | run.Paused | run.Resumed | run.Cancelled

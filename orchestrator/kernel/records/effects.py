@@ -30,6 +30,8 @@ class EffectIntended(ActivationRecord):
     """Key of the tool call that makes it; empty if the node itself does."""
     reserve: Reserve | None = None
     """What it reserves until it is settled, if tokens or cost are limited."""
+    taken: int | None = None
+    """In a replay: the record of the replayed run from which its result is taken, so that nothing is called."""
 
 
 class EffectSettled(ActivationRecord):
@@ -49,6 +51,23 @@ class EffectSettled(ActivationRecord):
     """Number of tries."""
     next_at: Moment | None = None
     """Unix seconds of the next try, if it failed and is tried again."""
+
+
+class Diverged(ActivationRecord):
+    """A step of a replay asked something that the replayed run did not: what follows from it is not replayed."""
+
+    type: Literal["diverged"] = "diverged"
+    kind: Literal["model", "tool", "effect", "question"]
+    name: str
+    """The model, the tool or the effect; of a question its kind."""
+    digest: str
+    """Digest of the request."""
+    occurrence: int = 0
+    attempt: int = 1
+    request: JsonDict = {}
+    """As in `EffectIntended`."""
+    why: str = ""
+    """Why the replayed run has no result for it, in words."""
 
 
 def failed_result(result: object) -> str | None:

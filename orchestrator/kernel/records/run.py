@@ -126,6 +126,10 @@ class Forked(RecordBase):
     question: str = ""
     """The question whose answer `answer` takes the place of."""
     answer: Annotated[Answer, Field(discriminator="type")] | None = None
+    live: Literal["", "never", "ask", "always"] = ""
+    """Of a replay: whether calls that the parent's journal has no result for are made."""
+    models: dict[str, str] = {}
+    """Of a replay: name that nodes use (`default` for none) -> the model that it has instead of the parent's."""
     withdrawn: tuple[str, ...] = ()
     """Questions whose answers allowed calls that were not settled: their steps ask again."""
     digests: dict[str, str] = {}

@@ -47,10 +47,9 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     run.lineage = lineage_of(data)
     run.ended = None if data["ended"] is None else _decode(data["ended"])
     if "forked" in data:
-        run.forks, run.inherited = (
-            tuple(_decode(one) for one in data["forked"]),
-            Usage.model_validate(data["inherited"]),
-        )
+        run.forks = tuple(_decode(one) for one in data["forked"])
+        run.inherited = Usage.model_validate(data["inherited"])
+        run.saved = Usage.model_validate(data.get("saved", {}))
     for place, node, count in data["visits"]:
         run.counters[place].visits[node] = count
     for place, index, count in data["taken"]:

@@ -57,7 +57,8 @@ def _fork(run: RunState) -> Data:
     """What only the snapshot of a fork holds."""
     if not run.forks:
         return {}
-    return {"forked": [_record(fork) for fork in run.forks], "inherited": run.inherited.model_dump(mode="json")}
+    inherited, saved = (one.model_dump(mode="json") for one in (run.inherited, run.saved))
+    return {"forked": [_record(fork) for fork in run.forks], "inherited": inherited, "saved": saved}
 
 
 def dump_frame(frame: FrameState) -> Data:

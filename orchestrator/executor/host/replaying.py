@@ -1,0 +1,72 @@
+"""Replaying runs: what another graph, another prompt or another model would have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.executor.host.control import RunControl
+from orchestrator.executor.host.replays import Order, replay, replayed
+from orchestrator.executor.tape import Live
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.models.base import Model
+from orchestrator.views.replay_result import Replay
+
+
+class RunReplaying(RunControl):
+    """Replays runs from their journals. The replayed runs are not changed."""
+
+    async def replay(
+        self,
+        run_id: str,
+        /,
+        graph: GraphDefinition | str | None = None,
+        models: Mapping[str, Model] | None = None,
+        update: Mapping[str, object] | None = None,
+        *,
+        live: Live = "never",
+        replay_id: str | None = None,
+    ) -> Replay:
+        """Run a run once more, with the results of its calls, and its answers, from its journal.
+
+        A call takes its result from the journal if the run made the same call at the same node in the same branch,
+        with the same request, as often before. A step that asks anything else is live, and so is all that it causes;
+        other branches are not. Nodes themselves run, so a node that touches the outside without `ctx` does so again.
+
+        Args:
+            run_id: the id of the run to replay. A fork is replayed from its first record, without its edit.
+            graph: another version of the graph, another graph, or a graph's name. None: the version that the run has,
+                if the executor has it, else the newest one.
+            models: models to replace those of the run, by the names that nodes use; `default` for nodes that name none.
+                Without this, replies count whatever model the executor has; with `live="never"` it needs none.
+            update: fields of the state that the run began with, and other values for them.
+            live: what to do where the run is live. `never`: the replay ends there as `diverged`, and nothing is called.
+                `ask`: a person is asked before each call, of models too. `always`: calls are made, except that
+                irreversible ones, and those that a confirm of the graph asks about, are asked about.
+            replay_id: an id for the replay. The same id and the same replay mean the same run.
+
+        Returns:
+            What the replay came to, when it ends or pauses. `replayed` tells it later, when questions were answered.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidInput: the values do not fit the state of the graph.
+            RunExists: another run has the id `replay_id`.
+            GraphUnknown: the graph, a tool that it names, or a model for a live call is missing.
+            StoreError, RunConflict: the journal cannot be written; the replay can be resumed.
+        """
+        return await replay(self._host, Order(run_id, live, graph, models, update, replay_id))
+
+    async def replayed(self, run_id: str) -> Replay:
+        """Return what a replay has come to by now.
+
+        Args:
+            run_id: the id of the replay.
+
+        Returns:
+            The replay, compared with the run that it replays.
+
+        Raises:
+            RunUnknown: the store does not have the replay, or the run that it replays.
+            InvalidValue: the run is not a replay.
+        """
+        return await replayed(self._host, run_id)

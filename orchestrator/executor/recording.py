@@ -1,0 +1,183 @@
+"""What the journal of a run holds for a replay: the results of its calls, its answers, and what came from outside.
+
+A call is found by its place (path and node), its name, the digest of its request, and the how-manieth of these it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from orchestrator.jsontypes import digest
+from orchestrator.kernel import records as r
+from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.records import Record
+from orchestrator.kernel.run_state import Delta
+from orchestrator.kernel.state import Activation
+from orchestrator.views.reader import Fold, read
+
+Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
+"""What time and people brought about while calls were under way."""
+
+OWN = frozenset({"key", "began", "call_id"})
+"""Parts of a question's payload that each run has its own of."""
+_STOPPED = frozenset({"Cancelled", "NotMade", "Suspended"})
+_LATE = "StepTimeout"
+_Place: TypeAlias = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class RecordedCall:
+    """A call of the replayed run."""
+
+    intended: r.EffectIntended
+    state: str = ""
+    """Digest of the state that the node saw, if the node itself is the call: then its request says nothing."""
+    settled: r.EffectSettled | None = None
+    """Its last result; None: it has none."""
+    inner: r.Spent | None = None
+    """What the run that it began had spent."""
+    content: str = ""
+    """Digest of the content of the graph that it ran, if it called a graph."""
+
+    @property
+    def result(self) -> r.EffectSettled | None:
+        """Its result; None if it has none, because the run stopped it, or because the journal ends before."""
+        settled = self.settled
+        if settled is None or settled.next_at is not None:
+            return None
+        return None if settled.error is not None and settled.error.type in _STOPPED else settled
+
+    @property
+    def late(self) -> bool:
+        """Whether the time limit of its step stopped it."""
+        return self.settled is not None and self.settled.error is not None and self.settled.error.type == _LATE
+
+    @property
+    def seq(self) -> int:
+        """The record that a replay refers to: that of its result, else that of its intent."""
+        found = self.result
+        return self.intended.seq if found is None else found.seq
+
+
+@dataclass(slots=True, eq=False)
+class RecordedQuestion:
+    """A question of the replayed run."""
+
+    question: Question
+    seq: int
+    answered: r.Answered | None = None
+
+
+@dataclass(slots=True)
+class Recording:
+    """What a replay takes from the journal of another run. It is only read."""
+
+    calls: dict[_Place, list[RecordedCall]] = field(default_factory=dict)
+    questions: dict[_Place, list[RecordedQuestion]] = field(default_factory=dict)
+    outside: list[Outside] = field(default_factory=list)
+
+    def all_calls(self) -> Iterator[RecordedCall]:
+        """All calls, by place."""
+        for calls in self.calls.values():
+            yield from calls
+
+
+def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdrawn: Collection[str] = ()) -> Recording:
+    """What the records behind `after` hold for a replay.
+
+    Args:
+        plan: of the run's graph; its code is not needed.
+        records: all records of the run.
+        after: a call counts if its result is behind this record, a question if its answer is.
+        withdrawn: questions whose answers count although they came before.
+    """
+    found = _Recorder()
+    read(plan, records, found)
+    recording = found.recording
+    for place, calls in recording.calls.items():
+        recording.calls[place] = [call for call in calls if call.result is None or call.seq > after]
+    for place, asked in recording.questions.items():
+        recording.questions[place] = [
+            one for one in asked if one.answered is None or one.answered.seq > after or one.question.id in withdrawn
+        ]
+    recording.outside = [record for record in recording.outside if record.seq > after]
+    return recording
+
+
+def state_digest(activation: Activation) -> str:
+    """Digest of the state that an activation sees."""
+    return digest(activation.frame.plan.schema.dump(activation.values))
+
+
+def question_digest(question: Question) -> str:
+    """Digest of what a question asks, without what each run has its own of; of a timer without its time."""
+    if question.kind == "timer":
+        return "timer"
+    payload = {key: value for key, value in question.payload.items() if key not in OWN}
+    waits = [question.event, question.match] if question.event else []
+    return digest([question.kind, question.prompt, payload, list(question.choices), question.schema_, *waits])
+
+
+def is_node_itself(kind: str, name: str, node: str, request: Mapping[str, object]) -> bool:
+    """Whether a call is that of an irreversible node, whose request is the state that it sees."""
+    return kind == "effect" and name == node and not request
+
+
+class _Recorder(Fold):
+    def __init__(self) -> None:
+        self.recording = Recording()
+        self._calls: dict[str, RecordedCall] = {}
+        self._asked: dict[str, RecordedQuestion] = {}
+
+    def applying(self, record: Record) -> None:
+        """See `Observer.applying`."""
+        match record:
+            case r.EffectIntended():
+                self._intended(record)
+            case r.EffectSettled() if record.key in self._calls:
+                self._calls[record.key].settled = record
+            case r.Spent() if record.key in self._calls:
+                self._calls[record.key].inner = record
+            case r.Asked():
+                self._ask(record, record.question)
+            case r.TimerSet():
+                self._ask(record, timer_question(record))
+            case r.Answered() if record.question in self._asked:
+                self._asked[record.question].answered = record
+            case r.Cancelled():
+                self.recording.outside.append(record)
+            case r.TimerFired() if record.name == r.TIMEOUT:
+                self.recording.outside.append(record)
+            case r.LimitSpent() if record.limit == "seconds":
+                self.recording.outside.append(record)
+            case r.EventReceived() if record.interrupts is not None:
+                self.recording.outside.append(record)
+            case r.Forked():
+                self._calls = {key: call for key, call in self._calls.items() if call.result is not None}
+            case _:
+                pass
+
+    def applied(self, record: Record, delta: Delta) -> None:
+        """See `Fold.applied`. Steps go on by timers and events, too."""
+        for _, question, answer in delta.moved:
+            if question.id in self._asked:
+                self._asked[question.id].answered = answer
+
+    def _ask(self, record: r.Asked | r.TimerSet, question: Question) -> None:
+        asked = self._asked[question.id] = RecordedQuestion(question, record.seq)
+        self.recording.questions.setdefault((question.path, question.node), []).append(asked)
+
+    def _intended(self, record: r.EffectIntended) -> None:
+        known = self._calls.get(record.key)
+        if known is not None:
+            known.settled = None  # it is made again
+            return
+        call = self._calls[record.key] = RecordedCall(record)
+        if is_node_itself(record.kind, record.name, record.node, record.request):
+            activation = self.run.running.get(record.activation)
+            call.state = "" if activation is None else state_digest(activation)
+        self.recording.calls.setdefault((record.path, record.node), []).append(call)

@@ -1,0 +1,263 @@
+"""A replay while it runs: what it takes from the run that it replays, and which of its steps are live.
+
+A step is live if it asked something that the replayed run did not, or if such a step is among its causes. What a live
+step calls is never taken from the tape, other branches are not concerned. This follows from the replay's own journal,
+so a replay that was killed goes on as it began.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from orchestrator.executor.recording import (
+    Outside,
+    RecordedCall,
+    RecordedQuestion,
+    Recording,
+    is_node_itself,
+    question_digest,
+    state_digest,
+)
+from orchestrator.graph.topology import START
+from orchestrator.jsontypes import digest
+from orchestrator.kernel import records as r
+from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Approve, Question
+from orchestrator.kernel.records import Record
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
+from orchestrator.kernel.version import Version
+
+Live: TypeAlias = Literal["never", "ask", "always"]
+REPLAYED = "replay"
+"""Who gave the answers, and made the cancels, of a replay itself."""
+ABSENT = "absent"
+"""Name of what stands for a model that a replay was not given."""
+DEFAULT = "default"
+"""Name of the model of nodes that name none, where models of a replay are given."""
+
+
+class Tape(Observer):
+    """What a replay takes from the run that it replays. It observes the replay's machine.
+
+    Args:
+        live: whether calls are made that the recording has no result for.
+        recording: of the replayed run; None: of none, so that every step is live, as in a run that a replay called.
+        models: names of the models that the replay has instead of those of the replayed run.
+    """
+
+    def __init__(self, live: Live, recording: Recording | None, models: Mapping[str, str] | None = None) -> None:
+        self.live, self.recording = live, recording or Recording()
+        self.models = dict(models or {})
+        self._all = self._on = recording is None
+        self._asked: dict[str, tuple[str, Question]] = {}
+        self._used: set[int] = set()
+        self._why: list[bool] = []
+        self.still: Counter[str] = Counter()
+        """Activations with calls that had no result in the replayed run: they wait for what stopped them there."""
+        self._begin()
+        self._on = self._all
+
+    def _begin(self) -> None:
+        """Only what follows the record of a fork is the fork's own."""
+        self._on = True
+        self.diverged: set[tuple[str, str, int]] = set()
+        """Key of an activation, digest, occurrence: of what the journal says that it diverged."""
+        self._taken: set[int] = set()
+        self._answered: Counter[tuple[str, str, str]] = Counter()
+        self._calls: set[str] = set()
+        """Keys of live calls."""
+        self._began: set[str] = set()
+        """Activations that are live from their first call on, because a live step is among their causes."""
+        self._turned: set[str] = set()
+        """Activations that had the result of a live call."""
+        self._touched: set[str] = set()
+        """Activations whose outcome is live."""
+        self._frames: set[str] = set()
+        self._items: set[tuple[str, int]] = set()
+        self._approved: Counter[str] = Counter()
+
+    # -- what is taken -------------------------------------------------------------------------------------------
+
+    def is_live(self, activation: Activation) -> bool:
+        """Whether the next call of a step is caused by something that is live."""
+        return self._all or activation.key in self._began or activation.key in self._turned
+
+    def call(
+        self, activation: Activation, kind: str, name: str, wanted: str, request: Mapping[str, object]
+    ) -> RecordedCall | None:
+        """The recorded call that a call of a step is, if no earlier one was.
+
+        Args:
+            wanted: digest of the request.
+        """
+        state = state_digest(activation) if is_node_itself(kind, name, activation.node, request) else ""
+        for call in self.recording.calls.get((activation.path, activation.node), ()):
+            intended = call.intended
+            if (
+                (intended.kind, intended.name, intended.digest) == (kind, name, wanted)
+                and call.state == state
+                and call.seq not in self._taken
+            ):
+                return call
+        return None
+
+    def model_name(self, activation: Activation, given: str, alias: str, request: Mapping[str, object]) -> str:
+        """The name under which a request to a model is looked for.
+
+        Unless the replay has another model, it is the name that the replayed run's model had, whatever model is there.
+
+        Args:
+            given: the name of the model that is there.
+            alias: the name that the node uses for it.
+        """
+        if alias in self.models or self.is_live(activation):
+            return given
+        names = [
+            call.intended.name
+            for call in self.recording.calls.get((activation.path, activation.node), ())
+            if call.intended.kind == "model" and call.seq not in self._taken
+        ]
+        for name in dict.fromkeys(names):
+            wanted = digest({"kind": "model", "name": name, "request": request})
+            if name != given and self.call(activation, "model", name, wanted, request) is not None:
+                return name
+        return next(iter(names), given) if self.live == "never" or given == ABSENT else given
+
+    def asks_about_live_call(self, activation: Activation) -> bool:
+        """Whether a step that is not live itself made, or is about to make, a live call."""
+        return activation.key in self._touched
+
+    def question(self, activation: Activation, question: Question) -> RecordedQuestion | None:
+        """The recorded question that a question of a step is, if no earlier one was."""
+        wanted = question_digest(question)
+        alike = [
+            one
+            for one in self.recording.questions.get((activation.path, activation.node), ())
+            if question_digest(one.question) == wanted
+        ]
+        passed = self._answered[activation.path, activation.node, wanted]
+        return alike[passed] if passed < len(alike) else None
+
+    def next_outside(self) -> Outside | None:
+        """What came from outside next in the replayed run; each is given once."""
+        for record in self.recording.outside:
+            if record.seq not in self._used:
+                self._used.add(record.seq)
+                return record
+        return None
+
+    def was_approved(self, name: str, args: object) -> bool:
+        """Whether a person approved this call of a tool in the replay itself, and it was not made since."""
+        return self._approved[digest([name, args])] > 0
+
+    # -- what follows from the replay's own journal -------------------------------------------------------------------
+
+    def applying(self, record: Record) -> None:
+        """See `Observer.applying`."""
+        if isinstance(record, r.Asked | r.TimerSet):
+            question = record.question if isinstance(record, r.Asked) else timer_question(record)
+            self._asked[question.id] = record.activation, question
+        if isinstance(record, r.Forked):
+            self._begin()
+        if not self._on:
+            return
+        match record:
+            case r.EffectIntended():
+                if record.taken is not None:
+                    self._taken.add(record.taken)
+                elif record.key not in self._calls:
+                    self._calls.add(record.key)
+                    self._approved[digest([record.name, record.request.get("args")])] -= 1
+                    self._touched.add(record.activation)
+            case r.EffectSettled() if record.key in self._calls:
+                self._turned.add(record.activation)
+            case r.Diverged():
+                self.diverged.add((record.activation, record.digest, record.occurrence))
+                self._touched.add(record.activation)
+            case r.Answered() if record.question in self._asked:
+                self._note_answer(record)
+            case _:
+                pass
+
+    def _note_answer(self, record: r.Answered) -> None:
+        activation, question = self._asked.pop(record.question)
+        if record.by == REPLAYED and record.policy:
+            self._answered[question.path, question.node, question_digest(question)] += 1
+            return
+        self._turned.add(activation)
+        self._touched.add(activation)
+        payload = question.payload
+        if not record.policy and isinstance(record.answer, Approve) and "tool" in payload:
+            args = payload.get("args") if record.answer.args is None else record.answer.args
+            self._approved[digest([payload["tool"], args])] += 1
+
+    # -- causes ------------------------------------------------------------------------------------------------
+
+    def sending(self, source: Activation, version: Version, outcome: str, error: r.Failure | None) -> None:
+        """See `Observer.sending`."""
+        live = source.key in self._touched or source.key in self._began
+        if source.node == START:
+            around = source.frame.parent
+            live = around is not None and around.key in self._began
+        if live:
+            self._mark(source)
+        self._why.append(live)
+
+    def joining(self, join: str, arrivals: list[Activation]) -> None:
+        """See `Observer.joining`."""
+        self._why.append(any(token.key in self._began for token in arrivals))
+
+    def collapsing(self, frame: FrameState) -> None:
+        """See `Observer.collapsing`."""
+        self._why.append(frame.key in self._frames)
+
+    def ending(self, frame: FrameState) -> None:
+        """See `Observer.ending`."""
+        self._why.append(frame.key in self._frames)
+
+    def done(self) -> None:
+        """See `Observer.done`."""
+        self._why.pop()
+
+    def added(self, token: Activation) -> None:
+        """See `Observer.added`."""
+        if self._why and self._why[-1]:
+            self._began.add(token.key)
+            self._mark(token)
+
+    def item_ready(self, item: MapItem) -> None:
+        """See `Observer.item_ready`. An item sees what the items that it needs made."""
+        token = item.ordered_map.pending.get(item.index)
+        if token is not None and any((item.fork.key, need) in self._items for need in item.needs):
+            self._began.add(token.key)
+            self._mark(token)
+
+    def finished(self, frame: FrameState, result: FrameResult) -> None:
+        """See `Observer.finished`."""
+        if frame.parent is not None and frame.key in self._frames:
+            self._touched.add(frame.parent.key)
+
+    def _mark(self, token: Activation) -> None:
+        self._frames.add(token.frame.key)
+        self._items.update((item.fork.key, item.index) for item in token.map_items)
+
+
+def tape_of(
+    live: Live,
+    recording: Recording | None,
+    models: Mapping[str, str],
+    plan: Plan,
+    own: Sequence[Record],
+) -> Tape:
+    """The tape of a replay, as its own records so far leave it."""
+    tape = Tape(live, recording, models)
+    machine = RunState(plan, (tape,))
+    for record in own:
+        apply_stored(machine, record)
+    return tape
