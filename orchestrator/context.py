@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
 
-from orchestrator.typevars import DepsT
+from orchestrator.typevars import ContextT, DepsT
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import LimitsLeft
@@ -25,8 +25,11 @@ T = TypeVar("T")
 __all__ = ["Context"]
 
 
-class Context(ABC, Generic[DepsT]):
-    """One attempt of one step of one run. Annotate `ctx: Context[MyDeps]` to have `ctx.deps` typed."""
+class Context(ABC, Generic[DepsT, ContextT]):
+    """One attempt of one step of one run.
+
+    Annotate `ctx: Context[MyDeps]` to have `ctx.deps` typed, and `ctx: Context[MyDeps, MyContext]` for `ctx.context`.
+    """
 
     __slots__ = ()
 
@@ -36,6 +39,11 @@ class Context(ABC, Generic[DepsT]):
     @abstractmethod
     def run_id(self) -> str:
         """The run's id."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> Mapping[str, str]:
+        """The run's labels."""
 
     @property
     @abstractmethod
@@ -78,6 +86,14 @@ class Context(ABC, Generic[DepsT]):
     @abstractmethod
     def deps(self) -> DepsT:
         """The `deps` of the executor: clients, connections, secrets. Never journaled."""
+
+    @property
+    @abstractmethod
+    def context(self) -> ContextT:
+        """The `context` that the run was started or resumed with: a user, a session, a request. Never journaled.
+
+        None if the run has no context.
+        """
 
     @property
     @abstractmethod

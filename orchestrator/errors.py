@@ -225,6 +225,17 @@ class Ambiguous(RunError):
         )
 
 
+class ContextMissing(RunError):
+    """Raised when a run that was begun with a context is taken up without one."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run {run_id!r} was begun with a context, which is not stored: give it again (context=...), or give the "
+            "executor a function that makes it, Executor(contexts=...)"
+        )
+
+
 class QuestionUnknown(RunError):
     """Raised when a run has no question with this id."""
 

@@ -11,13 +11,16 @@ from typing import Any, Self
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-__all__ = ["DepsT", "Erased", "StateT"]
+__all__ = ["ContextT", "DepsT", "Erased", "StateT"]
 
 StateT = TypeVar("StateT", bound=BaseModel, covariant=True, default=Any)
 """A graph's state class: known where a graph is made in code, `Any` where it is loaded from data."""
 
 DepsT = TypeVar("DepsT", covariant=True, default=Any)
 """The class of `ctx.deps`."""
+
+ContextT = TypeVar("ContextT", covariant=True, default=Any)
+"""The class of `ctx.context`."""
 
 
 class Erased:

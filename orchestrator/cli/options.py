@@ -69,6 +69,18 @@ RunTools = Annotated[
 RunModel = Annotated[
     str | None, typer.Option("--model", metavar="REF", help="A model to replace the one that the run was started with.")
 ]
+PauseBefore = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pause-before",
+        metavar="NODE",
+        help="Pause before this node, until the run is resumed; OUTER/INNER names one in a subgraph. Repeatable.",
+    ),
+]
+PauseAfter = Annotated[
+    list[str] | None,
+    typer.Option("--pause-after", metavar="NODE", help="Pause after this node, until the run is resumed. Repeatable."),
+]
 Approve = Annotated[
     str | None,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,6 +40,8 @@ def run(
     max_steps: options.MaxSteps = None,
     max_seconds: options.MaxSeconds = None,
     approve: options.Approve = None,
+    pause_before: options.PauseBefore = None,
+    pause_after: options.PauseAfter = None,
     events: Annotated[
         bool, typer.Option("--events", help="Print every event as a line of JSON; the last line is the result.")
     ] = False,
@@ -65,6 +67,7 @@ def run(
     launch = Given.of(graph, tools, model, trust).new()
     code = launch.load()
     given = input_of(code.graph, question, input)
+    stops = _stops(code.graph, pause_before, pause_after)
     code.graph.initial(given)  # a fault in the input is told before there is a run
     limits = _limits(code.graph, max_steps, max_seconds)
     name = new_run_id(run_id)
@@ -75,13 +78,28 @@ def run(
     async def begin(executor: Executor, manner: Manner) -> Run:
         start = partial(
             executor.start, code.graph, given, run_id=name, labels=labels, approve=risk, limits=limits,
-            refs={**refs, "seal": seal} if seal else refs,
+            refs={**refs, "seal": seal} if seal else refs, **stops,
         )  # fmt: skip
         # The run is there before its events are followed; `start` of the same id and input then waits for it.
         await executor.submit(*start.args, **start.keywords)
         return await TerminalSession(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
 
     return drive(url, code, name, begin, Manner(next_commands, json=json, events=events, traceback=traceback))
+
+
+def _stops(graph: Graph, before: list[str] | None, after: list[str] | None) -> dict[str, Any]:
+    """The nodes at which a run pauses, as arguments; an empty name takes all of them away."""
+    from orchestrator.errors import InvalidValue
+    from orchestrator.executor.host.resumption import nodes_of
+
+    found: dict[str, Any] = {}
+    try:
+        for name, given in (("pause_before", before), ("pause_after", after)):
+            if given:
+                found[name] = nodes_of(graph, [one for one in given if one], "--" + name.replace("_", "-"))
+    except InvalidValue as error:
+        raise UsageError(str(error)) from None
+    return found
 
 
 def _limits(graph: Graph, steps: int | None, seconds: float | None) -> Limits | None:
@@ -101,6 +119,8 @@ def resume(
     max_steps: options.MaxSteps = None,
     max_seconds: options.MaxSeconds = None,
     approve: options.Approve = None,
+    pause_before: options.PauseBefore = None,
+    pause_after: options.PauseAfter = None,
     accept_changes: Annotated[
         bool,
         typer.Option(
@@ -131,10 +151,13 @@ def resume(
     limits = Limits.model_validate(changes) if changes else None
     taken = take(run, then, ended=FINAL - {"completed"} if retry else ())
 
+    stops = _stops(taken.code.graph, pause_before, pause_after)
+
     async def begin(executor: Executor, manner: Manner) -> Run:
         first = partial(
-            executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits
-        )
+            executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits,
+            **stops,
+        )  # fmt: skip
         return await TerminalSession(executor, run, manner.sink(), seen=taken.run.seq).go(
             first, partial(executor.resume, run)
         )

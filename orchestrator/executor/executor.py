@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Self
 
 import anyio
@@ -10,7 +10,9 @@ import anyio
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns
+from orchestrator.executor.host.contexts import MakeContext
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.observers import Observation, RunObserver
 from orchestrator.executor.host.replaying import RunReplaying
 from orchestrator.executor.host.retention import RunRetention
@@ -51,6 +53,8 @@ class Executor(RunRetention, RunReplaying, RunStreams):
         lease_ttl: seconds after which another host may take over a run that this executor no longer renews.
         streams: when models that can stream are asked for streams: `watched`, while the events of the run are read; or
             `always`, so that one who comes in the middle of a reply gets it from its beginning.
+        contexts: makes the `ctx.context` of each run that is begun or taken up without a given one: a sync or async
+            function of the run's row in the store (its id, graph and labels).
         on_pause: called with (run, seq) when a run that this executor drives pauses for a person or an event.
         observers: functions that are called with (run, seq) when records of runs that this executor drives are durable.
             See `RunObserver` and docs/streaming.md.
@@ -73,6 +77,7 @@ class Executor(RunRetention, RunReplaying, RunStreams):
         on_change: Literal["continue", "strict"] = "continue",
         lease_ttl: float = 30.0,
         streams: Literal["watched", "always"] = "watched",
+        contexts: MakeContext | None = None,
         on_pause: RunObserver | None = None,
         observers: Sequence[RunObserver] = (),
         seal: Seal | None = None,
@@ -88,6 +93,7 @@ class Executor(RunRetention, RunReplaying, RunStreams):
             streams=streams,
         )  # fmt: skip
         self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
+        self._host.contexts.make = contexts
         self._host.observation = Observation(self.store, observers, on_pause)
         children.host = self._host
 
@@ -132,6 +138,9 @@ class Executor(RunRetention, RunReplaying, RunStreams):
         approve: str | None = None,
         limits: Limits | None = None,
         refs: Mapping[str, object] | None = None,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
     ) -> Run[StateT]:
         """Run a graph until it ends or pauses. Cancelling this call interrupts the run.
 
@@ -144,19 +153,25 @@ class Executor(RunRetention, RunReplaying, RunStreams):
             approve: approve calls of tools up to this risk without asking.
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
             refs: the names of graph, tools and model as text, for readers of the run.
+            pause_before, pause_after: names of nodes before or after which the run pauses, until it is resumed; nodes
+                inside of subgraphs by their path, `outer/inner`. Journaled, so they hold after a crash.
+            context: what nodes get as `ctx.context`: a user, a session. It is not stored: give it again when the run
+                is taken up again, or let `Executor(contexts=)` make it.
 
         Returns:
             The run, when it ends or pauses.
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
+            InvalidValue: the graph has no node of that name.
             RunExists: another run has the id.
             GraphUnknown: a model or tool that the graph names is missing.
             StoreError, RunConflict: the journal cannot be written; the run can be resumed.
         """
-        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
+        how = Manner(pause_before=pause_before, pause_after=pause_after, context=context)
+        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
         if isinstance(live, str):
-            return await join(self._host, live)
+            return await join(self._host, live, how)
         return await self._host.drive(live)
 
     async def submit(
@@ -169,13 +184,17 @@ class Executor(RunRetention, RunReplaying, RunStreams):
         approve: str | None = None,
         limits: Limits | None = None,
         refs: Mapping[str, object] | None = None,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
     ) -> str:
         """Start a run in the background. The arguments and errors are those of `start`.
 
         Returns:
             The run's id, as soon as the run is durable.
         """
-        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
+        how = Manner(pause_before=pause_before, pause_after=pause_after, context=context)
+        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
         if isinstance(live, str):
             return live
         self._host.background().start_soon(self._host.drive_alone, live)

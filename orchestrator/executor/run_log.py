@@ -126,6 +126,8 @@ class RunLog:
         """Keys of model calls under way whose replies come in pieces."""
         self.tape: Tape | None = None
         """What the run takes from another one, if it is a replay."""
+        self.context: object = None
+        """What its nodes get as `ctx.context`."""
         self.guard: CallGuard | None = None
         """Asks about tool calls that only records approve which are not believed; None: all records are."""
         self.on_durable: Callable[[Sequence[Record]], None] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.kernel import breakpoints
 from orchestrator.kernel.frame import collapse, exhaust
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, Phase
@@ -56,6 +57,8 @@ def _admit_one(run: RunState, frame: FrameState, activation: Activation) -> bool
         most = outer.limits.concurrency
         if outer.exhausting is not None or outer.result is not None or (most is not None and outer.active >= most):
             return False
+    if run.breakpoints is not None and (run.paused or breakpoints.stops_before(run, frame, activation)):
+        return False
     if not activation.counted and not _count_step(run, frame, activation):
         return False
     frame.queue.popleft()

@@ -15,7 +15,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Answered, Caller, Ended, Forked, RunStarted
 from orchestrator.kernel.rules import RULES, Rules, rules_of
-from orchestrator.kernel.state import Activation, FrameCounters, FrameResult, FrameState
+from orchestrator.kernel.state import Activation, Breakpoints, FrameCounters, FrameResult, FrameState
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +62,8 @@ class RunState:
     approve: str | None = None
     """Tool calls of at most this risk are approved without asking."""
     paused: bool = False
+    breakpoints: Breakpoints | None = None
+    """Where the run pauses; None: nowhere."""
     cancelled: bool = False
     content: str = ""
     """Digest of the graph that it was last driven in."""

@@ -312,3 +312,15 @@ class FrameState:
         for token in self.live.values():
             return token.forks[0].trunk if token.forks else token.version
         return self.root
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoints:
+    """Where a run pauses. Nodes inside of subgraphs are named by their path, `outer/inner`."""
+
+    before: frozenset[str] = frozenset()
+    after: frozenset[str] = frozenset()
+    at: str = ""
+    """The node before which the run stands."""
+    passed: frozenset[str] = frozenset()
+    """Activations that were let through and have not begun."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import PAUSE
+from orchestrator.kernel.breakpoints import PAUSE
 from orchestrator.kernel.machine import apply, fold
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import branches, edges_taken, node_visits, state_values, validate_outcome
@@ -163,6 +163,8 @@ class Simulation:
         pauses: float = 0.0,
         late: float = 0.0,
         overdue: Collection[str] = (),
+        pause_before: Collection[str] = (),
+        pause_after: Collection[str] = (),
         most_steps: int = 5_000,
         observers: Sequence[Callable[[RunState, r.Record, Delta], None]] = (),
     ) -> None:
@@ -175,6 +177,7 @@ class Simulation:
         self.observers = observers
         self.overdue = frozenset(overdue)
         """Subgraph nodes whose time is up when the first step inside would land."""
+        self.stops = {"pause_before": tuple(pause_before), "pause_after": tuple(pause_after)}
         self.machine = RunState(plan)
         self.trace = Trace(self.order.name, plan, self.machine)
         self.shadows: list[RunState] = []
@@ -265,6 +268,7 @@ class Simulation:
                 content="c",
                 values=dict(self.start),
                 rules=self.rules,
+                **self.stops,
             )
         )
 

@@ -31,6 +31,7 @@ from .test_cost import driven, forward
 
 PAGE = Path(__file__).parents[2] / "docs" / "kernel.md"
 DOES = (
+    "pauses",
     "xs",
     "ys",
     "tasks",
@@ -138,6 +139,8 @@ def runs_of(example: Example) -> list[Trace]:
     for run_id in IDS:
         for order in orders(graph, sized(5, 12)):
             options: dict[str, Any] = {"order": order, "values": values, "probability": 0.1, "overdue": overdue}
+            for when in ("before", "after"):
+                options[f"pause_{when}"] = [node for said, node in example.words("pauses") if said == when]
             does.fails = example.says.get("fails", [])
             trace = Simulation(graph, does, run_id=run_id, **options).run()
             if "reopened" in example.says:

@@ -49,6 +49,8 @@ class Drive:
         """How the graph's content or the tools changed since the run was last driven; None: not at all."""
         self.tools: dict[str, str] | None = None
         """The current tools, if they changed."""
+        self.stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None = None
+        """The nodes before and after which the run pauses from now on, if they change."""
         self.notice: int | None = None
         """The message in the inbox that says that observers are still to be called."""
         self.fault: BaseException | None = None

@@ -63,7 +63,7 @@ class ChildRuns:
             asked = next((one for one in run.waiting if one.id == question), None)
             if asked is None or is_answerable(asked):
                 return await delivery.answer(
-                    self.host, run.run_id, question, as_answer(answer), by=by, digest=None, resume=True
+                    self.host, run.run_id, question, as_answer(answer), by=by, digest=None, resume=AS_IT_IS
                 )
             if isinstance(answer, Value):
                 event = SendEvent(asked.event, answer.value, hash_id(by, question), by)

@@ -27,6 +27,7 @@ class RunControl(RunReader):
         digest: str | None = None,
         resume: bool = True,
         background: bool = False,
+        context: object = None,
     ) -> Run:
         """Answer a question of a run, once. The executor that drives the run continues it, else this one does.
 
@@ -39,6 +40,7 @@ class RunControl(RunReader):
             resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
             background: continue in the background, as `submit` does: return when the answer is durable. Cancelling
                 this call then does not interrupt the run.
+            context: the run's `ctx.context`, see `start`.
 
         Returns:
             The run when it ends or pauses again; with `background`, or without `resume`, after the answer.
@@ -50,8 +52,9 @@ class RunControl(RunReader):
         """
         given = as_answer(answer)
         return await delivery.answer(
-            self._host, run_id, question, given, by=by, digest=digest, resume=resume, background=background
-        )
+            self._host, run_id, question, given, by=by, digest=digest, background=background,
+            resume=Manner(context=context) if resume else None,
+        )  # fmt: skip
 
     @overload
     async def send(
@@ -143,6 +146,9 @@ class RunControl(RunReader):
         wait: float = 0.0,
         trust_answers: bool = True,
         background: bool = False,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
     ) -> Run:
         """Continue an interrupted or paused run, or with `retry` also one that has ended, until it ends or pauses.
 
@@ -161,6 +167,8 @@ class RunControl(RunReader):
                 again, unless the calls that they allow are already done.
             background: continue in the background, as `submit` does: return when the run is taken up. Cancelling this
                 call then does not interrupt the run.
+            pause_before, pause_after: nodes at which the run pauses from now on, see `start`; None: those that it has.
+            context: the run's `ctx.context`, see `start`.
 
         Returns:
             The run when it ends or pauses; with `background`, as it is when it was taken up.
@@ -171,13 +179,16 @@ class RunControl(RunReader):
                 raised.
             RunConflict: another executor drives the run.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
+            ContextMissing: the run was begun with a context, and none is given or made.
+            InvalidValue: the graph has no node of that name.
             GraphChanged: the graph changed at or after the run's position.
             ToolsChanged: tools that the run may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
         manner = Manner(
-            approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits
-        )
+            approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits,
+            pause_before=pause_before, pause_after=pause_after, context=context,
+        )  # fmt: skip
         return await recovery.resume(self._host, run_id, manner, background=background)
 
     async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:

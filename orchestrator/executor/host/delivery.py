@@ -67,7 +67,7 @@ async def deliver(host: Host, run_id: str, *commands: Command, resume: Manner | 
             await live.done.wait()
             continue
         try:
-            held = await (host.borrow(run_id) if resume is None else _open(host, run_id, resume))
+            held = await (host.borrow(run_id) if resume is None else host.open(run_id, resume))
         except RunConflict:
             if not posted:  # refused here, where the caller is; the holder checks them once more
                 commands = await _checked(host, run_id, commands)
@@ -81,10 +81,6 @@ async def deliver(host: Host, run_id: str, *commands: Command, resume: Manner | 
                 await host.release(held)
             raise
         return Delivered(held=held, records=posted)
-
-
-async def _open(host: Host, run_id: str, how: Manner) -> Drive:
-    return await host.open(run_id, how)
 
 
 async def _checked(host: Host, run_id: str, commands: Sequence[Command]) -> tuple[Command, ...]:
@@ -114,18 +110,18 @@ async def answer(
     *,
     by: str,
     digest: str | None,
-    resume: bool,
+    resume: Manner | None,
     background: bool = False,
 ) -> Run:
     """See `Executor.answer`."""
     command = AnswerQuestion(question, given, check_text(by, "by"), digest)
-    sent = await answer_all(host, run_id, [command], resume=Manner() if resume else None)
-    if sent.held is not None and resume:
+    sent = await answer_all(host, run_id, [command], resume=resume)
+    if sent.held is not None and resume is not None:
         host.resumed(sent.held, unpause=False)
         return await (go_on(host, run_id, sent.held) if background else host.drive(sent.held))
     if sent.held is not None:
         await journal(host, sent.held)
-    return await (wait_for(host, run_id, None) if resume and not background else load(host, run_id))
+    return await (wait_for(host, run_id, None) if resume is not None and not background else load(host, run_id))
 
 
 async def answer_all(host: Host, run_id: str, answers: Sequence[AnswerQuestion], *, resume: Manner | None) -> Delivered:

@@ -13,6 +13,7 @@ from orchestrator.executor.clock import DriveClock, Standstill
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.drive import LAST_FLUSH, Drive
 from orchestrator.executor.followers import IdleFollower
+from orchestrator.executor.host.contexts import Contexts
 from orchestrator.executor.host.heartbeat import Heartbeat
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.loader import RunLoader
@@ -20,6 +21,7 @@ from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.observers import Observation
 from orchestrator.executor.host.os_signals import guard
 from orchestrator.executor.host.reopening import begin, reopening_of
+from orchestrator.executor.host.resumption import journal_resumed, stops_of
 from orchestrator.executor.host.taping import attach
 from orchestrator.executor.host.trust import audited, drop_unsealed, guard_run
 from orchestrator.executor.host.versions import compare_offered, offered
@@ -31,7 +33,7 @@ from orchestrator.executor.snapshots import Snapshots
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import FINAL, Forked, Record, Resumed, RunStarted
+from orchestrator.kernel.records import FINAL, Forked, Record, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Seal
 from orchestrator.stores.base import Store
@@ -69,6 +71,7 @@ class Host:
         self.presence = leases.Presence(store, self.owner, lease_ttl)
         self.heartbeat = Heartbeat(store, self.live, self.presence)
         self.observation = Observation(store, (), None)
+        self.contexts = Contexts(self.live)
 
     async def begin(self) -> None:
         """Start the background tasks. An executor may be opened again, also in another event loop."""
@@ -144,6 +147,7 @@ class Host:
         Raises:
             RunUnknown, RunEnded, GraphUnknown, GraphChanged
             ToolsChanged: tools that it may still call are missing, or take other arguments.
+            ContextMissing: it was begun with a context, and none is given or made.
             RunConflict: another executor holds it.
         """
         info = await self.store.info(run_id)
@@ -163,6 +167,8 @@ class Host:
                 raise RunEnded(run_id, machine.status)
             graph = machine.plan.graph or graph
             lines = compare_offered(machine, graph, self.resources.tools, strict=self.strict, accept=how.accept)
+            stops = stops_of(how, graph)
+            context = await self.contexts.for_stored(info, machine, how.context)
             checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
         except BaseException:
             await self._drop(run_id, hold.token)
@@ -173,7 +179,7 @@ class Host:
         live.log.journal.chain = None if checked is None else checked.chain
         begin(live.log, reopening, how)
         await guard_run(self.store, live.log, checked)
-        live.changes = changes
+        live.changes, live.stops, live.log.context = changes, stops, context
         if lines:
             live.changes = (*(changes or ()), *lines)
             live.tools = offered(graph, self.resources.tools)
@@ -225,25 +231,7 @@ class Host:
 
     def resumed(self, live: Drive, approve: str | None = None, *, unpause: bool = True) -> None:
         """Journal that a run is resumed, if there is anything left to do in it."""
-        machine = live.machine
-        if machine.ended is not None:
-            return
-        unpause = unpause and machine.paused
-        changed = approve is not None and approve != machine.approve
-        if machine.running or machine.result is not None or unpause or changed or live.changes is not None:
-            graph = machine.plan.graph
-            live.log.push(
-                Resumed(
-                    **live.log.now(),
-                    holder=str(self.owner),
-                    content=graph.content if live.changes is not None and graph is not None else None,
-                    changes=live.changes or (),
-                    tools=live.tools,
-                    approve=approve if changed else None,
-                    unpause=unpause,
-                )
-            )
-            live.changes = live.tools = None
+        journal_resumed(live, str(self.owner), approve, unpause=unpause)
 
     async def drive(self, live: Drive) -> Run:
         """Drive a run in the calling task until it ends or pauses.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.graph.limits import Limits
@@ -22,6 +23,11 @@ class Manner:
     by: str = ""
     """Who reopens it, for the journal."""
     reason: str = ""
+    pause_before: Collection[str] | None = None
+    """The nodes before which it pauses from now on; None: those that it has."""
+    pause_after: Collection[str] | None = None
+    context: object = None
+    """What its nodes get as `ctx.context`; None: not given."""
 
 
 AS_IT_IS = Manner()

@@ -15,6 +15,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.reopening import change_limits
+from orchestrator.executor.host.resumption import stops_of
 from orchestrator.executor.lease import is_held
 from orchestrator.views.run import Run
 
@@ -76,7 +77,10 @@ async def take_up(host: Host, run_id: str, manner: Manner) -> Drive | None:
     check_risk(manner.approve)
     live = host.live.get(run_id)
     if live is not None and not live.log.closing:
-        if live.machine.paused or manner.approve is not None:  # else it is not taken up by this, it just goes on
+        graph = live.machine.plan.graph
+        live.stops = None if graph is None else stops_of(manner, graph)
+        # Else it is not taken up by this, it just goes on.
+        if live.machine.paused or manner.approve is not None or live.stops is not None:
             host.resumed(live, manner.approve)
             live.answer_by_policy()
         change_limits(live.log, manner.limits)

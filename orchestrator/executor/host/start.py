@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.manner import AS_IT_IS
+from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.recovery import check_risk, resume, wait_for
+from orchestrator.executor.host.resumption import nodes_of
 from orchestrator.executor.host.versions import offered
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.codec import as_json, shown
@@ -31,6 +32,7 @@ async def begin(
     limits: Limits | None,
     refs: Mapping[str, object] | None,
     caller: Caller | None = None,
+    how: Manner = AS_IT_IS,
 ) -> Drive | str:
     """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
     check_risk(approve)
@@ -41,6 +43,10 @@ async def begin(
     limits = None if limits is None else graph.limits.changed(limits)
     host.resources.check(graph, limits)
     values = graph.initial(given)
+    marks = dict(check_labels(labels or {}))
+    context = how.context
+    if context is None:
+        context = await host.contexts.for_new(name, graph.name, marks, None if caller is None else caller.run_id)
     started = RunStarted(
         seq=1,
         ts=host.resources.clock.now(),
@@ -50,16 +56,21 @@ async def begin(
         content=graph.content,
         values=dict(values),
         limits=limits,
-        labels=dict(check_labels(labels or {})),
+        labels=marks,
         approve=approve,
         refs=as_json(_refs(host.resources, graph) if refs is None else dict(refs), "refs", inside=1),
         tools=offered(graph, host.resources.tools),
         holder=str(host.owner),
         rules=RULES,
         caller=caller,
+        pause_before=nodes_of(graph, how.pause_before or (), "pause_before"),
+        pause_after=nodes_of(graph, how.pause_after or (), "pause_after"),
+        context=context is not None,
     )
     try:
-        return await host.create(graph, started)
+        live = await host.create(graph, started)
+        live.log.context = context
+        return live
     except RunExists:
         (first,) = await host.store.read(name, limit=1)
         if isinstance(first, RunStarted) and first.run_id != name:
@@ -71,14 +82,14 @@ async def begin(
         return name
 
 
-async def join(host: Host, run_id: str) -> Run:
+async def join(host: Host, run_id: str, how: Manner = AS_IT_IS) -> Run:
     """Wait for a run that exists; go on with it if nobody drives it."""
     while True:
         run = await wait_for(host, run_id, None)
         if run.status != "interrupted":
             return run
         try:
-            return await resume(host, run_id, AS_IT_IS)
+            return await resume(host, run_id, how)
         except RunConflict:
             continue
 

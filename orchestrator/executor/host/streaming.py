@@ -140,11 +140,11 @@ async def existing(
         elif manner.approve is not None and sent.live is not None:
             host.resumed(sent.live, manner.approve, unpause=False)
             sent.live.answer_by_policy()
-    elif resume and info.status not in FINAL:
+    elif resume and (info.status not in FINAL or manner.retry):
         try:
             held = await take_up(host, run_id, manner)
         except (RunConflict, RunEnded):
-            if manner.approve is not None:  # then it is not known whether it holds
+            if manner.approve is not None or manner.retry:  # then it is not known whether it holds
                 raise
     if held is not None:
         follower.leave()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, overload
 
@@ -32,6 +32,9 @@ class RunStreams:
         approve: str | None = None,
         limits: Limits | None = None,
         refs: Mapping[str, object] | None = None,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
     ) -> AbstractAsyncContextManager[Stream[StateT]]: ...
     @overload
     def stream(
@@ -46,6 +49,11 @@ class RunStreams:
         accept_changes: bool = False,
         wait: float = 0.0,
         trust_answers: bool = True,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
+        retry: bool = False,
+        limits: Limits | None = None,
     ) -> AbstractAsyncContextManager[Stream]: ...
     @asynccontextmanager
     async def stream(
@@ -65,6 +73,10 @@ class RunStreams:
         accept_changes: bool = False,
         wait: float = 0.0,
         trust_answers: bool = True,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
+        retry: bool = False,
     ) -> AsyncIterator[Stream[Any]]:
         """Read the events of a run while it is driven, until it ends or pauses.
 
@@ -80,7 +92,7 @@ class RunStreams:
             async with executor.stream(run_id=run_id, answers={question_id: Approve()}) as live:
 
         Leaving the block then interrupts the run only if this call took it up: a run that another task, `submit` or
-        another executor drives goes on. A run that has ended is not resumed; only its events are read.
+        another executor drives goes on. A run that has ended is resumed only with `retry`, else its events are read.
 
         Args:
             graph: a graph, or the name of one of the executor's graphs; None: an existing run.
@@ -89,7 +101,8 @@ class RunStreams:
             by: who answers.
             resume: whether to continue the run if no executor drives it. False needs no code of the graph.
             after: the number of the last record to leave out; None: all that there are now.
-            accept_changes, wait, trust_answers: see `resume`.
+            accept_changes, wait, trust_answers, retry, limits: see `resume`.
+            pause_before, pause_after, context: see `start` and `resume`; for both forms.
 
         Yields:
             The stream of events. After the last event, its `run` is the run. It is `interrupted` if another executor
@@ -99,23 +112,26 @@ class RunStreams:
             RunExists: a run has the id, even one of the same graph and input.
             TypeError: neither a graph nor a run is given, or arguments of the one form with the other.
         """
-        news = {"input": input, "labels": labels, "limits": limits, "refs": refs}
+        news = {"input": input, "labels": labels, "refs": refs}
         olds = {
             "answers": answers, "by": by or None, "resume": None if resume else False, "after": after,
             "wait": wait or None, "accept_changes": accept_changes or None,
-            "trust_answers": None if trust_answers else False,
+            "trust_answers": None if trust_answers else False, "retry": retry or None,
         }  # fmt: skip
+        manner = Manner(
+            approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits,
+            pause_before=pause_before, pause_after=pause_after, context=context,
+        )  # fmt: skip
         wrong = [name for name, value in (news if graph is None else olds).items() if value is not None]
         if wrong:
             whose = "a new run: give its graph" if graph is None else "an existing run: give its run_id alone"
             raise TypeError(f"stream(): {', '.join(wrong)} can be given only for {whose}")
         if graph is not None:
-            live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs)
+            live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=manner)
             if isinstance(live, str):
                 raise RunExists(live, "stream(graph) starts a new run, stream(run_id=...) reads an existing one")
             opened: AbstractAsyncContextManager[Stream] = streamed(self._host, live)
         elif run_id is not None:
-            manner = Manner(approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers)
             opened = await existing(
                 self._host, run_id, answers=answers or {}, by=by, resume=resume, after=after, manner=manner
             )

@@ -63,6 +63,10 @@ class StepContext(Context):
         return self._attempt.log.run_id
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        return dict(self._attempt.log.machine.labels)
+
+    @property
     def node(self) -> str:
         return self._attempt.activation.node
 
@@ -95,6 +99,10 @@ class StepContext(Context):
     @property
     def deps(self) -> Any:
         return self._attempt.resources.deps
+
+    @property
+    def context(self) -> Any:
+        return self._attempt.log.context
 
     @property
     def holder(self) -> PoolClient:

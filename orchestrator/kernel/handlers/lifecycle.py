@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.errors import StoreCorrupt
-from orchestrator.kernel import admission, migration
+from orchestrator.kernel import admission, breakpoints, migration
 from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import finish, set_aside
 from orchestrator.kernel.frame import new_frame
@@ -25,6 +25,8 @@ def run_started(run: RunState, record: r.RunStarted) -> None:
     run.root = new_frame(run, run.plan, key, Version(run.plan.schema.decode(record.values), key=key))
     if record.limits is not None:
         run.root.limits = record.limits
+    if record.pause_before or record.pause_after:
+        breakpoints.change(run, record.pause_before, record.pause_after)
     begin(run, run.root)
 
 

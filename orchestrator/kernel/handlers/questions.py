@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.kernel import admission
+from orchestrator.kernel import admission, breakpoints
 from orchestrator.kernel import records as r
+from orchestrator.kernel.breakpoints import PAUSE
 from orchestrator.kernel.endings import stop
 from orchestrator.kernel.event_queue import Event, fits
 from orchestrator.kernel.frame import interrupt
@@ -13,9 +14,6 @@ from orchestrator.kernel.question import LATE, Question, Value, until
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Phase
-
-PAUSE = "pause"
-"""The id of the question that an outside pause asks."""
 
 
 def asked(run: RunState, record: r.Asked) -> None:
@@ -138,6 +136,8 @@ def resumed(run: RunState, record: r.Resumed) -> None:
         run.tools = record.tools
     if record.approve is not None:
         run.approve = record.approve
+    if record.pause_before is not None or record.pause_after is not None:
+        breakpoints.change(run, record.pause_before, record.pause_after)
     if record.unpause:
         _unpause(run)
 
@@ -145,5 +145,6 @@ def resumed(run: RunState, record: r.Resumed) -> None:
 def _unpause(run: RunState) -> None:
     run.paused = False
     run.questions.pop(PAUSE, None)
+    breakpoints.let_through(run)
     for frame in run.frames():
         admission.mark(run, frame)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.kernel import admission, reservations
+from orchestrator.kernel import admission, breakpoints, reservations
 from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import finish, forget_kept, stop
 from orchestrator.kernel.frame import exhaust, land, new_frame, start
@@ -32,6 +32,7 @@ def step_done(run: RunState, record: r.StepDone) -> None:
         forget_kept(run, activation)
         land(run, activation, record.outcome, record.update, record.ops, record.reduced, record.error)
         admission.mark(run, activation.frame)
+        breakpoints.landed(run, activation)
 
 
 def step_failed(run: RunState, record: r.StepFailed) -> None:

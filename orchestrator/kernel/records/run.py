@@ -48,6 +48,11 @@ class RunStarted(RecordBase):
     """The version of the execution rules that the run follows; see `orchestrator.kernel.rules`."""
     caller: Caller | None = None
     """The call that began it, if its graph was called as a tool."""
+    pause_before: tuple[str, ...] = ()
+    """Nodes before which the run pauses; inside of subgraphs by their path."""
+    pause_after: tuple[str, ...] = ()
+    context: bool = False
+    """Whether the run was given a context, so that it goes on only with one."""
 
     @field_validator("rules")
     @classmethod
@@ -76,6 +81,9 @@ class Resumed(RecordBase):
     """As in `RunStarted`, if they have changed."""
     approve: str | None = None
     unpause: bool = False
+    pause_before: tuple[str, ...] | None = None
+    """The nodes before which the run pauses from now on, if they have changed."""
+    pause_after: tuple[str, ...] | None = None
 
 
 class Cancelled(RecordBase):

@@ -21,6 +21,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot.format import FORMAT, FRAME_FIELDS, RUN_FIELDS, Data
 from orchestrator.kernel.state import (
     Activation,
+    Breakpoints,
     FrameResult,
     FrameState,
     FrozenTokens,
@@ -58,6 +59,12 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
         run.counters[place].busy[node] = seconds
     run.questions = {q["id"]: Question.model_validate(q) for q in data["questions"]}
     run.asked_at = dict(data.get("asked_at") or {})
+    stops = data.get("breakpoints")
+    if stops is not None:
+        run.breakpoints = Breakpoints(
+            before=frozenset(stops["before"]), after=frozenset(stops["after"]), at=stops["at"],
+            passed=frozenset(stops["passed"]),
+        )  # fmt: skip
     events = data.get("events")  # only of runs that received any
     if events is not None:
         run.events = EventQueue.restored(events["kept"], events["ids"], events["count"])

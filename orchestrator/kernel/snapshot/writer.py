@@ -42,6 +42,7 @@ def dump(run: RunState) -> Data:
         "asked_at": {name: at for name, at in run.asked_at.items() if name in run.questions},
         "asked": [[question, token.key] for question, token in run.askers.items()],
         **({"events": _events(run.events)} if run.events.count else {}),
+        **_breakpoints(run),
         "running": list(run.running),
         "ready": [frame.key for frame in run.ready_frames.values()],
         "spent": [frame.key for frame in run.exhausting_frames],
@@ -59,6 +60,14 @@ def _fork(run: RunState) -> Data:
         return {}
     inherited, saved = (one.model_dump(mode="json") for one in (run.inherited, run.saved))
     return {"forked": [_record(fork) for fork in run.forks], "inherited": inherited, "saved": saved}
+
+
+def _breakpoints(run: RunState) -> Data:
+    stops = run.breakpoints
+    if stops is None:
+        return {}
+    named = {"before": sorted(stops.before), "after": sorted(stops.after), "passed": sorted(stops.passed)}
+    return {"breakpoints": {**named, "at": stops.at}}
 
 
 def dump_frame(frame: FrameState) -> Data:

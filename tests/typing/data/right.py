@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypedDict, assert_type
 
 from pydantic import BaseModel
@@ -51,6 +52,13 @@ class Library(BaseModel):
     url: str
 
 
+@dataclass
+class Reader:
+    """What the nodes get as `ctx.context`."""
+
+    name: str
+
+
 @node
 async def write(state: Essay, ctx: Context) -> Update:
     reply = await ctx.model.complete(f"Write about {state.topic}. {state.feedback}")
@@ -62,6 +70,14 @@ async def look_up(state: Essay, ctx: Context[Library]) -> EssayUpdate:
     found = await ctx.effect("look up", fetch, ctx.deps.url, state.topic, returns=list[str])
     assert_type(found, list[str])
     return {"drafts": extend(found), "feedback": ""}
+
+
+@node
+async def greet(state: Essay, ctx: Context[Library, Reader]) -> EssayUpdate:
+    assert_type(ctx.context, Reader)
+    assert_type(ctx.deps, Library)
+    assert_type(ctx.labels["language"], str)
+    return {"feedback": ctx.context.name}
 
 
 async def fetch(url: str, topic: str) -> list[str]:
@@ -167,6 +183,9 @@ async def main() -> None:
 
     async with Executor(graphs=[essay]) as executor:
         assert_type(await executor.start(essay, {"topic": "tea"}), Run[Essay])
+        await executor.start(essay, "tea", context=Reader("ann"), pause_before={"look_up"})
+        async with executor.stream(run_id="a run", answers={"question": Approve()}, context=Reader("ann")) as again:
+            assert_type(again.run.status, str)
         async with executor.stream(essay, "tea") as live:
             async for event in live:
                 print(event.type)

@@ -103,6 +103,12 @@ async def wrong_deps(state: Essay, ctx: Context[Library]) -> Update:
 
 
 @node
+async def wrong_context(state: Essay, ctx: Context[Library, Essay]) -> Update:
+    ctx.labels["user"] = "ann"  # E: labels are read only
+    return {"topic": ctx.context.topics}  # E: there is no such attribute
+
+
+@node
 async def forgotten_await(state: Essay, ctx: Context[Library]) -> Update:
     reply = ctx.model.complete(state.topic)
     return {"topic": reply.text}  # E: a coroutine has no text
