@@ -9,7 +9,7 @@ import anyio
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from orchestrator import Context, Executor, Graph, Update, append, node
+from orchestrator import AnyQuestion, Context, Executor, Graph, Update, append, node
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import (
     Ambiguous,
@@ -22,7 +22,8 @@ from orchestrator.errors import (
     SecretInState,
 )
 from orchestrator.nodes import ITEM, Sleep, Subgraph, Wait
-from orchestrator.testing import MockClock
+from orchestrator.testing import MockClock, assert_crash_safe
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -523,3 +524,19 @@ async def test_a_run_keeps_so_many_events_that_no_step_takes(
         with pytest.raises(RunBusy, match=f"keeps {sent} events"):
             await ex.send(run.run_id, "tick", 0, resume=False)
         await ex.send(run.run_id, "other", "again", id="0", resume=False)
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_a_run_that_is_stopped_at_any_write_takes_each_event_once_and_sleeps_once(store: Any) -> None:
+    inner = rounds(2)
+    graph = Graph(
+        name="all", state=Orders, input="orders", output="got",
+        nodes={"nap": Sleep(seconds=1000), "wait": Wait(event="paid", match={"order": ITEM}, into="got"),
+               "sub": Subgraph(inner, outputs={"got": "got"}), "join": node(lambda: None).with_(join="all")},
+        edges="START -> nap\nnap -> wait : each orders\nwait -> join -> sub -> END",
+    )  # fmt: skip
+    def answer(question: AnyQuestion) -> object:
+        return None if question.match else "tick"
+
+    report = await assert_crash_safe(graph, [1, 2], store=store, answer=answer, stops=2, most=sized(10, 400))
+    assert report.status == "completed"

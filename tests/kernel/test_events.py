@@ -19,7 +19,9 @@ from hypothesis import assume
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import apply
+from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
+from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation
 from tests.support.sizes import sized
 
@@ -196,3 +198,60 @@ def test_ids_are_known_after_their_events_are_forgotten() -> None:
         apply(machine, record)
         most = max(most, sum(one.name == "e" for one in machine.events.kept.values()))
     assert most <= 2, "a loop keeps no event that it took"
+
+
+# -- events that interrupt ----------------------------------------------------------------------------------------
+
+
+class Interrupted(Awaiting):
+    """A run that events interrupt at any moment, at nodes outside of all forks."""
+
+    interruptions = 0
+
+    def advance(self) -> None:
+        frames = [frame for frame in self.machine.frames() if frame.result is None and outside(frame.plan)]
+        if self.machine.result is None and frames and self.interruptions < 4 and self.dice.random() < 0.1:
+            self.interruptions += 1
+            frame = self.dice.choice(frames)
+            node = self.dice.choice(outside(frame.plan))
+            at = {**self.head(), "name": node, "id": f"interruption {self.interruptions}"}
+            delta = self.land(r.EventReceived(**at, interrupts=frame.path))
+            assert not delta.cancelled, "what runs is not stopped"
+        else:
+            super().advance()
+
+    def land(self, record: r.Record) -> Delta:
+        frames = {id(frame): set(frame.live) for frame in self.machine.frames() if frame.interrupting}
+        delta = super().land(record)
+        for a in delta.started:
+            known = frames.get(id(a.frame))
+            fresh = known is not None and a.frame.interrupting and a.child is None and a.key not in self.acts
+            assert not fresh, f"{a} began in a graph that is interrupted"
+        return delta
+
+
+def outside(found: Plan) -> list[str]:
+    """The nodes of a graph that stand outside of all forks."""
+    topology = found.topology
+    inside: set[str] = set()
+    for fork, fans in topology.fans.items():
+        closing = [join for join in topology.joins_of(fork) if topology.closes[join]]
+        inside |= topology.reachable([one for fan in fans for one in fan.targets], (fork, *closing))
+    return [node for node in found.nodes if node not in inside]
+
+
+@drawn(kind=kinds, seed=seeds)
+def test_a_graph_that_is_interrupted_at_any_moment_goes_on_and_ends(kind: str, seed: int) -> None:
+    trial = trial_of(kind, seed, silent=0.0)
+    for number, order in enumerate(orders(trial.plan, sized(2, 8), seed)):
+        dice = seed + number
+        simulation = Interrupted(
+            trial.plan, trial.behaviour, order=order, seed=dice, values=trial.values, most_steps=2 * MOST,
+            probability=0.03, late=0.5, lean=True,
+        )  # fmt: skip
+        try:
+            trace = simulation.run()
+        except TooLongError:
+            assume(False)
+            raise
+        assert trace.machine.ended is not None

@@ -78,8 +78,9 @@ async def assert_crash_safe(
         input: as in `Executor.start`.
         setup: called once per trial; returns arguments of `Executor`, such as tools around a new database.
         store: where the runs are stored: in memory, in a new SQLite file each, or in the store that a function makes.
-        answer: answers the questions of the run. If it returns None, the kit answers: it approves approvals, and knows
-            what happened to effects whose outcome is unknown.
+        answer: answers the questions of the run, and gives the data of the events that it waits for. If it returns
+            None, the kit answers: it approves approvals, knows what happened to effects whose outcome is unknown, and
+            sends events with the data that they must match. Times that the run waits for pass at once.
         stops: how often each trial is stopped: first at the write that it tries, then anywhere.
         most: the most writes to try, evenly spread; None: all.
         seed: the seed of the random choices.

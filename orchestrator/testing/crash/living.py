@@ -1,4 +1,4 @@
-"""One life of a run: begin it or go on with it, answer what it asks, until it ends."""
+"""One life of a run: begin it or go on with it, answer what it asks, send what it waits for, until it ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 from orchestrator.errors import RunUnknown
 from orchestrator.executor.executor import Executor
+from orchestrator.executor.host.sending import say
+from orchestrator.executor.overdue import PassTime
 from orchestrator.kernel.question import AnyQuestion, Approve
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import Store
@@ -50,6 +52,8 @@ class Answers:
             return {"choice": "happened", "result": call.result} if call is not None and call.finished else "retry"
         if question.kind == "approval":
             return Approve()
+        if question.kind == "event" and question.event:
+            return dict(question.match)
         raise ValueError(f"{question.node} asks {question.prompt or question.kind!r}: say what to answer, answer=...")
 
 
@@ -72,8 +76,17 @@ async def live(executor: Executor, graph: Graph, given: object, answers: Answers
         if not run.waiting:
             raise ValueError(f"graph {graph.name!r} is {run.status} and waits for nothing that can be answered")
         question = run.waiting[0]
-        run = await executor.answer(RUN, question.id, answers.to(question))
+        run = await _go_on(executor, question, answers)
     raise ValueError(f"graph {graph.name!r} has asked {_QUESTIONS} times in one life, and does not end")
+
+
+async def _go_on(executor: Executor, question: AnyQuestion, answers: Answers) -> Run:
+    """Have the run go on behind something that it waits for. Times pass at once."""
+    if question.kind == "timer":
+        return await say(executor._host, RUN, PassTime(question.id))
+    if question.event and question.kind == "event":
+        return await executor.send(RUN, question.event, answers.to(question), id=question.id)
+    return await executor.answer(RUN, question.id, answers.to(question))
 
 
 async def journals(store: Store) -> dict[str, list[Record]]:
