@@ -24,7 +24,7 @@ from orchestrator.kernel.lineage import Parent, Relation
 from orchestrator.kernel.records import Record
 from orchestrator.stores.owner import Owner
 
-__all__ = ["Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Store"]
+__all__ = ["Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule", "Store"]
 
 MAX_TEXT = 2000
 """Characters of a text in `RunSummary`."""
@@ -136,6 +136,27 @@ class Message:
     id: int
     run_id: str
     body: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When workers begin runs of a graph."""
+
+    name: str
+    graph: str
+    """The graph's name."""
+    cron: str
+    """Minute, hour, day of month, month and day of week; seconds may come first."""
+    next_at: float
+    """The next time, Unix seconds."""
+    timezone: str = "UTC"
+    catch_up: str = "skip"
+    """Which missed times fire when a worker is there again: `skip`, `one` (the latest) or `all`."""
+    values: JsonObject = field(default_factory=dict)
+    """The start state of its runs."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    approve: str | None = None
+    """Calls of tools up to this risk are approved by policy."""
 
 
 @runtime_checkable
@@ -519,6 +540,46 @@ class Store(Protocol):
         Raises:
             RunUnknown: the store has no such run.
             RunExists: the other store has a run with this id.
+        """
+        ...
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        """Store a schedule; one of the same name is replaced.
+
+        Args:
+            schedule: the schedule.
+        """
+        ...
+
+    async def schedules(self) -> list[Schedule]:
+        """Return all schedules, by name.
+
+        Raises:
+            StoreError: one of them is damaged.
+        """
+        ...
+
+    async def move_schedule(self, name: str, *, at: float, to: float) -> bool:
+        """Set the next time of a schedule, if it still is the one that the caller saw.
+
+        Args:
+            name: the schedule's name.
+            at: the next time that it must have, in Unix seconds.
+            to: the new next time.
+
+        Returns:
+            False if another worker moved, replaced or deleted it.
+        """
+        ...
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Delete a schedule. Its runs stay.
+
+        Args:
+            name: the schedule's name.
+
+        Returns:
+            False if there is none of this name.
         """
         ...
 

@@ -20,7 +20,7 @@ from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record, encode
-from orchestrator.stores.base import MAX_DEATHS, Lease, Message, Page, Relation, RunInfo, RunSummary, Store
+from orchestrator.stores.base import MAX_DEATHS, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here, is_present
 from orchestrator.stores.shared import (
@@ -83,6 +83,7 @@ class MemoryStore:
         self._order: list[tuple[float, int, str]] = []
         """(-created, -number, run id): ascending is newest first."""
         self._graphs: dict[str, str] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._messages: dict[int, tuple[str, str]] = {}
         self._message_keys: dict[_Key, int] = {}
         self._holders: dict[str, _Holder] = {}
@@ -419,6 +420,28 @@ class MemoryStore:
         with self._writing():
             for message in ids:
                 self._forget_message(message)
+
+    # ----------------------------------------------------------------------------- schedules
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        with self._writing():
+            self._schedules[schedule.name] = schedule
+
+    async def schedules(self) -> list[Schedule]:
+        with self._lock:
+            return [self._schedules[name] for name in sorted(self._schedules)]
+
+    async def move_schedule(self, name: str, *, at: float, to: float) -> bool:
+        with self._writing():
+            found = self._schedules.get(name)
+            if found is None or found.next_at != at:
+                return False
+            self._schedules[name] = replace(found, next_at=to)
+            return True
+
+    async def delete_schedule(self, name: str) -> bool:
+        with self._writing():
+            return self._schedules.pop(name, None) is not None
 
     async def close(self) -> None:
         self._closed = True

@@ -67,7 +67,9 @@ _STATEMENTS = """
     CREATE TABLE clocks (boot TEXT PRIMARY KEY, start REAL NOT NULL) WITHOUT ROWID;
 
     ALTER TABLE inbox ADD COLUMN key TEXT;
-    CREATE UNIQUE INDEX inbox_by_key ON inbox (run, key) WHERE key IS NOT NULL
+    CREATE UNIQUE INDEX inbox_by_key ON inbox (run, key) WHERE key IS NOT NULL;
+
+    CREATE TABLE schedules (name TEXT PRIMARY KEY, next_at REAL NOT NULL, data TEXT NOT NULL) WITHOUT ROWID
 """
 
 

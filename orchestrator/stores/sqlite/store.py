@@ -13,10 +13,10 @@ from anyio import CancelScope, to_thread
 from orchestrator.errors import StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record
-from orchestrator.stores.base import Lease, Message, Page, Relation, RunInfo, RunSummary, Store
+from orchestrator.stores.base import Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run
-from orchestrator.stores.sqlite import leases, listing, reads, searching, writes
+from orchestrator.stores.sqlite import leases, listing, reads, schedules, searching, writes
 from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.files import StoreFile
 from orchestrator.stores.sqlite.filesystems import check_filesystem
@@ -256,6 +256,20 @@ class SQLiteStore:
     async def discard(self, ids: Sequence[int]) -> None:
         if ids:
             await self._writer.write(partial(writes.discard, ids=tuple(ids)))
+
+    # ----------------------------------------------------------------------------- schedules
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        await self._writer.write(partial(schedules.put, schedule=schedule))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._readers.read(partial(schedules.listed, url=self._url))
+
+    async def move_schedule(self, name: str, *, at: float, to: float) -> bool:
+        return await self._writer.write(partial(schedules.move, name=name, at=at, to=to))
+
+    async def delete_schedule(self, name: str) -> bool:
+        return await self._writer.write(partial(schedules.delete, name=name))
 
     # --------------------------------------------------------------------------------- close
 

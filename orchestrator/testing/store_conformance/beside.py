@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunExists, StoreError
 from orchestrator.kernel.records import Ended, Resumed
-from orchestrator.stores.base import Store
+from orchestrator.stores.base import Schedule, Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing.store_conformance.helpers import (
     created,
@@ -102,6 +102,25 @@ async def check_copy(store: Store) -> None:
     await other.copy(info.run_id, store)
     equal(await store.info(info.run_id), info, "the row of a copy that came back")
     equal(await store.read(info.run_id), records, "the records of a copy that came back")
+
+
+async def check_schedules(store: Store) -> None:
+    """A schedule is kept whole, replaced by one of its name, and moved by one of several workers."""
+    first = Schedule(
+        name="a", graph="g", cron="0 * * * *", next_at=60.5, timezone="Europe/Vienna", catch_up="all",
+        values={"n": [1, None]}, labels={"k": "v"}, approve="read",
+    )  # fmt: skip
+    second = Schedule(name="b", graph="g", cron="* * * * *", next_at=1.0)
+    await store.put_schedule(second)
+    await store.put_schedule(first)
+    equal(await store.schedules(), [first, second], "the schedules, by name")
+    moved = [await store.move_schedule("a", at=60.5, to=120.0) for _ in range(2)]
+    equal(moved, [True, False], "moving one time twice")
+    await store.put_schedule(replace(first, cron="5 * * * *"))
+    equal(await store.schedules(), [replace(first, cron="5 * * * *"), second], "the schedules after one was replaced")
+    equal([await store.delete_schedule("a") for _ in range(2)], [True, False], "deleting one twice")
+    that(not await store.move_schedule("a", at=60.5, to=120.0), "a deleted schedule was moved")
+    equal(await store.schedules(), [second], "the schedules after one was deleted")
 
 
 async def check_close(store: Store) -> None:
