@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
+import anyio
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
@@ -14,7 +16,7 @@ from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Usage
-from orchestrator.kernel.lineage import Parent
+from orchestrator.kernel.lineage import Parent, Relation
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import Branch, branches, state_values
 from orchestrator.kernel.question import AnyQuestion
@@ -39,10 +41,35 @@ class Drawings(Protocol):
     def to_html(self, graph: GraphDefinition, run: Run, other: Run | None, /) -> str: ...
 
 
+class ForkInfo(Protocol):
+    """A run in the list of a run's forks."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def created(self) -> float: ...
+    @property
+    def parent(self) -> Parent | None: ...
+
+
+class ForkPage(Protocol):
+    """A part of a list of runs."""
+
+    @property
+    def runs(self) -> Sequence[ForkInfo]: ...
+    @property
+    def cursor(self) -> str | None: ...
+
+
 class RecordSource(Protocol):
-    """Reads records of runs, as a store does."""
+    """Reads records and rows of runs, as a store does."""
 
     def read_now(self, run_id: str, *, upto: int | None = None) -> Sequence[Record]: ...
+    async def runs(
+        self, *, parent: str | None = None, relation: Relation | None = None, after: str | None = None
+    ) -> ForkPage: ...
 
 
 def _drawings() -> Drawings:
@@ -163,6 +190,21 @@ class Run(Generic[StateT]):
         """The run that it was forked from, and the last record of it that it contains; None if it is no fork."""
         fork = self.machine.fork
         return None if fork is None else Parent(fork.parent, fork.at, fork.relation)
+
+    def forks(self) -> list[ForkInfo]:
+        """List the forks of the run, without replays, the newest first. Reads the store and blocks."""
+        with ThreadPoolExecutor(1) as threads:  # an event loop of its own, also where one runs
+            return threads.submit(anyio.run, self._forks).result()
+
+    async def _forks(self) -> list[ForkInfo]:
+        found: list[ForkInfo] = []
+        cursor: str | None = None
+        while True:
+            page = await self._store.runs(parent=self.run_id, relation="fork", after=cursor)
+            found += page.runs
+            cursor = page.cursor
+            if cursor is None:
+                return found
 
     @property
     def error(self) -> Failure | None:

@@ -19,6 +19,7 @@ from orchestrator.errors import (
     RunUnknown,
     StaleAnswer,
 )
+from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Approve, Deny, Question
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Record, StepDone, StepFailed
 from orchestrator.nodes import Ask, Confirm, Execute
@@ -153,6 +154,8 @@ async def test_a_fork_at_every_record_repeats_nothing_that_is_settled(executor: 
         assert fork.root_id == "r"
     found = await executor.forks("r")
     assert {info.run_id for info in found} == {f"f{at}" for at in range(1, parent.seq)}
+    assert [info.run_id for info in parent.forks()] == [info.run_id for info in found]
+    assert [info.parent for info in found] == [Parent("r", at, "fork") for at in range(parent.seq - 1, 0, -1)]
 
 
 def _ends(records: list[Record], key: str) -> bool:
