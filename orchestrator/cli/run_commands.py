@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED
+from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -43,6 +44,11 @@ class Event(BaseModel):
     def to_json(self) -> dict[str, object]:
         """The event as one flat JSON object: `type`, `seq`, `ts`, `run_id`, and the fields of `data`."""
         return {"type": self.type, "seq": self.seq, "ts": self.ts, "run_id": self.run_id, **self.data}
+
+    def to_sse(self) -> str:
+        """The event as a server-sent event: its JSON as `data`, and of a journaled event its number as `id`."""
+        number = "" if self.seq is None else f"id: {self.seq}\n"
+        return f"{number}data: {json.dumps(self.to_json())}\n\n"
 
 
 def event_of(run_id: str, record: Record) -> Event:

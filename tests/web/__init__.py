@@ -1,0 +1,1 @@
+"""The web application of docs/web_applications.md, in real processes and with real clients."""
