@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from orchestrator.comparison import compare
     from orchestrator.context import Context
-    from orchestrator.executor import Event, Executor, Run
+    from orchestrator.executor import Event, Executor, Migration, Run
     from orchestrator.graph import Edge, Node, Outcome, Port, Update, add, append, extend, local, merge, replace, union
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
@@ -44,7 +44,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "orchestrator.comparison": ("compare",),
     "orchestrator.context": ("Context",),
-    "orchestrator.executor": ("Event", "Executor", "Run"),
+    "orchestrator.executor": ("Event", "Executor", "Migration", "Run"),
     "orchestrator.graph": (
         "Edge", "Node", "Outcome", "Port", "Update", "add", "append", "extend", "local", "merge", "replace",
         "union",
@@ -76,6 +76,7 @@ __all__ = [
     "Limits",
     "LimitsLeft",
     "Message",
+    "Migration",
     "Model",
     "Node",
     "OfflineModel",

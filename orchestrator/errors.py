@@ -7,7 +7,8 @@
     │   ├── GraphUnknown          code of a graph, tool or model is needed and missing
     │   ├── UntrustedCode         a graph file refers to code that it may not use
     │   ├── GraphChanged          the structure that a run depends on changed
-    │   │   └── ToolsChanged      tools that a run may still call are missing or take other arguments
+    │   │   ├── ToolsChanged      tools that a run may still call are missing or take other arguments
+    │   │   └── InvalidMigration  what a migration says does not fit the run, or the new version of its graph
     │   └── NotSerialisable       a part of a graph has no data form
     ├── RunError                  an operation on a run failed
     │   ├── RunUnknown
@@ -54,6 +55,7 @@ succeed; `Retry` uses it. All errors can be pickled and copied.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -143,11 +145,35 @@ class UntrustedCode(GraphError):
 
 
 class GraphChanged(GraphError):
-    """Raised when the structure at or after a run's live tokens differs from the one it was started with."""
+    """Raised when a run cannot go on in the graph that is there without a decision, or without a migration.
+
+    Attributes:
+        fault: the message without the way to go on.
+        run_id: the run.
+        options: options of `orchestrator resume RUN` with which the run continues; None if no command is known to.
+        call: the same as arguments of `executor.resume(run_id, ...)`.
+        otherwise: another way to go on.
+    """
+
+    def __init__(
+        self, fault: str, *, run_id: str = "", options: Sequence[str] | None = None, call: str = "", otherwise: str = ""
+    ) -> None:
+        self.fault, self.run_id, self.options, self.call, self.otherwise = fault, run_id, options, call, otherwise
+        command = None if options is None else shlex.join(("orchestrator", "resume", run_id, *options))
+        super().__init__(self.told(command))
+
+    def told(self, command: str | None) -> str:
+        """The message with a command line that continues the run."""
+        how = f"To continue it in the new version: resume({self.run_id!r}, {self.call}), or\n  {command}"
+        return "\n".join(filter(None, (self.fault, "" if command is None else how, self.otherwise)))
 
 
 class ToolsChanged(GraphChanged):
     """Raised when tools that a run was started with, and may still call, are missing or take other arguments."""
+
+
+class InvalidMigration(GraphChanged):
+    """Raised when a `Migration` does not fit the run, or the new version of its graph. Nothing was journaled."""
 
 
 class NotSerialisable(GraphError):

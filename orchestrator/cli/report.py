@@ -29,9 +29,9 @@ class NextCommands:
     gone: bool = False
     """Whether the store ends with this command, so that the run cannot be continued."""
 
-    def resume(self, run_id: str) -> str:
+    def resume(self, run_id: str, *options: str) -> str:
         """Return the command that resumes a run."""
-        return words.command("resume", run_id, *self.code, *self._where())
+        return words.command("resume", run_id, *options, *self.code, *self._where())
 
     def answer(self, run_id: str, question: Question) -> str:
         """Return the command that answers one question."""

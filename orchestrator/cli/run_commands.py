@@ -9,6 +9,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
+from orchestrator.cli.migrating import Migrating, migration_of
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
@@ -125,7 +126,7 @@ def resume(
         bool,
         typer.Option(
             "--accept-changes",
-            help="Continue with changed tools, or in a changed graph that ORCHESTRATOR_ON_CHANGE=strict refuses.",
+            help="Continue with changed tools, and in a graph that changed ahead of the run.",
         ),
     ] = False,
     wait: Annotated[
@@ -133,6 +134,7 @@ def resume(
         typer.Option("--wait", metavar="S", min=0, help="Seconds to wait for another process that holds the run."),
     ] = 0.0,
     *,
+    how: Migrating,
     then: options.Continuing,
 ) -> int:
     """Resume an interrupted or paused run until it ends or pauses.
@@ -148,7 +150,7 @@ def resume(
     from orchestrator.kernel.records import FINAL
 
     risk, changes = options.risk(approve), options.limits(max_steps, max_seconds)
-    limits = Limits.model_validate(changes) if changes else None
+    limits, migrate = Limits.model_validate(changes) if changes else None, migration_of(how)
     taken = take(run, then, ended=FINAL - {"completed"} if retry else ())
 
     stops = _stops(taken.code.graph, pause_before, pause_after)
@@ -156,7 +158,7 @@ def resume(
     async def begin(executor: Executor, manner: Manner) -> Run:
         first = partial(
             executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits,
-            **stops,
+            migrate=migrate, **stops,
         )  # fmt: skip
         return await TerminalSession(executor, run, manner.sink(), seen=taken.run.seq).go(
             first, partial(executor.resume, run)

@@ -22,7 +22,7 @@ from orchestrator.cli.run_lookup import load
 from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import journal_seal
-from orchestrator.errors import ModelError, RunUnknown
+from orchestrator.errors import GraphChanged, ModelError, RunUnknown
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
@@ -113,8 +113,11 @@ def drive(
         run = run_async(work)
     except Interrupted:
         return _interrupted(url, run_id, manner)
-    except (BrokenPipeError, ModelError, ExceptionGroup) as group:
+    except (BrokenPipeError, GraphChanged, ModelError, ExceptionGroup) as group:
         error = alone(group)
+        if isinstance(error, GraphChanged) and error.options is not None:
+            warn(f"error: {redacted(error.told(manner.next_commands.resume(run_id, *error.options)))}")
+            return exits.FAILED
         if isinstance(error, ModelError):
             warn(f"error: {redacted(str(error))}")
             return _interrupted(url, run_id, manner, code=exits.FAILED)

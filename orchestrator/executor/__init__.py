@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.host.transfer import Imported
+    from orchestrator.executor.migration import Migration
     from orchestrator.executor.sync import run_sync
     from orchestrator.seals import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
@@ -33,6 +34,7 @@ _HOME = {
     "Event": "orchestrator.views.events",
     "Executor": "orchestrator.executor.executor",
     "Imported": "orchestrator.executor.host.transfer",
+    "Migration": "orchestrator.executor.migration",
     "Overlay": "orchestrator.views.overlay",
     "Point": "orchestrator.views.history",
     "Pruned": "orchestrator.executor.host.pruning",
@@ -52,6 +54,7 @@ __all__ = [
     "Event",
     "Executor",
     "Imported",
+    "Migration",
     "Overlay",
     "Point",
     "Pruned",

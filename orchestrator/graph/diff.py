@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.digests import state_shape
-from orchestrator.graph.topology import ANY
+from orchestrator.graph.renames import Renames, inside
 from orchestrator.jsontypes import JsonObject
 
+ChangeKind: TypeAlias = Literal[
+    "node_gone", "node_new", "outcomes", "join", "graph_inside", "edges", "order", "field_gone", "field_new",
+    "field_type", "field_reducer",
+]  # fmt: skip
 
-@dataclass(slots=True)
-class Diff:
-    """How two versions of a graph differ in structure."""
 
-    lines: list[str] = field(default_factory=list)
-    touched: dict[str, list[str]] = field(default_factory=dict)
-    """Node -> the lines that are about it."""
-    everywhere: list[str] = field(default_factory=list)
-    """Lines that are about the whole graph."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference of structure."""
 
-    def note(self, node: str | None, line: str) -> None:
-        """Add a line, about a node or about everything."""
-        self.lines.append(line)
-        if node is None or node == ANY:
-            self.everywhere.append(line)
-        else:
-            self.touched.setdefault(node, []).append(line)
+    kind: ChangeKind
+    place: str
+    """Path of the graph in the old version: names of the subgraph nodes around it, joined by `/`; empty at the top."""
+    name: str
+    """The node or the state field, under its old name if it has one; of edges the node that they begin at."""
+    text: str
+    """The difference in words."""
+
+    @property
+    def path(self) -> str:
+        """Path of the node or the field."""
+        return inside(self.place, self.name)
 
 
 def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
@@ -46,59 +51,122 @@ def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
     return tuple(found)
 
 
-def structure_diff(old: GraphDefinition, new: GraphDefinition) -> Diff:
-    """Node by node, what of two versions of a graph differs in structure."""
-    diff = Diff()
+def structure_changes(
+    old: GraphDefinition, new: GraphDefinition, names: Renames | None = None, place: str = ""
+) -> Iterator[Change]:
+    """What of two versions of a graph differs in structure, at every depth.
+
+    Args:
+        old: the version before.
+        new: the version after.
+        names: what is renamed; a renamed node or field is neither gone nor new.
+        place: path of the graph in the old version.
+    """
+    names = names or Renames()
+    where = f" in {place!r}" if place else ""
+    known = {names.node(place, name) for name in old.nodes}
     for name, node in old.nodes.items():
-        now = new.nodes.get(name)
+        now = new.nodes.get(names.node(place, name))
         if now is None:
-            diff.note(name, f"node {name!r} is gone")
+            yield Change("node_gone", place, name, f"node {name!r}{where} is gone")
             continue
         if now.outcomes != node.outcomes:
             before, after = ", ".join(node.outcomes), ", ".join(now.outcomes)
-            diff.note(name, f"node {name!r} has outcomes {after}, it had {before}")
+            yield Change("outcomes", place, name, f"node {name!r}{where} has outcomes {after}, it had {before}")
         if now.join != node.join:
-            diff.note(name, f"node {name!r} says join={now.join!r}, it said join={node.join!r}")
-        if node.subgraph is not None and now.subgraph is not None:
-            if node.subgraph.structure != now.subgraph.structure:
-                inner = "; ".join(structure_diff(node.subgraph, now.subgraph).lines)
-                diff.note(name, f"the graph inside node {name!r} changed: {inner}")
-        elif (node.subgraph is None) != (now.subgraph is None):
-            diff.note(name, f"node {name!r} {'has a graph inside' if now.subgraph else 'has no graph inside any more'}")
+            yield Change(
+                "join", place, name, f"node {name!r}{where} says join={now.join!r}, it said join={node.join!r}"
+            )
+        if (node.subgraph is None) != (now.subgraph is None):
+            has = "has a graph inside" if now.subgraph else "has no graph inside any more"
+            yield Change("graph_inside", place, name, f"node {name!r}{where} {has}")
     for name in new.nodes:
-        if name not in old.nodes:
-            diff.lines.append(f"node {name!r} is new")
-    _diff_edges(old, new, diff)
-    _diff_state(old, new, diff)
-    return diff
+        if name not in known:
+            yield Change("node_new", place, name, f"node {name!r}{where} is new")
+    yield from _edge_changes(old, new, names, place)
+    yield from _state_changes(old, new, names, place)
+    for name, node in old.nodes.items():
+        now = new.nodes.get(names.node(place, name))
+        if node.subgraph is not None and now is not None and now.subgraph is not None:
+            yield from structure_changes(node.subgraph, now.subgraph, names, inside(place, name))
 
 
-def _diff_edges(old: GraphDefinition, new: GraphDefinition, diff: Diff) -> None:
-    for source in dict.fromkeys(edge.source for edge in (*old.edges, *new.edges)):
-        before = [str(edge) for edge in old.edges if edge.source == source]
-        after = [str(edge) for edge in new.edges if edge.source == source]
-        for edge in before:
-            if edge not in after:
-                diff.note(source, f"edge {edge} is gone")
-        for edge in after:
-            if edge not in before:
-                diff.note(source, f"edge {edge} is new")
-        if before != after and sorted(before) == sorted(after):
-            diff.note(source, f"the edges of {source!r} are in another order, and so are its branches")
+def _edge_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[Change]:
+    where = f" in {place!r}" if place else ""
+    after: dict[str, list[str]] = {}
+    for edge in new.edges:
+        after.setdefault(edge.source, []).append(str(edge))
+    before: dict[str, list[tuple[str, str]]] = {}
+    sources: dict[str, str] = {}
+    for edge in old.edges:
+        each = None if edge.each is None else names.state_field(place, edge.each)
+        source = names.node(place, edge.source)
+        moved = replace(edge, source=source, target=names.node(place, edge.target), each=each)
+        before.setdefault(source, []).append((str(moved), str(edge)))
+        sources[source] = edge.source
+    for source in dict.fromkeys((*before, *after)):
+        was, now = before.get(source, []), after.get(source, [])
+        named, told = [moved_text for moved_text, _ in was], sources.get(source, source)
+        for moved_text, text in was:
+            if moved_text not in now:
+                yield Change("edges", place, told, f"edge {text}{where} is gone")
+        for text in now:
+            if text not in named:
+                yield Change("edges", place, told, f"edge {text}{where} is new")
+        if named != now and sorted(named) == sorted(now):
+            text = f"the edges of {told!r}{where} are in another order, and so are its branches"
+            yield Change("order", place, told, text)
 
 
-def _diff_state(old: GraphDefinition, new: GraphDefinition, diff: Diff) -> None:
+def _state_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[Change]:
+    where = f" in {place!r}" if place else ""
     before, after = state_shape(old.schema), state_shape(new.schema)
     was, now = _mapping(before.get("fields")), _mapping(after.get("fields"))
-    for name in {**was, **now}:
-        if name not in now:
-            diff.note(None, f"state field {name!r} is gone")
-        elif name not in was:
-            diff.note(None, f"state field {name!r} is new")
-        elif was[name] != now[name]:
-            diff.note(None, f"state field {name!r} has another type or reducer")
-    if before.get("$defs") != after.get("$defs"):
-        diff.note(None, "a type that the state uses changed")
+    types = _changed_types(before.get("$defs"), after.get("$defs"))
+    moved = {name: names.state_field(place, name) for name in was}
+    for name in was:
+        field = f"state field {name!r}{where}"
+        spec, there = was[name], now.get(moved[name])
+        if there is None:
+            yield Change("field_gone", place, name, f"{field} is gone")
+            continue
+        assert isinstance(spec, list)
+        assert isinstance(there, list)
+        used = types & _types_in(there[0])
+        if spec[0] != there[0]:
+            yield Change("field_type", place, name, f"{field} has another type")
+        elif used:
+            yield Change("field_type", place, name, f"{field} has another type: {', '.join(sorted(used))} changed")
+        if spec[1:] != there[1:]:
+            yield Change("field_reducer", place, name, f"{field} has {_reducer(there)}, it had {_reducer(spec)}")
+    for name in now:
+        if name not in moved.values():
+            yield Change("field_new", place, name, f"state field {name!r}{where} is new")
+
+
+def _reducer(spec: list[object]) -> str:
+    parts = [f"the reducer {spec[1]}" if spec[1] else "", "its own value in each branch" if spec[2] else ""]
+    return " and ".join(filter(None, parts)) or "no reducer"
+
+
+def _changed_types(before: object, after: object) -> frozenset[str]:
+    """Names of the types that a state uses and that changed, or that use one that changed."""
+    was, now = _mapping(before), _mapping(after)
+    changed = {name for name in {**was, **now} if was.get(name) != now.get(name)}
+    while more := {name for name, spec in now.items() if name not in changed and changed & _types_in(spec)}:
+        changed |= more
+    return frozenset(changed)
+
+
+def _types_in(schema: object) -> frozenset[str]:
+    """Names of the types that a JSON schema refers to."""
+    if isinstance(schema, list):
+        return frozenset().union(*map(_types_in, schema))
+    if not isinstance(schema, Mapping):
+        return frozenset()
+    ref = schema.get("$ref")
+    own = {str(ref).rpartition("/")[2]} if ref is not None else set()
+    return frozenset(own).union(*map(_types_in, schema.values()))
 
 
 def _mapping(value: object) -> Mapping[str, object]:

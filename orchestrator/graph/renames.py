@@ -43,6 +43,11 @@ class Renames:
             old = inside(old, name)
         return new
 
+    def path(self, path: str) -> str:
+        """The new path of a node."""
+        place, _, name = path.rpartition("/")
+        return inside(self.place(place), self.node(place, name)) if path else path
+
     def vertex(self, place: str, vertex: str, old: Topology, new: Topology) -> str:
         """The new name of a fork: that of a node, or of a map beside other edges, which is a fork of its own.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from orchestrator.graph.renames import Renames, inside
@@ -61,6 +62,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
         run.asked_at.pop(question, None)
     run.ready_frames = {key: made[key] for key in ready}
     run.exhausting_frames = [made[key] for key in exhausting]
+    _move_breakpoints(run, names)
     for observer in observers:
         observer.moved(record)
     for frame in run.frames():
@@ -81,6 +83,14 @@ def _wake(run: RunState, frame: FrameState) -> None:
     settle(run, frame)
     if frame.queue:
         run.ready_frames[frame.key] = frame
+
+
+def _move_breakpoints(run: RunState, names: Renames) -> None:
+    """Have the run pause at the new names of the nodes that it was to pause at."""
+    stops = run.breakpoints
+    if stops is not None:
+        before, after = (frozenset(map(names.path, one)) for one in (stops.before, stops.after))
+        run.breakpoints = replace(stops, before=before, after=after, at=names.path(stops.at))
 
 
 def _move_counters(run: RunState, names: Renames, plan: Plan) -> None:

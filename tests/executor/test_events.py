@@ -535,6 +535,7 @@ async def test_a_run_that_is_stopped_at_any_write_takes_each_event_once_and_slee
                "sub": Subgraph(inner, outputs={"got": "got"}), "join": node(lambda: None).with_(join="all")},
         edges="START -> nap\nnap -> wait : each orders\nwait -> join -> sub -> END",
     )  # fmt: skip
+
     def answer(question: AnyQuestion) -> object:
         return None if question.match else "tick"
 

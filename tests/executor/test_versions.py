@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import create_model
+from pydantic import create_model, model_validator
 
-from orchestrator import Approve, Context, Executor, Graph, Outcome, Update, node
-from orchestrator.errors import GraphChanged, GraphUnknown
+from orchestrator import Approve, Context, Executor, Graph, Migration, Outcome, Update, node
+from orchestrator.errors import GraphChanged, GraphUnknown, InvalidMigration, StaleAnswer
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
@@ -44,10 +46,10 @@ def graph(edges: str = EDGES, *, prompt: str = "Go on?", state: Any = Log, name:
     return Graph(name=name, state=state, input="question", nodes=found, edges=edges, output="log")
 
 
-async def waiting(store: Store) -> str:
+async def waiting(store: Store, **values: Any) -> str:
     """A run of the graph as it was, which waits; its question."""
     async with Executor(store) as executor:
-        run = await executor.start(graph(), run_id="r")
+        run = await executor.start(graph(), values, run_id="r")
     assert run.status == "paused"
     return run.waiting[0].id
 
@@ -130,55 +132,151 @@ def forks(state: Log) -> Any:
 CHANGED = {
     "the node that it is at was renamed": (
         graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?")),
-        ["node 'ask' is gone (blocks this run)", "node 'confirm' is new"],
+        ["migration: node 'ask' is gone, and the run is at it", "compatible: node 'confirm' is new"],
+        ("--rename", "ask=confirm"),
     ),
-    "a node ahead is gone": (
+    "the node behind it is gone": (
         graph("START -> before -> ask -> END", after=None),
-        ["node 'after' is gone (blocks this run)", "edge ask -> after : approved is gone (blocks this run)",
-         "edge ask -> END is new (blocks this run)"],
-    ),
-    "an edge ahead leads elsewhere": (
-        graph(EDGES.replace("after -> END", "after -> more -> END"), more=says("more")),
-        ["edge after -> END is gone (blocks this run)", "node 'more' is new"],
+        ["compatible: node 'after' is gone", "decision: edge ask -> after : approved is gone",
+         "decision: edge ask -> END is new"],
+        ("--accept-changes",),
     ),
     "a node ahead has another outcome": (
         graph(EDGES + "after -> END : other", after=forks),
-        ["node 'after' has outcomes done, other, it had done (blocks this run)"],
+        ["decision: node 'after' has outcomes done, other, it had done"],
+        ("--accept-changes",),
     ),
-    "a node ahead joins": (
-        graph(after=says("after").with_(join="each")),
-        ["node 'after' says join='each', it said join=None (blocks this run)"],
-    ),
-    "the state has another field": (
-        graph(state=fields(more=(int, 0))), ["state field 'more' is new (blocks this run)"],
-    ),
-    "a field has another type": (
-        graph(state=fields(n=(float, 0.0))), ["state field 'n' has another type or reducer (blocks this run)"],
-    ),
-    "a node ahead is a graph": (
-        graph(after=Subgraph(Graph(name="i", state=Log, nodes={"a": says("a")}, edges="START -> a -> END"))),
-        ["node 'after' has a graph inside (blocks this run)"],
+    "a value has another type, and the node is another one": (
+        graph(EDGES.replace("ask", "confirm"), state=fields(n=(float, 0.5)), ask=None, confirm=Confirm(prompt="?")),
+        ["migration: state field 'n' has another type, and has a value",
+         "migration: node 'ask' is gone, and the run is at it"],
+        ("--rename", "ask=confirm", "--rename", "state.n=n"),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CHANGED)
-async def test_changed_structure_ahead_is_refused_with_all_that_differs(store: Store, what: str) -> None:
-    changed, lines = CHANGED[what]
-    question = await waiting(store)
+async def test_a_refusal_has_every_difference_with_its_grade_and_a_way_that_works(store: Store, what: str) -> None:
+    changed, lines, options = CHANGED[what]
+    question = await waiting(store, n=3)
     async with Executor(store, graphs=[changed]) as executor:
         before = await executor.load("r")
-        resume = partial(executor.resume, "r", accept_changes=True)
-        for refused in (resume, partial(executor.answer, "r", question, Approve())):
-            with pytest.raises(GraphChanged, match=r"run 'r' is at ask, and graph 'g' changed on its way") as caught:
+        for refused in (partial(executor.resume, "r"), partial(executor.answer, "r", question, Approve())):
+            with pytest.raises(GraphChanged, match=r"run 'r' is at ask, and graph 'g' changed") as caught:
                 await refused()
             for line in lines:
                 assert f"  - {line}" in str(caught.value).splitlines(), str(caught.value)
+            assert caught.value.options == options
+            assert f"orchestrator resume r {' '.join(options)}" in str(caught.value)
+            assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+        assert await executor.recover() == []
         now = await executor.load("r")
         assert (now.status, now.seq, now.waiting) == ("paused", before.seq, before.waiting)
         assert await store.lease("r") is None
-    async with Executor(store, graphs=[graph()]) as executor:  # as it was: nothing is lost
-        assert (await executor.answer("r", question, Approve())).output == ["before", "after"]
+        arguments = eval(f"dict({caught.value.call.partition(', accept')[0]})", {"Migration": Migration})
+        run = await executor.resume("r", **{**arguments, "accept_changes": "accept_changes=True" in caught.value.call})
+        while run.status == "paused":
+            run = await executor.answer("r", run.waiting[0].id, Approve())
+        assert run.status == "completed"
+
+
+async def test_a_renamed_node_that_a_run_is_at_is_never_a_success(store: Store) -> None:
+    await waiting(store)
+    renamed = graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?"))
+    async with Executor(store, graphs=[renamed]) as executor:
+        for accept in (False, True):
+            with pytest.raises(GraphChanged):
+                await executor.resume("r", accept_changes=accept)
+        run = await executor.resume("r", migrate=Migration(nodes={"ask": "confirm"}))
+        assert (run.status, run.values["log"]) == ("paused", ["before"])
+
+
+async def test_a_migration_that_touches_a_node_asks_again_and_an_old_answer_does_not_count(store: Store) -> None:
+    old = await waiting(store)
+    renamed = graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?"))
+    async with Executor(store, graphs=[renamed]) as executor:
+        run = await executor.resume("r", migrate=Migration(nodes={"ask": "confirm"}))
+        (question,) = run.waiting
+        assert (question.node, question.id == old) == ("confirm", False)
+        with pytest.raises(StaleAnswer):
+            await executor.answer("r", old, Approve())
+        assert (await executor.answer("r", question.id, Approve())).output == ["before", "after"]
+
+
+async def test_an_approval_that_was_given_and_not_used_is_asked_for_again_where_its_node_changed(store: Store) -> None:
+    await approved(store, await waiting(store))
+    renamed = graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?"))
+    async with Executor(store, graphs=[renamed]) as executor:
+        run = await executor.resume("r", migrate=Migration(nodes={"ask": "confirm"}))
+        assert (run.status, run.waiting[0].node) == ("paused", "confirm")
+
+
+INVALID = {
+    "no such node": (Migration(nodes={"asks": "confirm"}), "has no node 'asks'; it has "),
+    "no such new node": (Migration(nodes={"ask": "confirms"}), "the new version has no node 'confirms'"),
+    "no such field": (Migration(nodes={"ask": "confirm"}, state={"m": "n"}), "has no field 'm'"),
+    "no such source": (Migration(nodes={"ask": "confirm"}, state={"n": "m"}), "there is no field 'm'"),
+    "not a value": (Migration(nodes={"ask": "confirm"}, state={"n": lambda old: "x"}), "field 'n'"),
+    "an error": (Migration(nodes={"ask": "confirm"}, state=lambda old: old["m"]), "the function raised KeyError"),
+    "no mapping": (Migration(nodes={"ask": "confirm"}, state=lambda old: 3), "returned a int"),
+    "no such join": (Migration(nodes={"ask": "confirm"}, joins={"k": "ask"}), "joins: there is no node 'k'"),
+    "no such field to drop": (Migration(nodes={"ask": "confirm"}, drop=["m"]), "there is no field 'm'"),
+}
+
+
+@pytest.mark.parametrize("what", INVALID)
+async def test_a_migration_that_does_not_fit_is_refused_before_it_is_journaled(store: Store, what: str) -> None:
+    migration, fault = INVALID[what]
+    await waiting(store)
+    renamed = graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?"))
+    async with Executor(store, graphs=[renamed]) as executor:
+        before = await executor.load("r")
+        with pytest.raises(InvalidMigration, match=re.escape(fault)):
+            await executor.resume("r", migrate=migration)
+        assert (await executor.load("r")).seq == before.seq
+        assert await store.lease("r") is None
+
+
+async def test_values_are_mapped_added_and_given_up_and_the_journal_says_which(store: Store) -> None:
+    await waiting(store, n=3)
+    changed = graph(state=fields(count=(int, 0), n=(str, ""), more=(list[int], [7])))
+    async with Executor(store, graphs=[changed]) as executor:
+        migrate = Migration(state={"count": lambda old: old["n"] * 2, "n": lambda old: f"was {old['n']}"})
+        run = await executor.resume("r", migrate=migrate)
+        assert {name: run.values[name] for name in ("count", "n", "more")} == {"count": 6, "n": "was 3", "more": [7]}
+        (moved,) = [event.data async for event in executor.events("r") if event.type == "migrated"]
+        assert moved["values"] == {"count": 6, "n": "was 3", "more": [7]}
+        assert (moved["structure_before"], moved["structure"]) == (graph().structure, changed.structure)
+        assert (moved["content_before"], moved["content"]) == (graph().content, changed.content)
+        at = await executor.load("r", at=run.seq - 2)
+        assert at.values["n"] == 3  # earlier records fold in their own graph
+
+
+async def test_a_model_validator_of_the_new_state_refuses_a_migration(store: Store) -> None:
+    class Strict(Log):
+        more: int = 0
+
+        @model_validator(mode="after")
+        def _check(self) -> Strict:
+            if self.n == 3:
+                raise ValueError("n is 3")
+            return self
+
+    await waiting(store, n=3)
+    async with Executor(store, graphs=[graph(state=Strict)]) as executor:
+        with pytest.raises(GraphChanged, match="n is 3"):
+            await executor.resume("r")
+
+
+async def test_strict_refuses_a_compatible_change_until_it_is_accepted(store: Store) -> None:
+    question = await waiting(store)
+    longer = graph(EDGES.replace("after -> END", "after -> more -> END"), more=says("more"))
+    async with Executor(store, graphs=[longer], on_change="strict") as executor:
+        with pytest.raises(GraphChanged, match="compatible: node 'more' is new") as caught:
+            await executor.resume("r")
+        assert caught.value.options == ("--accept-changes",)
+        await executor.resume("r", accept_changes=True)
+        assert (await executor.answer("r", question, Approve())).output == ["before", "after", "more"]
 
 
 async def test_changed_structure_behind_does_not_matter(store: Store) -> None:
@@ -234,7 +332,7 @@ async def test_an_interrupted_step_is_not_run_in_a_node_that_is_another_one(stor
     assert ran == ["first", "first"]
 
 
-async def test_what_a_run_waits_in_the_middle_of_may_not_change_inside(store: Store) -> None:
+async def test_changes_inside_a_subgraph_are_graded_by_its_path(store: Store) -> None:
     def outer(**inner: Any) -> Graph:
         sub = Subgraph(graph(name="inner", **inner), outputs={"answer": "question"})
         return Graph(
@@ -245,9 +343,9 @@ async def test_what_a_run_waits_in_the_middle_of_may_not_change_inside(store: St
     async with Executor(store) as executor:
         (question,) = (await executor.start(outer(), run_id="r")).waiting
     assert (question.path, question.node) == ("sub", "ask")
-    edges = EDGES.replace("after -> END", "after -> more -> END")
+    edges = EDGES.replace("after : approved", "more : approved") + "more -> after"
     async with Executor(store, graphs=[outer(edges=edges, more=says("more"))]) as executor:
-        with pytest.raises(GraphChanged, match=r"the graph inside node 'sub' changed: .*node 'more' is new"):
+        with pytest.raises(GraphChanged, match=r"decision: edge ask -> after : approved in 'sub' is gone"):
             await executor.answer("r", question.id, Approve())
     async with Executor(store, graphs=[outer(prompt="Really?")], on_change="strict") as executor:
         with pytest.raises(GraphChanged, match="node 'sub': graph changed"):

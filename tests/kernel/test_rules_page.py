@@ -17,7 +17,7 @@ import pytest
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.reducers import replace
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import StepDone
+from orchestrator.kernel.records import Migrated, StepDone
 from orchestrator.kernel.snapshot import dump
 from tests.support.sizes import sized
 
@@ -44,6 +44,7 @@ DOES = (
     "inside steps",
     "overdue",
     "forked",
+    "migrated",
     "reopened",
 )
 COMES = ("order", "or", "sees", "place", "status", "error", "rounds")
@@ -145,6 +146,8 @@ def runs_of(example: Example) -> list[Trace]:
             trace = Simulation(graph, does, run_id=run_id, **options).run()
             if "reopened" in example.says:
                 trace = reopening_of(example, Simulation(graph, does, run_id=run_id, **options))
+            if "migrated" in example.says:
+                trace = migration_of(example, Simulation(graph, does, run_id=run_id, **options))
             if "forked" in example.says:
                 trace = fork_of(example.one("forked"), trace, Simulation(graph, does, **options))
             found.append(trace)
@@ -170,6 +173,24 @@ def fork_of(how: str, parent: Trace, simulation: Simulation) -> Trace:
     update = {name: [value.strip()] if name == "log" else value.strip()} if value else {}
     ops = {"log": "replace"} if "log" in update else {}
     return forked(parent, at, simulation, update=update, ops=ops, branch=branch[0] if branch else None)
+
+
+def migration_of(example: Example, simulation: Simulation) -> Trace:
+    """`a b = x`: where a step of a ends, the run moves to a graph in which b is called x."""
+    where, old, _, new = example.one("migrated").split()
+    text = re.sub(rf"\b{old}\b", new, example.text)
+    named = joins("j k j1 j2") | ({new: "all"} if old in joins("j k j1 j2") else {})
+    machine = simulation.machine
+    machine.later["d"] = plan(text, named)
+    simulation.probability = 0.0  # its copies are loaded in the plan that it begins in
+    simulation.begin()
+    while machine.ended is None:
+        simulation.advance()
+        last = simulation.trace.records[-1]
+        if isinstance(last, StepDone) and last.node == where and len(machine.lineage) == 1 and machine.result is None:
+            record = Migrated(**simulation.head(), structure="d", content="d", nodes={old: new})
+            simulation.land(record)
+    return simulation.trace
 
 
 def label(node: str, items: str) -> str:
@@ -207,6 +228,6 @@ def test_a_loop_of_the_page_costs_the_same_memory_in_every_round(example: Exampl
 
 
 def test_every_rule_has_an_example_that_says_what_comes_of_it() -> None:
-    assert {e.name.partition(".")[0] for e in EXAMPLES} == {f"R{number}" for number in range(1, 17)}
+    assert {e.name.partition(".")[0] for e in EXAMPLES} == {f"R{number}" for number in range(1, 18)}
     for example in EXAMPLES:
         assert example.says.keys() & {"order", "error", "rounds"}, example.name

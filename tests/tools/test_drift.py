@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Node, Tool, Update, node, tool
 from orchestrator.errors import GraphChanged, GraphUnknown, ToolsChanged
-from orchestrator.executor.host.versions import WITHOUT
+from orchestrator.executor.host.offered_tools import WITHOUT
 from orchestrator.nodes import Ask, Confirm, Execute, Subgraph
 
 pytestmark = pytest.mark.anyio

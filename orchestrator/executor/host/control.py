@@ -10,6 +10,7 @@ from orchestrator.executor.commands import Stop
 from orchestrator.executor.host import delivery, recovery, sending
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import RunReader
+from orchestrator.executor.migration import Migration
 from orchestrator.graph.limits import Limits
 from orchestrator.views.run import Run
 
@@ -145,6 +146,7 @@ class RunControl(RunReader):
         accept_changes: bool = False,
         wait: float = 0.0,
         trust_answers: bool = True,
+        migrate: Migration | None = None,
         background: bool = False,
         pause_before: Collection[str] | None = None,
         pause_after: Collection[str] | None = None,
@@ -160,11 +162,13 @@ class RunControl(RunReader):
             limits: the explicitly set fields replace those of the run's limits. A run that spent a limit needs a higher
                 one.
             approve: a new policy for calls of tools, see `start`.
-            accept_changes: continue although tools changed, or although the graph's content changed and the executor
-                is `strict`.
+            accept_changes: continue although tools changed, although the structure of the graph changed ahead of the
+                run, or although anything changed and the executor is `strict`. See docs/versions.md.
             wait: seconds to wait for another executor that holds the run.
             trust_answers: False if the journal may come from elsewhere: its approvals and its policy are asked for
                 again, unless the calls that they allow are already done.
+            migrate: how the run moves to the newest version of its graph, if a node that it is at, a value that it has
+                or a join that it waits for changed. It is checked whole before it is journaled.
             background: continue in the background, as `submit` does: return when the run is taken up. Cancelling this
                 call then does not interrupt the run.
             pause_before, pause_after: nodes at which the run pauses from now on, see `start`; None: those that it has.
@@ -181,13 +185,15 @@ class RunControl(RunReader):
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
             ContextMissing: the run was begun with a context, and none is given or made.
             InvalidValue: the graph has no node of that name.
-            GraphChanged: the graph changed at or after the run's position.
+            GraphChanged: the graph changed so that the run needs `accept_changes` or `migrate`; the message has every
+                difference with its grade, and the call and the command that continue the run.
+            InvalidMigration: the migration does not fit the run, or the new version of its graph.
             ToolsChanged: tools that the run may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
         manner = Manner(
             approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits,
-            pause_before=pause_before, pause_after=pause_after, context=context,
+            migrate=migrate, pause_before=pause_before, pause_after=pause_after, context=context,
         )  # fmt: skip
         return await recovery.resume(self._host, run_id, manner, background=background)
 

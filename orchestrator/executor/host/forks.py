@@ -15,9 +15,10 @@ from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.answers import about, as_answer, check_answer
 from orchestrator.executor.host.fork_changes import Changes, changes_of
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.loader import Fit
+from orchestrator.executor.host.offered_tools import compare_offered
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.start import check_run_id, join
-from orchestrator.executor.host.versions import compare_offered
 from orchestrator.executor.run_row import row_of
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
@@ -137,7 +138,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
     """
     info = await host.store.info(order.parent)
     moment = await moment_of(host, info, order.at)
-    version = await _version_of(host, order, moment, start=start)
+    version, fit = await _version_of(host, order, moment, start=start)
     before = None
     if order.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
@@ -150,13 +151,17 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
     _push(moment, _forked(host, order, moment, name, changed, labels))
     for question, given in (order.answers or {}).items():
         _answer(host, moment, question, as_answer(given))
-    if version is not None:
-        graph, changes = version
+    if version is not None and fit.migrated is not None:
+        moved = await host.loader.fitting(info, version, moment.machine, strict=False, accept=True)
+        if moved.migrated is not None:
+            moment.machine.later.update(moved.migrated.trial.later)
+            _push(moment, moved.migrated.record)
+    elif version is not None and fit.changes is not None:
         _push(
             moment,
             Resumed(
-                seq=moment.machine.head + 1, ts=moment.machine.updated, holder=str(host.owner), content=graph.content,
-                changes=changes,
+                seq=moment.machine.head + 1, ts=moment.machine.updated, holder=str(host.owner),
+                content=version.content, changes=fit.changes,
             ),
         )  # fmt: skip
     machine = moment.machine
@@ -234,10 +239,8 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
     return Moment(info, records, await host.loader.machine_of(info, stored, len(records)), stored)
 
 
-async def _version_of(
-    host: Host, order: Order, moment: Moment, *, start: bool
-) -> tuple[GraphDefinition, tuple[str, ...]] | None:
-    """Another version of the graph that the fork goes on in, and what is changed in it; None: there is none.
+async def _version_of(host: Host, order: Order, moment: Moment, *, start: bool) -> tuple[GraphDefinition | None, Fit]:
+    """Another version of the graph that was asked for (None: there is none), and how the fork goes on.
 
     Raises:
         GraphUnknown: its code, a model or a tool is missing.
@@ -246,7 +249,7 @@ async def _version_of(
     info, machine, given = moment.info, moment.machine, order.graph
     resources = host.resources
     if given is None and not start:
-        return None
+        return None, Fit()
     if isinstance(given, GraphDefinition):
         graph = given
     elif given is not None:
@@ -261,7 +264,8 @@ async def _version_of(
         )
     resources.check(graph)
     resources.begun[graph.content] = graph
-    fitting, changes = await host.loader.fitting(info, graph, machine, strict=host.strict and given is None)
-    resources.begun[fitting.content] = fitting
-    compare_offered(machine, fitting, resources.tools, strict=host.strict, accept=False)
-    return (fitting, changes) if given is not None and changes is not None else None
+    strict = host.strict and given is None
+    fit = await host.loader.fitting(info, graph, machine, strict=strict, accept=given is not None)
+    moved = machine if fit.migrated is None else fit.migrated.trial
+    compare_offered(moved, graph, resources.tools, strict=host.strict, accept=False)
+    return (None if given is None else graph), fit

@@ -19,12 +19,12 @@ from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.loader import RunLoader
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.observers import Observation
+from orchestrator.executor.host.offered_tools import compare_offered, offered
 from orchestrator.executor.host.os_signals import guard
 from orchestrator.executor.host.reopening import begin, reopening_of
 from orchestrator.executor.host.resumption import journal_resumed, stops_of
 from orchestrator.executor.host.taping import attach
 from orchestrator.executor.host.trust import audited, drop_unsealed, guard_run
-from orchestrator.executor.host.versions import compare_offered, offered
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
@@ -160,28 +160,29 @@ class Host:
         self.background()
         hold = await self._take(run_id, how.wait)
         try:
-            strict = self.strict and not how.accept
-            checkpoint, changes = await self.loader.load_to_resume(info, graph, strict=strict, reopening=reopening)
-            machine = checkpoint.machine
+            found = await self.loader.load_to_resume(info, graph, how, strict=self.strict, reopening=reopening)
+            machine, fit = found.checkpoint.machine, found.fit
             if machine.ended is not None:
                 raise RunEnded(run_id, machine.status)
-            graph = machine.plan.graph or graph
-            lines = compare_offered(machine, graph, self.resources.tools, strict=self.strict, accept=how.accept)
+            graph = found.moved.plan.graph or graph
+            lines = compare_offered(found.moved, graph, self.resources.tools, strict=self.strict, accept=how.accept)
             stops = stops_of(how, graph)
             context = await self.contexts.for_stored(info, machine, how.context)
             checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
-        live = self._add(self._live(machine, hold, checkpoint.kept))
+        live = self._add(self._live(machine, hold, found.checkpoint.kept))
         known = self.standstill.seconds(run_id, machine.head)
         live.log.clock = DriveClock(self.resources.clock, machine.updated, known)
         live.log.journal.chain = None if checked is None else checked.chain
         begin(live.log, reopening, how)
+        if fit.migrated is not None:
+            live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
         await guard_run(self.store, live.log, checked)
-        live.changes, live.stops, live.log.context = changes, stops, context
+        live.changes, live.stops, live.log.context = fit.changes, stops, context
         if lines:
-            live.changes = (*(changes or ()), *lines)
+            live.changes = (*(fit.changes or ()), *lines)
             live.tools = offered(graph, self.resources.tools)
         return live
 

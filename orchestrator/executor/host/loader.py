@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reopening import Reopening
-from orchestrator.executor.host.versions import graph_to_resume_in
+from orchestrator.executor.migration import Migration
+from orchestrator.executor.migrations import PlannedMigration, planned
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.definition import GraphDefinition
@@ -47,19 +50,20 @@ class RunLoader:
         return Plan.of(await self.stored_graph(info)).followed_by(await self._later(info, records))
 
     async def load_to_resume(
-        self, info: RunInfo, graph: GraphDefinition, *, strict: bool, reopening: Reopening | None = None
-    ) -> tuple[Checkpoint, tuple[str, ...] | None]:
-        """Return the state to resume from, and what changed since the run was last driven (None: nothing).
+        self, info: RunInfo, newest: GraphDefinition, how: Manner, *, strict: bool, reopening: Reopening | None = None
+    ) -> Loaded:
+        """Return the state to resume from, in the version of the graph that the run goes on in.
 
         Args:
             info: the run.
-            graph: the newest version of its graph, for a run whose own version the executor does not have.
-            strict: whether changes are refused.
+            newest: the newest version of its graph, for a run whose own version the executor does not have.
+            how: whether changes are accepted, and how the run moves to a version that it does not fit.
+            strict: whether all changes are refused unless they are accepted.
             reopening: reopens the run, if it has ended: it is folded from its beginning then, by the code of today.
 
         Raises:
             GraphUnknown: a model or tool that the graph names is missing.
-            GraphChanged: the run cannot go on in the graph.
+            GraphChanged: the run cannot go on in the graph without a decision or a migration.
         """
         began = await self.stored_graph(info)
         checkpoint = Checkpoint(RunState(Plan.of(began)), 0)
@@ -69,15 +73,16 @@ class RunLoader:
         await self._fold(info, machine, await self._store.read(info.run_id, after=machine.head))
         if reopening is not None:
             reopening.apply(machine)
-        graph = self._resources.version(info.graph, machine.structure, machine.content) or graph
+        if machine.ended is not None:
+            return Loaded(checkpoint)
+        known = self._resources.version(info.graph, machine.structure, machine.content)
+        graph = newest if known is None or how.migrate is not None else known
         self._resources.check(graph, models=machine.fork is None or machine.fork.relation != "replay")
-        if machine.plan.graph is graph and machine.content == graph.content:
-            return checkpoint, None
-        graph, changes = await self.fitting(info, graph, machine, strict=strict)
-        if machine.plan.graph is graph and not checkpoint.kept:
-            return checkpoint, changes
+        fit = await self.fitting(info, graph, machine, strict=strict, accept=how.accept, migrate=how.migrate)
+        if fit.migrated is not None or (machine.plan.graph is graph and (fit.changes is None or not checkpoint.kept)):
+            return Loaded(checkpoint, fit)
         machine = await self._folded_in(info, graph)
-        return Checkpoint(machine if reopening is None else reopening.apply(machine), 0), changes
+        return Loaded(Checkpoint(machine if reopening is None else reopening.apply(machine), 0), fit)
 
     async def stored_graph(self, info: RunInfo) -> GraphDefinition:
         """The graph that a run began in, as it was stored; with code if the executor has one of its structure."""
@@ -85,10 +90,12 @@ class RunLoader:
 
     async def of(self, info: RunInfo, structure: str, content: str) -> GraphDefinition:
         """The same for any graph that a run had."""
-        known = self._resources.version(info.graph, structure, content) or self._resources.graphs.get(info.graph)
+        newest = self._resources.graphs.get(info.graph)
+        known = self._resources.version(info.graph, structure, content) or newest
         if known is not None and known.structure == structure:
             return known
-        return GraphDefinition.from_data(await self._graph_data(info.run_id, content))
+        data = await self._graph_data(info.run_id, content)
+        return GraphDefinition.from_data(data if newest is None else _in_order(data, newest.data()))
 
     async def _later(self, info: RunInfo, records: Sequence[Record]) -> dict[str, Plan]:
         """Content digest -> plan of each graph that records migrate the run to, and of each that is given here."""
@@ -129,24 +136,84 @@ class RunLoader:
         return data
 
     async def fitting(
-        self, info: RunInfo, graph: GraphDefinition, machine: RunState, *, strict: bool
-    ) -> tuple[GraphDefinition, tuple[str, ...] | None]:
-        """Return the graph to resume in, and what changed since the run was last driven (None: nothing)."""
-        last = machine.content
+        self,
+        info: RunInfo,
+        graph: GraphDefinition,
+        machine: RunState,
+        *,
+        strict: bool,
+        accept: bool = False,
+        migrate: Migration | None = None,
+    ) -> Fit:
+        """How a run goes on in a version of its graph, which is stored then.
+
+        Args:
+            info: the run.
+            graph: the version.
+            machine: the run's state.
+            strict: whether all changes are refused unless they are accepted.
+            accept: whether a user accepts them.
+            migrate: how the run moves to a version that it does not fit.
+
+        Raises:
+            GraphChanged: it cannot go on in it without a decision or a migration.
+        """
+        old, last = machine.plan.graph, machine.content
+        if old is not None and (graph.structure != machine.structure or migrate is not None):
+            found = planned(machine, old, graph, migration=migrate, accept=accept, strict=strict)
+            machine.later[graph.content] = Plan.of(graph)
+            await self._store.put_graph(graph.content, graph.data())
+            return Fit(migrated=found)
         if graph.content == last:
-            return graph, None
-        before = await self._graph_data(info.run_id, last)
-        if graph.structure != machine.structure:
-            old = GraphDefinition.from_data(await self._graph_data(info.run_id, machine.lineage[-1][1]))
-            graph = graph_to_resume_in(info.run_id, old, graph, machine)
-            if graph.content == last:
-                return graph, None
-        changes = content_changes(before, graph.data())
-        if strict:
+            return Fit()
+        changes = content_changes(await self._graph_data(info.run_id, last), graph.data())
+        if strict and not accept:
             lines = "\n".join(f"  - {line}" for line in changes)
             raise GraphChanged(
                 f"run {info.run_id!r}: graph {graph.name!r} changed since it was last driven:\n{lines}\n"
                 "Accept the changes (accept_changes=True), or give the executor the graph as it was."
             )
         await self._store.put_graph(graph.content, graph.data())
-        return graph, changes
+        return Fit(changes)
+
+
+def _in_order(data: JsonObject, like: JsonObject) -> JsonObject:
+    """A stored graph, with its nodes in the order of a later version: a store does not keep it, and joins that one
+    record enables together fire in this order."""
+    nodes, others = data.get("nodes"), like.get("nodes")
+    if not isinstance(nodes, Mapping) or not isinstance(others, Mapping):
+        return data
+    made: dict[str, object] = {}
+    for name in (*(one for one in others if one in nodes), *(one for one in nodes if one not in others)):
+        node, other = nodes[name], others.get(name)
+        if isinstance(node, Mapping) and isinstance(other, Mapping):
+            inner, outer = node.get("graph"), other.get("graph")
+            if isinstance(inner, Mapping) and isinstance(outer, Mapping):
+                node = {**node, "graph": _in_order(inner, outer)}
+        made[name] = node
+    return {**data, "nodes": made}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a run goes on in a version of its graph."""
+
+    changes: tuple[str, ...] | None = None
+    """What changed in the graph's content, if only that; None: nothing."""
+    migrated: PlannedMigration | None = None
+    """How it moves to a version of another structure, before anything else is journaled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A run that is about to be resumed."""
+
+    checkpoint: Checkpoint
+    """Its state."""
+    fit: Fit = Fit()
+    """How it goes on."""
+
+    @property
+    def moved(self) -> RunState:
+        """Its state once it has moved to another version."""
+        return self.checkpoint.machine if self.fit.migrated is None else self.fit.migrated.trial

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from orchestrator.executor.migration import Migration
 from orchestrator.graph.limits import Limits
 
 
@@ -20,6 +21,8 @@ class Manner:
     """Whether a run that failed, was cancelled or spent a limit is reopened."""
     limits: Limits | None = None
     """The explicitly set fields replace those of the run's limits."""
+    migrate: Migration | None = None
+    """How it moves to a version of its graph that it does not fit."""
     by: str = ""
     """Who reopens it, for the journal."""
     reason: str = ""

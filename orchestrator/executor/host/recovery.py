@@ -77,6 +77,8 @@ async def take_up(host: Host, run_id: str, manner: Manner) -> Drive | None:
     check_risk(manner.approve)
     live = host.live.get(run_id)
     if live is not None and not live.log.closing:
+        if manner.migrate is not None:
+            raise RunConflict(run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
         graph = live.machine.plan.graph
         live.stops = None if graph is None else stops_of(manner, graph)
         # Else it is not taken up by this, it just goes on.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from orchestrator.errors import InvalidValue, RunExists
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.offered_tools import offered
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.start import check_run_id, join
-from orchestrator.executor.host.versions import offered
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.tape import DEFAULT, Live
 from orchestrator.graph.definition import GraphDefinition

@@ -9,9 +9,9 @@ from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
+from orchestrator.executor.host.offered_tools import offered
 from orchestrator.executor.host.recovery import check_risk, resume, wait_for
 from orchestrator.executor.host.resumption import nodes_of
-from orchestrator.executor.host.versions import offered
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.definition import GraphDefinition

@@ -24,7 +24,7 @@ HARMLESS = ("none", "read")
 def proofs_of(graph: GraphDefinition) -> Iterator[Proof]:
     """All claims that make sense for the graph."""
     yield from _confirmed(graph)
-    yield _bounded(graph)
+    yield bounded(graph)
 
 
 def unproved(graph: GraphDefinition) -> Iterator[str]:
@@ -40,7 +40,7 @@ def _has_own_code(node: Node) -> bool:
     return node.subgraph is None and (node.kind in ("function", "unresolved") or not is_shipped(type(node)))
 
 
-def _ways(graph: GraphDefinition, *, past_approval: bool = True) -> nx.DiGraph[str]:
+def ways_of(graph: GraphDefinition, *, past_approval: bool = True) -> nx.DiGraph[str]:
     """All ways in the graph; without `past_approval` those only that no confirm has approved."""
     import networkx as nx
 
@@ -64,7 +64,7 @@ def _confirmed(graph: GraphDefinition) -> Iterator[Proof]:
     acting = [name for name, node in graph.nodes.items() if acts(node)]
     if not acting:
         return
-    ways = _ways(graph, past_approval=False)
+    ways = ways_of(graph, past_approval=False)
     for name in acting:
         claim = f"every path to {name} passes a confirmation"
         if nx.has_path(ways, START, name):
@@ -101,14 +101,14 @@ def _harmless(node: Node) -> bool:
     return toolset is not None and all(not isinstance(one, str) and one.risk in HARMLESS for one in toolset)
 
 
-def _bounded(graph: GraphDefinition) -> Proof:
+def bounded(graph: GraphDefinition) -> Proof:
     """Every cycle spends a limit."""
     import networkx as nx
 
     claim = "every cycle spends a limit"
     if graph.limits.steps is not None:
         return Proof(claim, True)
-    ways = _ways(graph)
+    ways = ways_of(graph)
     ways.remove_nodes_from(graph.limits.visits)
     try:
         cycle = [source for source, _ in nx.find_cycle(ways)]

@@ -1,9 +1,4 @@
-"""What became of a graph and its tools since a run was last driven, and whether the run can go on with them.
-
-A run goes on in a graph of another content (prompts, parameters, code): the changes are journaled. A change of
-structure matters where the run still has to go: on the nodes that its live tokens sit at, and on all that can be
-reached from them. What lies behind them may change, or be gone: the run then goes on in the structure that it
-was started with, and in the code of the new graph.
+"""What became of the tools of a run since it was last driven, and whether the run can go on with them.
 
 A run's first record holds the digest of the schema of each tool that one of its nodes may call. To go on with the run,
 an executor needs them as they were, as far as the nodes that the run may still come to can call them: a conversation
@@ -16,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.errors import GraphChanged, ToolsChanged
+from orchestrator.errors import ToolsChanged
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.diff import structure_diff
 from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
@@ -29,29 +23,6 @@ WITHOUT = frozenset({
 """Kinds of nodes that call no tools."""
 _MOST = 20
 """Arguments of a changed tool that an error names."""
-
-
-def graph_to_resume_in(run_id: str, old: GraphDefinition, new: GraphDefinition, machine: RunState) -> GraphDefinition:
-    """Return the graph in which a run of the graph `old` is resumed with the code of `new`.
-
-    `machine` is the run, folded without code.
-
-    Raises:
-        GraphChanged: the structure changed on or ahead of the run's live tokens; the message has the whole diff.
-    """
-    diff = structure_diff(old, new)
-    at, ahead = _ahead(machine, old)
-    blocking = {*diff.everywhere, *(line for node in ahead for line in diff.touched.get(node, ()))}
-    if blocking or not diff.lines:
-        lines = "\n".join(f"  - {line}{' (blocks this run)' if line in blocking else ''}" for line in diff.lines)
-        raise GraphChanged(
-            f"run {run_id!r} is at {', '.join(at) or 'its end'}, and graph {new.name!r} changed on its way "
-            f"from there:\n"
-            f"{lines or '  - the structure is another one'}\n"
-            f"Give the executor the graph as it was, or start a new run."
-        )
-    nodes = {name: new.nodes[name] if name in ahead else node for name, node in old.nodes.items()}
-    return new.model_copy(update={"nodes": nodes, "edges": old.edges, "input": old.input, "output": old.output})
 
 
 @dataclass(slots=True)
@@ -125,8 +96,11 @@ def compare_offered(
     """What changed in the tools that a run may still call, line by line.
 
     Args:
-        strict: refuse new tools, too.
+        machine: the run.
+        graph: its graph.
+        tools: the tools that there are.
         accept: refuse nothing.
+        strict: refuse new tools, too.
 
     Raises:
         ToolsChanged: some are missing, or take other arguments.

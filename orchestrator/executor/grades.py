@@ -1,0 +1,236 @@
+"""Grades the changes between the graph of a run and a new version of it, by what the run depends on.
+
+A *compatible* change is where no token stands, and nothing that is open depends on it: the run goes on. A *decision* is
+any other change ahead of the run: a user accepts it. A *migration* is a change under a token, a value or a join that is
+in use: a user says what becomes of it.
+
+`Comparison` only compares: the run, its graph and the new version stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from orchestrator.errors import InvalidMigration
+from orchestrator.executor.migrated_state import FrameValues, StateMove, field_names, graph_at
+from orchestrator.executor.migration import NO_MIGRATION, Migration
+from orchestrator.executor.open_forks import GRADES, Compared, Grade, GradedChange, changed_joins, misplaced
+from orchestrator.graph.checks.lost_proofs import lost_proofs
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.diff import Change, structure_changes
+from orchestrator.graph.renames import Renames, inside
+from orchestrator.graph.topology import ANY
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, FrameState, Phase
+
+
+class Comparison(Compared):
+    """A run, its graph, and a new version of the graph.
+
+    Args:
+        machine: the run.
+        old: its graph; code is not needed.
+        new: the new version.
+        migration: what a user decided.
+
+    Attributes:
+        names: What is renamed.
+        changes: Every difference with its grade, those that need most first.
+        values: Key of a running graph -> its values in the new version.
+
+    Raises:
+        InvalidMigration: the migration names what is not there, or its values do not fit.
+    """
+
+    def __init__(
+        self, machine: RunState, old: GraphDefinition, new: GraphDefinition, migration: Migration = NO_MIGRATION
+    ) -> None:
+        self.machine, self.old, self.new, self.migration = machine, old, new, migration
+        self.names = Renames(dict(migration.nodes), field_names(migration, new))
+        self.frames: dict[str, list[FrameState]] = {}
+        for frame in machine.frames():
+            self.frames.setdefault(frame.place, []).append(frame)
+        self.at = {
+            place: {token.node for frame in frames for token in frame.live.values()}
+            for place, frames in self.frames.items()
+        }
+        self.ahead = dict(_regions(self, old, "", entered=False))
+        self._check_names()
+        found = list(structure_changes(old, new, self.names))
+        self.values = self._values(found)
+        self.changes = sorted(self._graded(found), key=lambda one: -GRADES.index(one.grade))
+
+    @property
+    def grade(self) -> Grade:
+        """The highest grade of a change that the migration does not settle."""
+        return max((one.grade for one in self.changes if not one.settled), key=GRADES.index, default="compatible")
+
+    def touched(self, token: Activation) -> bool:
+        """Whether the node that a token is at changed, or has another path."""
+        place, node = token.frame.place, token.node
+        if self.names.place(place) != place or self.names.node(place, node) != node:
+            return True
+        return any(
+            one.change is not None
+            and (one.change.place, one.change.name) == (place, node)
+            and one.change.kind in ("outcomes", "join", "edges", "order", "graph_inside", "node_gone")
+            for one in self.changes
+        )
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _check_names(self) -> None:
+        """Refuse a migration that names what is not there."""
+        for path, target in self.migration.nodes.items():
+            place, _, name = path.rpartition("/")
+            before, after = graph_at(self.old, place), graph_at(self.new, self.names.place(place))
+            if before is None or name not in before.nodes:
+                raise InvalidMigration(f"nodes: the run's graph has no node {path!r}; {_has(before)}")
+            if after is None or target.rpartition("/")[2] not in after.nodes:
+                raise InvalidMigration(f"nodes: the new version has no node {target!r}; {_has(after)}")
+            if "/" in target and target.rpartition("/")[0] != self.names.place(place):
+                raise InvalidMigration(f"nodes: {path!r} cannot become {target!r}, which is in another graph")
+        for path in self.migration.joins:
+            place, _, name = path.rpartition("/")
+            graphs = (graph_at(self.old, place), graph_at(self.new, self.names.place(place)))
+            if all(graph is None or name not in graph.nodes for graph in graphs):
+                raise InvalidMigration(f"joins: there is no node {path!r}")
+        for path in {*self.names.fields, *self.migration.drop}:
+            place, _, name = path.rpartition("/")
+            graphs = (graph_at(self.old, place), graph_at(self.new, place))
+            if all(graph is None or name not in graph.schema.fields for graph in graphs):
+                raise InvalidMigration(f"state: there is no field {path!r}")
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _values(self, changes: Sequence[Change]) -> dict[str, FrameValues]:
+        found: dict[str, FrameValues] = {}
+        for place, frames in self.frames.items():
+            graph = graph_at(self.new, self.names.place(place))
+            if graph is None:
+                continue
+            typed = frozenset(one.name for one in changes if one.kind == "field_type" and one.place == place)
+            for frame in frames:
+                move = StateMove(self.migration, self.names, frame, graph.schema, typed)
+                values = found[frame.key] = move.values()
+                for one in changes:
+                    if one.kind == "field_reducer" and one.place == place and move.written_in_branches(one.name):
+                        values.lost.add(one.name)
+        return found
+
+    def _of_place(self, place: str) -> list[FrameValues]:
+        return [self.values[frame.key] for frame in self.frames.get(place, ()) if frame.key in self.values]
+
+    # -- grades --------------------------------------------------------------------------------------------------
+
+    def _graded(self, changes: Sequence[Change]) -> Iterator[GradedChange]:
+        if self.machine.result is None:
+            yield from self._given()
+            yield from misplaced(self)
+            joins = list(changed_joins(self))
+            yield from joins
+            yield from (GradedChange("decision", text) for text in self._proofs())
+        else:
+            joins = []
+        known = {(one.change.place, one.change.name) for one in joins if one.change is not None}
+        for change in changes:
+            if not (change.kind == "join" and (change.place, change.name) in known):
+                yield self._graded_change(change)
+
+    def _given(self) -> Iterator[GradedChange]:
+        """What the migration renames, where the run is."""
+        for path, target in self.migration.nodes.items():
+            place, _, name = path.rpartition("/")
+            if name in self.at.get(place, ()):
+                text = f"node {path!r}, which the run is at, becomes {target!r}"
+                yield GradedChange("migration", text, settled=True)
+        for path, target in self.names.fields.items():
+            if path != target:
+                yield GradedChange("migration", f"state field {path!r} becomes {target!r}", settled=True)
+
+    def _proofs(self) -> Iterator[str]:
+        yield from lost_proofs(self.old, self.new, self.names, self.at)
+
+    def _graded_change(self, change: Change) -> GradedChange:
+        here = change.name in self.at.get(change.place, ())
+        ahead = change.name in self.ahead.get(change.place, ())
+        grade: Grade = "compatible"
+        settled, text = False, change.text
+        if self.machine.result is not None and not change.kind.startswith("field"):
+            return GradedChange("compatible", text, change=change)
+        match change.kind:
+            case "node_gone" if here:
+                grade, text = "migration", f"{text}, and the run is at it"
+            case "graph_inside" if self._is_inside(change):
+                grade, text = "migration", f"{text}, and the run is inside it"
+            case "outcomes" | "graph_inside" | "join" | "order" if ahead:
+                grade = "decision"
+            case "edges" if here or (change.name == ANY and self.at.get(change.place)):
+                grade = "decision"
+            case "field_reducer" if any(change.name in one.lost for one in self._of_place(change.place)):
+                grade, text = "migration", f"{text}, and branches that are under way wrote it"
+            case "field_reducer":
+                grade = "decision"
+            case "field_gone" | "field_type":
+                grade, settled, text = self._graded_field(change)
+            case "field_new" if self._needs_value(change):
+                settled = all(change.name not in one.missing for one in self._of_place(change.place))
+                grade, text = "migration", f"{text}, and has no default"
+            case _:
+                pass
+        return GradedChange(grade, text, settled, change)
+
+    def _graded_field(self, change: Change) -> tuple[Grade, bool, str]:
+        values = self._of_place(change.place)
+        if any(change.name in one.lost for one in values):
+            return "migration", False, f"{change.text}, and has a value"
+        if any(change.name in one.reset for one in values):
+            return "decision", False, f"{change.text}; it has its default, and begins with the new one"
+        said = change.path in self.migration.drop or change.path in self.names.fields
+        return "migration" if said else "compatible", said, change.text
+
+    def _needs_value(self, change: Change) -> bool:
+        """Whether a new field has no default, and the run is in its graph."""
+        graph = graph_at(self.new, self.names.place(change.place))
+        return graph is not None and graph.schema.field(change.name).required and change.place in self.frames
+
+    def _is_inside(self, change: Change) -> bool:
+        tokens = (token for frame in self.frames.get(change.place, ()) for token in frame.live.values())
+        return any(
+            token.node == change.name and (token.phase is Phase.INSIDE or token.child is not None) for token in tokens
+        )
+
+
+def _has(graph: GraphDefinition | None) -> str:
+    return f"it has {', '.join(graph.nodes)}" if graph is not None else "there is no such graph"
+
+
+def _regions(
+    comparison: Comparison, graph: GraphDefinition, place: str, *, entered: bool
+) -> Iterator[tuple[str, set[str]]]:
+    """Path of a graph -> the nodes that the run is at, or may still come to.
+
+    Args:
+        comparison: the run.
+        graph: the graph, in the run's version.
+        place: its path.
+        entered: whether it may begin anew.
+    """
+    topology = graph.topology
+    at = comparison.at.get(place, set())
+    found = set(graph.nodes) if entered else topology.reachable(at)
+    again = set(graph.nodes) if entered else topology.reachable(t for node in at for t in topology.successors[node])
+    if topology.exhausted_target is not None and at:
+        found |= topology.reachable([topology.exhausted_target])
+        again |= topology.reachable([topology.exhausted_target])
+    yield place, found
+    frames: Mapping[str, list[FrameState]] = comparison.frames
+    queued = {
+        token.node
+        for frame in frames.get(place, ())
+        for token in frame.live.values()
+        if token.phase is not Phase.INSIDE
+    }
+    for name, node in graph.nodes.items():
+        if node.subgraph is not None:
+            yield from _regions(comparison, node.subgraph, inside(place, name), entered=name in again | queued)

@@ -1,0 +1,182 @@
+"""Whether, and how, a run goes on in a new version of its graph: the record of its migration, or the refusal.
+
+`planned` decides; nothing is journaled here. The record is applied to a copy of the run first, so that a migration that
+would leave a state which does not fit is refused whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.errors import GraphChanged, InvalidMigration, OrchestratorError, message_of
+from orchestrator.executor.grades import Comparison
+from orchestrator.executor.migration import NO_MIGRATION, Migration
+from orchestrator.executor.open_forks import GRADES, Grade, GradedChange
+from orchestrator.executor.remedies import Remedy, remedies
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.kernel.machine import apply
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Approve
+from orchestrator.kernel.records import Migrated
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, Phase
+
+_BESIDE = "To continue it as it is, give the executor the version that it has, too: Executor(graphs=[new, old])."
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMigration:
+    """A migration that fits."""
+
+    record: Migrated
+    """The record to journal; its number and time are those of the run when it was planned."""
+    trial: RunState
+    """The run as it will be, without observers."""
+
+
+def planned(
+    machine: RunState,
+    old: GraphDefinition,
+    new: GraphDefinition,
+    *,
+    migration: Migration | None = None,
+    accept: bool = False,
+    strict: bool = False,
+) -> PlannedMigration:
+    """Plan the migration of a run to a new version of its graph.
+
+    Args:
+        machine: the run. It is not changed.
+        old: the graph that it has; code is not needed.
+        new: the new version.
+        migration: what a user decided.
+        accept: whether the user accepts changes ahead of the run.
+        strict: whether compatible changes have to be accepted, too.
+
+    Raises:
+        GraphChanged: the run cannot go on without a decision, or without another migration; the message has every
+            difference with its grade, and the command that continues the run.
+        InvalidMigration: the migration does not fit the run, or the new version.
+    """
+    comparison = Comparison(machine, old, new, migration or NO_MIGRATION)
+    if not _refused(comparison, accept=accept, strict=strict):
+        return _tried(comparison)
+    raise _refusal(comparison, accept=accept, strict=strict)
+
+
+def grade_of(
+    machine: RunState, old: GraphDefinition, new: GraphDefinition
+) -> tuple[Grade, Sequence[GradedChange], Remedy | None]:
+    """What the migration of a run needs: its grade, every difference, and a way to go on, if it is not compatible.
+
+    Args:
+        machine: the run. It is not changed.
+        old: the graph that it has.
+        new: the new version.
+    """
+    comparison = Comparison(machine, old, new)
+    grade = comparison.grade
+    if grade == "compatible":
+        try:
+            _tried(comparison)
+        except InvalidMigration as error:
+            return "migration", (*comparison.changes, GradedChange("migration", error.fault)), None
+        return grade, comparison.changes, None
+    return grade, comparison.changes, _remedy(comparison)
+
+
+def _refused(comparison: Comparison, *, accept: bool, strict: bool) -> bool:
+    if comparison.grade == "migration":
+        return True
+    return not accept and (comparison.grade == "decision" or strict)
+
+
+def _tried(comparison: Comparison) -> PlannedMigration:
+    """The migration, applied to a copy of the run.
+
+    Raises:
+        InvalidMigration: the run would not fit the new version.
+    """
+    machine, new = comparison.machine, comparison.new
+    record = _record(comparison)
+    trial = machine.copy()
+    trial.later[new.content] = Plan.of(new)
+    try:
+        apply(trial, record)
+        for token in trial.live_tokens():
+            token.frame.plan.schema.check(token.values)
+    except (OrchestratorError, LookupError, TypeError, ValueError, StopIteration) as error:
+        said = str(error) if isinstance(error, OrchestratorError) else f"{type(error).__name__}: {message_of(error)}"
+        raise InvalidMigration(f"run {machine.run_id!r} does not fit the new version of its graph: {said}") from error
+    return PlannedMigration(record, trial)
+
+
+def _record(comparison: Comparison) -> Migrated:
+    machine, names = comparison.machine, comparison.names
+    values: dict[str, object] = {}
+    inside: dict[str, dict[str, object]] = {}
+    for frame in machine.frames():
+        given = comparison.values[frame.key].given if frame.key in comparison.values else {}
+        if frame.parent is None:
+            values = given
+        elif given:
+            inside[frame.parent.key] = given
+    return Migrated(
+        seq=machine.head + 1,
+        ts=machine.updated,
+        structure=comparison.new.structure,
+        content=comparison.new.content,
+        structure_before=machine.structure,
+        content_before=machine.content,
+        nodes=dict(names.nodes),
+        fields=dict(names.fields),
+        values=values or None,
+        inside=inside,
+        joins=dict(comparison.migration.joins),
+        withdrawn=tuple(token.key for token in machine.live_tokens() if _asks_again(comparison, token)),
+        grade=max((one.grade for one in comparison.changes), key=GRADES.index, default="compatible"),
+        changes=tuple(map(str, comparison.changes)),
+    )
+
+
+def _asks_again(comparison: Comparison, token: Activation) -> bool:
+    """Whether a step asks again: its node changed, and it waits for an answer, or has an approval that is not used."""
+    asking = token.phase is Phase.ASKING
+    approved = [answer.seq for answer in token.answers.values() if isinstance(answer.answer, Approve)]
+    if not asking and not approved:
+        return False
+    calls = comparison.machine.ledger.of(token.key)
+    used = any(call.settled is not None and call.settled.seq > min(approved, default=0) for call in calls)
+    return (asking or not used) and comparison.touched(token)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def _refusal(comparison: Comparison, *, accept: bool, strict: bool) -> GraphChanged:
+    machine, new = comparison.machine, comparison.new
+    at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
+    lines = "\n".join(f"  - {one}" for one in comparison.changes)
+    fault = (
+        f"run {machine.run_id!r} is at {', '.join(at) or 'its end'}, and graph {new.name!r} changed:\n"
+        f"{lines or '  - the structure is another one'}"
+    )
+    remedy = _remedy(comparison, strict=strict)
+    if remedy is None:
+        return GraphChanged(fault, otherwise=f"No command is known that continues it in the new version. {_BESIDE}")
+    return GraphChanged(fault, run_id=machine.run_id, options=remedy.options, call=remedy.call, otherwise=_BESIDE)
+
+
+def _remedy(comparison: Comparison, *, strict: bool = False) -> Remedy | None:
+    """A way to go on that was tried on a copy of the run."""
+    for remedy in remedies(comparison):
+        try:
+            better = Comparison(comparison.machine, comparison.old, comparison.new, remedy.migration)
+            if better.grade == "migration":
+                continue
+            _tried(better)
+        except InvalidMigration:
+            continue
+        return replace(remedy, accept=better.grade == "decision" or strict)
+    return None
