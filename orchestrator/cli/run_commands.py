@@ -109,7 +109,26 @@ def _limits(graph: Graph, steps: int | None, seconds: float | None) -> Limits | 
 
 
 def resume(
-    run: options.Run,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The run's id. Not with --all.", show_default=False)
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Resume all runs with one of the given --status, each in its own code.")
+    ] = False,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--status",
+            metavar="S",
+            help="With --all: failed, exhausted, cancelled (with --retry), interrupted or paused. Repeatable.",
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="With --all: a label of the runs. Repeatable.")
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, help="With --all: how many runs at the same time.")
+    ] = 20,
     retry: Annotated[
         bool,
         typer.Option(
@@ -139,8 +158,8 @@ def resume(
 ) -> int:
     """Resume an interrupted or paused run until it ends or pauses.
 
-    With --retry also one that failed, was cancelled or spent a limit. To answer questions, use `answer`, `approve` or
-    `deny`.
+    With --retry also one that failed, was cancelled or spent a limit. With --all every run of a --status, and of a
+    --graph or --label. To answer questions, use `answer`, `approve` or `deny`.
 
     Example: orchestrator resume 3f2a9c1d
     """
@@ -151,6 +170,17 @@ def resume(
 
     risk, changes = options.risk(approve), options.limits(max_steps, max_seconds)
     limits, migrate = Limits.model_validate(changes) if changes else None, migration_of(how)
+    if every:
+        from orchestrator.cli.batches import Batch, resume_batch
+
+        if run is not None or not status:
+            raise UsageError("--all resumes many runs: give --status S, and no RUN")
+        if then.traceback or pause_before or pause_after:
+            raise UsageError("--traceback, --pause-before and --pause-after are for one run")
+        batch = Batch(status, options.pairs(label), retry, limits, risk, accept_changes, wait, concurrency, migrate)
+        return resume_batch(batch, then)
+    if run is None or status or label:
+        raise UsageError("give the id of a RUN; or --all with --status S, and --graph or --label as you need")
     taken = take(run, then, ended=FINAL - {"completed"} if retry else ())
 
     stops = _stops(taken.code.graph, pause_before, pause_after)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
+    from orchestrator.executor.host.batches import Resumed, ResumedRun
     from orchestrator.executor.host.observers import RunObserver
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
@@ -41,6 +42,8 @@ _HOME = {
     "Run": "orchestrator.views.run",
     "RunObserver": "orchestrator.executor.host.observers",
     "Replay": "orchestrator.views.replay_result",
+    "Resumed": "orchestrator.executor.host.batches",
+    "ResumedRun": "orchestrator.executor.host.batches",
     "RunDiff": "orchestrator.views.run_diff",
     "Seal": "orchestrator.seals",
     "Stream": "orchestrator.executor.host.streaming",
@@ -59,6 +62,8 @@ __all__ = [
     "Point",
     "Pruned",
     "Replay",
+    "Resumed",
+    "ResumedRun",
     "Run",
     "RunDiff",
     "RunObserver",

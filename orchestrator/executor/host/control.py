@@ -7,7 +7,7 @@ from typing import Literal, overload
 
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.host import delivery, recovery, sending
+from orchestrator.executor.host import batches, delivery, recovery, sending
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import RunReader
 from orchestrator.executor.migration import Migration
@@ -196,6 +196,54 @@ class RunControl(RunReader):
             migrate=migrate, pause_before=pause_before, pause_after=pause_after, context=context,
         )  # fmt: skip
         return await recovery.resume(self._host, run_id, manner, background=background)
+
+    async def resume_all(
+        self,
+        status: Collection[str] | str = "failed",
+        *,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        only: Collection[str] | None = None,
+        retry: bool = False,
+        limits: Limits | None = None,
+        approve: str | None = None,
+        accept_changes: bool = False,
+        migrate: Migration | None = None,
+        wait: float = 0.0,
+        concurrency: int = 20,
+        on_progress: batches.OnProgress | None = None,
+    ) -> batches.Resumed:
+        """Resume all runs that match, each until it ends or pauses. A run that cannot be resumed is reported.
+
+        Runs that graph tools started are left out: they continue with the runs that called them.
+
+        Args:
+            status: a status or several: `failed`, `exhausted`, `cancelled` (these three with `retry`), `interrupted` or
+                `paused`.
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+            only: ids of the runs to resume, if they match; None: all.
+            retry: see `resume`.
+            limits: see `resume`.
+            approve: see `resume`.
+            accept_changes: see `resume`.
+            migrate: see `resume`.
+            wait: see `resume`.
+            concurrency: how many runs are driven at the same time.
+            on_progress: called for each run with its result, the number of runs that are over, and the number of all.
+
+        Returns:
+            The runs with their status before and now, and the reasons of those that could not be resumed.
+
+        Raises:
+            ValueError: runs of such a status cannot be resumed, or need `retry`; or `concurrency` is below 1.
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency={concurrency}: use 1 or more")
+        wanted = batches.check_statuses(status, retry=retry)
+        found = await batches.find(self._host.store, self.runs, wanted, graph, labels, only)
+        manner = Manner(approve=approve, accept=accept_changes, wait=wait, retry=retry, limits=limits, migrate=migrate)
+        return await batches.resume_all(self._host, found, manner, concurrency, on_progress)
 
     async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:
         """Resume every run of the executor's graphs that was interrupted or answered, or is overdue.
