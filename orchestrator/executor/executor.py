@@ -95,6 +95,7 @@ class Executor(RunRetention, RunReplaying, RunStreams):
         self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
         self._host.contexts.make = contexts
         self._host.observation = Observation(self.store, observers, on_pause)
+        self._host.observation.reload = self.load
         children.host = self._host
 
     @property

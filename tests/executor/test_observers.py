@@ -55,6 +55,27 @@ async def test_an_observer_is_called_when_records_are_durable_and_when_the_run_h
     assert not await notices(store)
 
 
+async def test_observers_see_runs_that_are_reopened_and_forked(store: Store) -> None:
+    broken = True
+
+    @node
+    async def flaky(state: Log) -> Update:
+        if broken:
+            raise LookupError("broken")
+        return {"log": "b"}
+
+    diary = Diary()
+    async with Executor(store, observers=[diary]) as executor:
+        assert (await executor.start(chain(says("a"), flaky), run_id="r")).status == "failed"
+        broken = False
+        run = await executor.resume("r", retry=True)
+        fork = await executor.fork("r", at=2)
+    for one in (run, fork):
+        assert (one.run_id, "completed", one.seq) in diary.calls
+    assert len(diary.calls) == len(set(diary.calls))  # each once, where nothing broke off
+    assert [status for run_id, status, _ in diary.calls if run_id == "r"].count("failed") == 1
+
+
 async def test_what_an_observer_sees_is_in_the_store(store: Store) -> None:
     ahead: list[int] = []
 

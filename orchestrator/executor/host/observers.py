@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +22,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
@@ -70,14 +70,23 @@ class _Observed:
     over: bool = False
     """Whether it was given back."""
     driven: bool = False
+    stale: bool = False
+    """Whether it has to be read from the store."""
     notice: int | None = None
+    called: dict[_Calls, int] = field(default_factory=dict)
+    """The last record about which each function was called."""
     uncalled: set[_Calls] = field(default_factory=set)
     """The functions that are still to be called about the end of the drive."""
 
     def stored(self, observation: Observation, records: Sequence[Record]) -> None:
         """Fold what is durable now."""
-        for record in records:
-            apply(self.machine, record)
+        try:
+            for record in records:
+                if record.seq > self.machine.head:  # a record that reopens a run is folded when it is taken up
+                    apply(self.machine, record)
+        except Exception as error:  # whatever it is, the run is not held up
+            log.debug("run %s: its observers get it from the store: %r", self.run_id, error)
+            self.stale = True
         observation.changed(self)
 
 
@@ -111,7 +120,14 @@ class _Calls:
             while self._pending:
                 run = self._pending.pop(next(iter(self._pending)))
                 over = run.over
-                await self._call(Run(run.machine.copy(), run.graph, self._store))
+                try:
+                    if run.stale:
+                        await self._call(await observation.reload(run.run_id))
+                    elif run.called.get(self) != run.machine.head:
+                        run.called[self] = run.machine.head
+                        await self._call(Run(run.machine.copy(), run.graph, self._store))
+                except OrchestratorError as error:  # it was deleted, or the store cannot be read
+                    log.debug("run %s: its observers are not called: %s", run.run_id, error)
                 if over and run.over:
                     await observation.called(self, run)
             self.idle.set()
@@ -153,6 +169,8 @@ class Observation:
         self._runs: dict[Drive, _Observed] = {}
         self._tasks: TaskGroup | None = None
         self._looked = False
+        self.reload: Callable[[str], Awaitable[Run]]
+        """Reads a run from the store. Set once, when the executor is made."""
 
     def __bool__(self) -> bool:
         return bool(self._all)

@@ -22,6 +22,9 @@ _RECORDS = 2000
 """Records that wait for a slow watcher; older ones it reads from the store."""
 _LIVE = 10_000
 """Live events that wait for a slow watcher."""
+_CHARACTERS = 4_000_000
+"""Characters of their texts, of which each counts with a thousand at most: else a few long replies under way, which a
+slow watcher gets from their beginning, would fill it again at once."""
 
 
 class Watcher:
@@ -40,6 +43,7 @@ class Watcher:
         self._records: deque[Record] = deque(maxlen=_RECORDS)
         self._read_ahead: deque[Record] = deque()
         self._live: deque[tuple[int, Event]] = deque()
+        self._characters = 0
         self._wake = anyio.Event()
         self._stored = after
         self._closed = False
@@ -62,9 +66,11 @@ class Watcher:
         Returns:
             False if too many waited: all of them were dropped.
         """
-        kept = len(self._live) < _LIVE
+        kept = len(self._live) < _LIVE and self._characters < _CHARACTERS
         if not kept:
             self._live.clear()
+            self._characters = 0
+        self._characters += _weight(data)
         event = Event(type=kind, seq=None, ts=self._clock.now(), run_id=self.run_id, data=data)
         self._live.append((seq, event))
         if seq <= self._stored:
@@ -83,7 +89,9 @@ class Watcher:
         while True:
             following = self._read_ahead[0].seq if self._read_ahead else self.seen + 1
             if self._live and self._live[0][0] < following:
-                return self._live.popleft()[1]
+                event = self._live.popleft()[1]
+                self._characters -= _weight(event.data)
+                return event
             if self._read_ahead:
                 record = self._read_ahead.popleft()
                 self.seen = record.seq
@@ -102,6 +110,10 @@ class Watcher:
         if self._records and self._records[0].seq == self.seen + 1:
             return [self._records.popleft()]
         return await self._read(self.seen)
+
+
+def _weight(data: dict[str, object]) -> int:
+    return min(len(str(data.get("text", ""))), 1000)
 
 
 def watch(host: Host, run_id: str, after: int) -> Watcher:
