@@ -38,7 +38,10 @@ class Children(Protocol):
     async def start(
         self, graph: GraphDefinition, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
-        """Run a graph, or go on with the run of this id."""
+        """Run a graph, or go on with the run of this id.
+
+        In a fork, where the same call of another run began a run, this one begins as a fork of that one.
+        """
         ...
 
     async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:

@@ -203,11 +203,8 @@ class RunState:
 
     @property
     def shared_usage(self) -> Usage:
-        """The part of its usage that the runs around it share: all but steps and seconds."""
-        return Usage(
-            calls=self.calls, input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost=self.cost,
-            estimated=self.estimated,
-        )  # fmt: skip
+        """The part of its own usage that the runs around it share: all but steps and seconds."""
+        return self.own_usage.model_copy(update={"steps": 0, "seconds": 0.0})
 
     def frames(self) -> Iterator[FrameState]:
         """The graphs that run, the outermost first."""

@@ -21,7 +21,7 @@ from orchestrator.errors import (
 )
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Approve, Deny, Question
-from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Record, StepDone, StepFailed
+from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Record, Spent, StepDone, StepFailed
 from orchestrator.nodes import Ask, Confirm, Execute
 from orchestrator.stores import Store
 from orchestrator.testing import ScriptedModel
@@ -573,3 +573,72 @@ async def test_a_long_family_of_forks(store: Store) -> None:
             assert (run.output, run.root_id) == (5, "r0")
         assert [fork.parent for fork in run.machine.forks] == ["r0", "r1", "r2", "r3"]
         assert run.inherited.steps + run.steps == run.machine.steps
+
+
+# -- runs of graphs that are tools -------------------------------------------------------------------------------------
+
+
+def nested(paid: list[str]) -> tuple[Graph, list[Any]]:
+    """A graph that calls another one as a tool, which looks something up, asks, pays twice, and says so."""
+
+    @tool(effect="irreversible", risk="none")
+    async def charge(what: str) -> str:
+        """Charge."""
+        paid.append(what)
+        return f"charged {what}"
+
+    @node
+    async def charges(ctx: Context[Any]) -> Update:
+        return {"log": str((await ctx.tool("charge", what="one")).output)}
+
+    @node
+    async def charges_more(ctx: Context[Any]) -> Update:
+        return {"log": str((await ctx.tool("charge", what="two")).output)}
+
+    inner = Graph(
+        name="inner", state=Bill,
+        nodes={"charges": charges, "ask": Ask(prompt="?", answer="note"), "more": charges_more},
+        edges="START -> charges -> ask -> more -> END", input="note", output="log",
+    )  # fmt: skip
+
+    @node
+    async def calls(ctx: Context[Any]) -> Update:
+        return {"log": str((await ctx.tool("inner", note="n")).output)}
+
+    outer = Graph(name="outer", state=Bill, nodes={"first": first, "calls": calls, "last": last},
+                  edges="START -> first -> calls -> last -> END", output="log")  # fmt: skip
+    return outer, [charge, inner.as_tool("inner", "x", risk="none")]
+
+
+async def answered(executor: Executor, run: Run) -> tuple[Run, list[str]]:
+    """Answer all that a run asks; the prompts of what it asked before calls."""
+    prompts: list[str] = []
+    while run.waiting:
+        question = run.waiting[0]
+        if question.kind == "approval":
+            prompts.append(question.prompt)
+        answer = Approve() if question.kind == "approval" else "yes"
+        run = await executor.answer(run.run_id, question.id, answer, digest=question.digest)
+    return run, prompts
+
+
+async def test_a_run_inside_is_forked_where_its_parents_journal_left_it(store: Store) -> None:
+    paid: list[str] = []
+    outer, tools = nested(paid)
+    async with Executor(store, graphs=[outer], tools=tools) as executor:
+        parent, _ = await answered(executor, await executor.start(outer, {}, run_id="r"))
+        assert parent.output == ["first", "['charged one', 'charged two']", "last"]
+        assert paid == ["one", "two"]
+        # The journal of the caller says how far the run inside is: where it begins a call that lasts, and behind it.
+        _, charged, _, ended = [one.seq for one in await store.read("r") if isinstance(one, Spent)]
+        for at, record in enumerate(await store.read("r"), 1):
+            if at == parent.seq:
+                break
+            before = len(paid)
+            fork, prompts = await answered(executor, await executor.fork("r", at=at, run_id=f"f{at}"))
+            assert fork.output == parent.output, record
+            made = paid[before:]
+            assert len(prompts) == len(made)
+            assert all("In run" in prompt and "it was called with the same arguments" in prompt for prompt in prompts)
+            assert made == (["one", "two"] if at < charged else ["two"] if at < ended else []), record
+            assert fork.usage.calls + fork.inherited.calls == fork.machine.usage.calls

@@ -105,16 +105,17 @@ def test_calls_without_an_end_count_as_not_made_and_settled_ones_are_kept() -> N
     assert (machine.root.calls, machine.root.irreversible) == (1, 1)
 
 
-def test_what_a_run_inside_spent_belongs_to_its_own_fork() -> None:
+def test_what_a_run_inside_spent_stays_counted() -> None:
     written = Written()
     written.intend("a", "one", effect="idempotent")
     spent = {"calls": 3, "input_tokens": 40, "output_tokens": 2, "cost": 1.5}
     written.put("spent", **written.at("a"), key="one", run="inner", usage=spent, reserve={"calls": 1, "tokens": 9})
     assert written.machine.usage.calls == 4
     machine = written.fork()
-    assert machine.usage.model_dump(exclude={"seconds"}) == Written().machine.usage.model_dump(exclude={"seconds"})
+    assert (machine.usage.calls, machine.usage.tokens, machine.usage.cost) == (3, 42, 1.5)
+    assert (machine.inherited.calls, machine.shared_usage.calls) == (3, 0)
     assert machine.root is not None
-    assert (machine.root.calls, machine.root.tokens, machine.root.cost) == (0, 0, 0.0)
+    assert (machine.root.calls, machine.root.tokens, machine.root.cost) == (3, 42, 1.5)
     assert (machine.root.reserved_calls, machine.root.reserved_tokens, machine.reserves) == (0, 0, {})
 
 

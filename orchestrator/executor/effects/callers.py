@@ -58,17 +58,19 @@ class Totals:
     run_id: str
     usage: Usage
     reserve: Reserve
+    head: int = 0
+    """Number of its last record; 0: not known."""
 
     def in_caller(self, machine: RunState, entry: EffectEntry) -> Totals:
         """The totals of the calling run, once it has journaled these."""
         usage = machine.shared_usage - (entry.inner_usage or Usage()) + self.usage
         reserve = total_reserve(machine) - reserve_of(machine, entry.intended.key) + self.reserve
-        return Totals(machine.run_id, usage, reserve)
+        return Totals(machine.run_id, usage, reserve, machine.head)
 
 
 def own_totals(machine: RunState) -> Totals:
     """What a run itself, and all runs inside it, have spent and reserved."""
-    return Totals(machine.run_id, machine.shared_usage, total_reserve(machine))
+    return Totals(machine.run_id, machine.shared_usage, total_reserve(machine), machine.head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,9 @@ class Denied:
         return f"run {self.run_id} no longer waits for it"
 
 
-def note_spent(log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None) -> None:
+def note_spent(
+    log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None, *, always: bool = False
+) -> None:
     """Journal an inner run's totals in its caller's journal, unless it has them already.
 
     Args:
@@ -125,18 +129,22 @@ def note_spent(log: RunLog, entry: EffectEntry, inner: Totals, call: str, messag
         entry: the call that began the inner run.
         call: key of the call of the inner run that changed the totals; empty at its end.
         message: the inbox message that brought them.
+        always: journal them also if they are the same.
     """
     known, key = entry.inner_usage or Usage(), entry.intended.key
-    if message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
-        stamp, run, usage, reserve = log.of(entry.intended), inner.run_id, inner.usage, inner.reserve
-        log.push(Spent(**stamp, key=key, run=run, call=call, usage=usage, reserve=reserve, message=message), message)
+    if always or message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
+        record = Spent(
+            **log.of(entry.intended), key=key, run=inner.run_id, call=call, usage=inner.usage, reserve=inner.reserve,
+            head=inner.head, message=message,
+        )  # fmt: skip
+        log.push(record, message)
 
 
 def total_up(log: RunLog, key: str, run: Run | None) -> None:
     """Journal what the run that a call began has spent in all, when no step waits for it any more."""
     entry = log.machine.ledger.entry(key)
     if run is not None and entry is not None and log.machine.ended is None:
-        note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve()), "")
+        note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve(), run.seq), "")
 
 
 def note_exceeded(log: RunLog, entry: EffectEntry, exceeded: Exceeded) -> None:
@@ -179,6 +187,7 @@ class Spend:
         return {
             "type": "spend", "key": self.key, "call": self.call, "run": self.inner.run_id,
             "usage": self.inner.usage.model_dump(mode="json"), "reserve": self.inner.reserve.model_dump(mode="json"),
+            "head": self.inner.head,
         }  # fmt: skip
 
     @classmethod
@@ -191,7 +200,9 @@ class Spend:
         if body.get("type") != "spend":
             return None
         usage, reserve = Usage.model_validate(body.get("usage")), Reserve.model_validate(body.get("reserve"))
-        return cls(str(body.get("key")), str(body.get("call")), Totals(str(body.get("run")), usage, reserve))
+        head = body.get("head")
+        inner = Totals(str(body.get("run")), usage, reserve, head if isinstance(head, int) else 0)
+        return cls(str(body.get("key")), str(body.get("call")), inner)
 
 
 _AGAIN = 0.05

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.errors import RunUnknown, StoreCorrupt
+from orchestrator.executor.effects.callers import child_id
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.records import EffectIntended, EffectSettled, Record, failed_result
+from orchestrator.kernel.records import Caller, EffectIntended, EffectSettled, Forked, Record, failed_result
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import Store
@@ -58,34 +59,69 @@ class Relatives:
     """Runs that it was forked from and that are deleted."""
 
 
-async def relatives(store: Store, machine: RunState, records: Sequence[Record]) -> Relatives:
-    """The journals of a fork's family, without its own.
+async def relatives(store: Store, run_id: str, records: Sequence[Record]) -> Relatives:
+    """The journals of a run's family, without its own.
+
+    Of a run that a fork called, they are those of the runs that the same call began in the fork's family.
 
     Args:
         store: the store of all of them.
-        machine: the fork.
+        run_id: the run.
         records: its records.
     """
+    forks = [record for record in records if isinstance(record, Forked)]
+    if not forks:
+        caller = getattr(records[0], "caller", None) if records else None
+        return await _called_alike(store, caller) if isinstance(caller, Caller) else Relatives()
     found = Relatives()
-    todo = [fork.parent for fork in reversed(machine.forks)]
-    seen = {machine.run_id, *todo}
+    todo = [fork.parent for fork in reversed(forks)]
+    seen = {run_id, *todo}
     for name in todo:  # grows
         if len(found.journals) >= MOST:
             break
-        try:
-            found.journals[name] = await store.read(name)
-        except RunUnknown:
+        journal = await _journal(store, name)
+        if journal is None:
             found.gone.append(name)
-        except StoreError:  # damaged: what it called is not known either
-            found.gone.append(name)
+        else:
+            found.journals[name] = journal
         for other in await forks_of(store, name):
             if other.run_id not in seen:
                 seen.add(other.run_id)
                 todo.append(other.run_id)
-    for fork in machine.forks:
+    for fork in forks:
         if fork.parent in found.gone:  # what it did before it was forked is known all the same
             found.journals.setdefault(fork.parent, records[: fork.at])
     return found
+
+
+async def _called_alike(store: Store, caller: Caller) -> Relatives:
+    """The journals of the runs that a call began in the other runs of the caller's family."""
+    records = await _journal(store, caller.run_id) or ()
+    made = next((one for one in records if isinstance(one, EffectIntended) and one.key == caller.key), None)
+    if made is None:
+        return Relatives()
+    around = await relatives(store, caller.run_id, records)
+    found = Relatives(gone=around.gone)
+    for name, journal in around.journals.items():
+        for record in journal:
+            if isinstance(record, EffectIntended) and record.name == made.name and _is_near(record, made):
+                inner = child_id(name, record.key)
+                theirs = await _journal(store, inner)
+                if theirs is not None and len(found.journals) < MOST:
+                    found.journals[inner] = theirs
+    return found
+
+
+def _is_near(one: EffectIntended, other: EffectIntended) -> bool:
+    return one.activation == other.activation or (one.path, one.node) == (other.path, other.node)
+
+
+async def _journal(store: Store, run_id: str) -> Sequence[Record] | None:
+    """The records of a run; None if it is deleted, or damaged: what it called is not known then."""
+    try:
+        return await store.read(run_id)
+    except (RunUnknown, StoreCorrupt):
+        return None
 
 
 async def known_calls(
@@ -105,7 +141,7 @@ async def known_calls(
         same request, only these. And the relatives that are deleted.
     """
     records = await store.read(machine.run_id)
-    family = await relatives(store, machine, records)
+    family = await relatives(store, machine.run_id, records)
     copied = {record.key for record in records[: machine.forked_at] if isinstance(record, EffectSettled)}
     exact: dict[str, FamilyCall] = {}
     near: dict[str, FamilyCall] = {}

@@ -234,13 +234,15 @@ class Callers:
         """Return the run's totals as they are after a call is journaled."""
         totals = own_totals(self._log.machine)
         usage = totals.usage.model_copy(update={"calls": totals.usage.calls + new})
-        return Totals(totals.run_id, usage, totals.reserve - before + call_reserve)
+        return Totals(totals.run_id, usage, totals.reserve - before + call_reserve, totals.head)
 
     def report(self, call: str) -> None:
         """Journal what the run has spent in callers that are driven here; for others the next call does."""
-        totals = own_totals(self._log.machine)
+        totals, made = own_totals(self._log.machine), self._log.machine.ledger.entry(call)
+        # Of what cannot be undone the callers know at once how far this run is: a fork of them begins behind it.
+        lasting = made is not None and made.intended.effect == "irreversible"
         for log, entry in self._around():
-            note_spent(log, entry, totals, call)
+            note_spent(log, entry, totals, call, always=lasting)
             totals = own_totals(log.machine)
 
     def hurry(self) -> None:

@@ -14,6 +14,7 @@ from orchestrator.executor.commands import Stop
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.executor.host import delivery, recovery, sending
+from orchestrator.executor.host.forked_calls import forked_call
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.reader import load
@@ -52,6 +53,8 @@ class ChildRuns:
         self, graph: GraphDefinition, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
         """Run a graph, or go on with the run of this id."""
+        if caller.in_fork and await forked_call(self.host, graph, run_id, caller):
+            return await join(self.host, run_id)
         labels = {"parent": caller.run_id}
         live = await begin(self.host, graph, given, run_id, labels, None, limits, None, caller)
         return await (join(self.host, live) if isinstance(live, str) else self.host.drive(live))

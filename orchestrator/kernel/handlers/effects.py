@@ -85,19 +85,17 @@ def spent(run: RunState, record: r.Spent) -> None:
 
 
 def unmake(run: RunState, entry: EffectEntry) -> None:
-    """Forget a call that has no end, with what it counted, as if it had never been intended."""
-    intended, inner = entry.intended, entry.inner_usage or _NO_USAGE
+    """Forget a call that has no end, with what it counted, as if it had never been intended.
+
+    What a run inside it has spent stays counted: it was spent.
+    """
+    intended = entry.intended
     _count_irreversible(run, intended.key, intended.activation, may_have_happened=False)
     run.ledger.drop(intended.key)
-    calls = inner.calls + (intended.kind != "effect")
-    run.calls -= calls
-    run.input_tokens -= inner.input_tokens
-    run.output_tokens -= inner.output_tokens
-    run.cost -= inner.cost
-    for frame in _live_line(run, intended.activation) or _running_line(run, intended.activation):
-        frame.calls -= calls
-        frame.tokens -= inner.tokens
-        frame.cost -= inner.cost
+    if intended.kind != "effect":
+        run.calls -= 1
+        for frame in _live_line(run, intended.activation) or _running_line(run, intended.activation):
+            frame.calls -= 1
 
 
 def supersede(run: RunState, key: str, result: object) -> None:

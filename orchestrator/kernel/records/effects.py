@@ -92,4 +92,6 @@ class Spent(ActivationRecord):
     """Key of the inner run's call that it precedes or follows; empty for the total at its end."""
     usage: Usage = Usage()
     reserve: Reserve = Reserve()
+    head: int = 0
+    """Number of the inner run's last record; 0: not known. A fork of this run forks the inner one there."""
     message: int | None = None
