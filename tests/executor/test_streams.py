@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import anyio
+import anyio.to_thread
 import pytest
 
 from orchestrator import Approve, Context, Event, Executor, Graph, Run, Update, node
@@ -203,6 +209,54 @@ async def test_a_stream_is_of_a_new_run_or_of_one_that_exists(store: Store) -> N
         with pytest.raises(TypeError, match="give a graph, or the run_id"):
             async with executor.stream():  # type: ignore[call-overload]
                 pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_stream_of_a_run_whose_process_dies_ends_and_the_next_stream_goes_on(
+    tmp_path: Path, number: int, anyio_backend: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    code = f"import tests.executor.test_streams as t, anyio; anyio.run(t.waits_forever, {url!r})"
+    patience[:] = [anyio.Event()]
+    with begun(code) as other:
+        assert other.stdout is not None
+        assert await anyio.to_thread.run_sync(other.stdout.readline) == b"waits\n"
+        async with Executor(url, graphs=[patient]) as executor:
+            async with executor.stream(run_id="r", after=0) as live:
+                other.send_signal(number)
+                seen = [event async for event in live]
+            assert kinds(seen) == ["run_started"]
+            assert live.run.status == "interrupted"
+            patience[0].set()
+            async with executor.stream(run_id="r") as live:
+                assert kinds([event async for event in live])[0] == "resumed"
+            assert (live.run.status, live.run.output) == ("completed", ["patient"])
+
+
+def begun(code: str) -> subprocess.Popen[bytes]:
+    """A process that runs a program."""
+    return subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE)
+
+
+patience = [anyio.Event()]
+"""Set when a patient run may go on."""
+
+
+@node
+async def wait_long(state: Log) -> Update:
+    """Wait until it is told to go on, if ever."""
+    print("waits", flush=True)
+    await patience[0].wait()
+    return {"log": "patient"}
+
+
+patient = chain(wait_long, name="patient")
+
+
+async def waits_forever(url: str) -> None:
+    """Drive a run that does not end."""
+    async with Executor(url) as executor:
+        await executor.start(patient, run_id="r")
 
 
 # -- going on in the background --------------------------------------------------------------------------------------

@@ -181,8 +181,17 @@ async def main() -> None:
     assert_type(run.at(3).state.drafts, list[str])
     print(score_of(run), name_of(essay), [answer_to(question) for question in run.waiting])
 
-    async with Executor(graphs=[essay]) as executor:
+    async def notify(run: Run, seq: int) -> None:
+        print(run.status, seq)
+
+    def count(run: Run, seq: int) -> None:
+        print(run.usage.calls, seq)
+
+    made = Executor(observers=[notify, count], on_pause=notify, contexts=lambda info: Reader(info.labels["user"]))
+    assert_type(made, Executor)
+    async with Executor(graphs=[essay], streams="always") as executor:
         assert_type(await executor.start(essay, {"topic": "tea"}), Run[Essay])
+        assert_type(await executor.answer("a run", "question", Approve(), background=True), Run)
         await executor.start(essay, "tea", context=Reader("ann"), pause_before={"look_up"})
         async with executor.stream(run_id="a run", answers={"question": Approve()}, context=Reader("ann")) as again:
             assert_type(again.run.status, str)
