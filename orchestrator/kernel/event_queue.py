@@ -44,6 +44,9 @@ class EventQueue:
     _mask: int = 0
     """The kept ones, as bits."""
 
+    def __deepcopy__(self, memo: object) -> EventQueue:
+        return EventQueue(self.kept.copy(), self.ids.copy(), self.count, self.size, self._mask)
+
     @classmethod
     def restored(cls, rows: Sequence[Sequence[object]], ids: Mapping[str, int], count: int) -> EventQueue:
         """The queue that a snapshot holds: `rows` as of `rows`."""

@@ -195,6 +195,7 @@ async def journal(host: Host, held: Drive) -> None:
             await take_messages(held)
             await held.end_if_over()
         await held.log.durable()
+        host.snapshots.remember(held.machine, held.snapshots.kept)
     finally:
         with anyio.CancelScope(shield=True):
             await host.release(held)

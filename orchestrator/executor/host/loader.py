@@ -23,11 +23,18 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo, Store
 
 
+_MOST_READ = 32
+"""How many stored graphs are kept in memory."""
+
+
 class RunLoader:
     """Folds runs of a store. It takes no lease and changes no run."""
 
     def __init__(self, store: Store, resources: Resources, snapshots: Snapshots) -> None:
         self._store, self._resources, self._snapshots = store, resources, snapshots
+        self._read: dict[tuple[str, str], GraphDefinition] = {}
+        """Content digest of a stored graph, and of the executor's own -> the graph. The same object each time, so that
+        machines that were just left can be gone on with."""
 
     async def machine_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> RunState:
         """Return the state of a run at a position, folded in its own graphs.
@@ -94,8 +101,15 @@ class RunLoader:
         known = self._resources.version(info.graph, structure, content) or newest
         if known is not None and known.structure == structure:
             return known
-        data = await self._graph_data(info.run_id, content)
-        return GraphDefinition.from_data(data if newest is None else _in_order(data, newest.data()))
+        key = (content, "" if newest is None else newest.content)
+        read = self._read.get(key)
+        if read is None:
+            data = await self._graph_data(info.run_id, content)
+            read = GraphDefinition.from_data(data if newest is None else _in_order(data, newest.data()))
+            if len(self._read) >= _MOST_READ:
+                self._read.clear()
+            self._read[key] = read
+        return read
 
     async def _later(self, info: RunInfo, records: Sequence[Record]) -> dict[str, Plan]:
         """Content digest -> plan of each graph that records migrate the run to, and of each that is given here."""

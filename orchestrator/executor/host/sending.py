@@ -41,7 +41,8 @@ async def send(host: Host, run_id: str, event: SendEvent, *, resume: bool, backg
             continue  # the drive was given up before the event was stored
         if sent.held is not None:
             await journal(host, sent.held)
-        elif sent.live is not None:
+            return host.run_of(sent.held)
+        if sent.live is not None:
             await sent.live.log.durable()
         elif sent.records[0] is None:
             # The holder of the run has it already, or did not take it. If the holder died before it was stored, the
