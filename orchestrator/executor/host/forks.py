@@ -138,12 +138,12 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
     """
     info = await host.store.info(order.parent)
     moment = await moment_of(host, info, order.at)
-    version, fit = await _version_of(host, order, moment, start=start)
+    going_on = moment.machine.copy()
+    reopen_fork(going_on)
+    version, fit = await _version_of(host, order, info, going_on, start=start)
     before = None
     if order.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
-    going_on = moment.machine.copy()
-    reopen_fork(going_on)
     changed = changes_of(going_on, moment.records, order, before)
     labels = {**moment.machine.labels, **check_labels(order.labels or {})}
     if order.caller is not None:
@@ -239,15 +239,16 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
     return Moment(info, records, await host.loader.machine_of(info, stored, len(records)), stored)
 
 
-async def _version_of(host: Host, order: Order, moment: Moment, *, start: bool) -> tuple[GraphDefinition | None, Fit]:
+async def _version_of(
+    host: Host, order: Order, info: RunInfo, machine: RunState, *, start: bool
+) -> tuple[GraphDefinition | None, Fit]:
     """Another version of the graph that was asked for (None: there is none), and how the fork goes on.
 
     Raises:
         GraphUnknown: its code, a model or a tool is missing.
         GraphChanged: the fork cannot go on in it.
     """
-    info, machine, given = moment.info, moment.machine, order.graph
-    resources = host.resources
+    given, resources = order.graph, host.resources
     if given is None and not start:
         return None, Fit()
     if isinstance(given, GraphDefinition):
