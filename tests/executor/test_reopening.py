@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from orchestrator import Context, Executor, Graph, Limits, Run, Tool, Update, node, tool
+from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Run, Tool, Update, node, tool
 from orchestrator.errors import RunConflict, RunEnded, StaleAnswer
 from orchestrator.kernel.records import Reopened, StepFailed
 from orchestrator.nodes import Ask, Subgraph
@@ -405,3 +405,64 @@ async def test_events_of_a_run_that_is_reopened_go_on(store: Store) -> None:
         whole = [event async for event in executor.events(failed.run_id, follow=True)]
         assert [event.seq for event in whole if event.seq is not None] == list(range(1, len(whole) + 1))
         assert whole[-1].data["status"] == "completed"
+
+
+async def test_repaired_code_that_pays_otherwise_asks_first() -> None:
+    """A call with other arguments than the one that happened is another call: only a person knows if both are meant."""
+    world = World()
+    amount = ["tea"]
+
+    @node
+    async def buy(ctx: Context[Any]) -> Update:
+        result = await ctx.tool("pay", what=amount[0])
+        world.check()
+        return {"log": str(result.output)}
+
+    graph = chain(buy)
+    async with Executor(MemoryStore(), graphs=[graph], tools=[world.pay()]) as executor:
+        for answer, paid in ((Approve(), ["tea", "coffee"]), (Deny(reason="it is paid"), ["tea"])):
+            world.paid.clear()
+            world.bug, amount[0] = True, "tea"
+            failed = await executor.start(graph, "?", approve="dangerous")
+            assert failed.status == "failed"
+            world.bug, amount[0] = False, "coffee"
+            run = await executor.resume(failed.run_id, retry=True)
+            assert run.status == "paused"
+            (question,) = run.waiting
+            assert question.kind == "approval"
+            assert question.payload["args"] == {"what": "coffee"}
+            (known,) = question.payload["family"]  # type: ignore[typeddict-item]
+            assert (known["args"], known["status"], known["result"]) == (
+                {"what": "tea"}, "returned", {"output": "paid tea"},
+            )  # fmt: skip
+            assert "other arguments" in question.prompt
+            assert world.paid == ["tea"]
+            run = await executor.answer(run.run_id, question.id, answer)
+            assert (run.status, world.paid) == ("completed", paid), run.error
+
+
+async def test_calls_of_a_loop_are_reused_in_any_order() -> None:
+    """Repaired code may make the same calls, and one more."""
+    world = World()
+
+    @node
+    async def buy(ctx: Context[Any]) -> Update:
+        wanted = ["a", "b"] if world.bug else ["b", "a", "c"]
+        made: dict[str, str] = {}
+
+        async def one(what: str) -> None:
+            made[what] = str((await ctx.tool("pay", what=what)).output)
+
+        async with anyio.create_task_group() as tasks:
+            for what in wanted:
+                tasks.start_soon(one, what)
+        world.check()
+        return {"log": ", ".join(made[what] for what in sorted(made))}
+
+    graph = chain(buy)
+    async with Executor(MemoryStore(), graphs=[graph], tools=[world.pay()]) as executor:
+        failed = await executor.start(graph, "?")
+        world.bug = False
+        run = await executor.resume(failed.run_id, retry=True)
+        assert (run.status, run.output) == ("completed", ["paid a, paid b, paid c"])
+        assert sorted(world.paid) == ["a", "b", "c"]

@@ -66,7 +66,7 @@ def make_question(
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
     activation = attempt.activation
-    name = _new(activation, hash_id(activation.key, str(occurrence), about, *beside, *asking_again(activation)))
+    name = unused_id(activation, hash_id(activation.key, str(occurrence), about, *beside, *asking_again(activation)))
     return Question(
         id=name,
         kind=kind,
@@ -91,7 +91,7 @@ def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Qu
     """
     activation = attempt.activation
     again = (*([str(len(faults))] if faults else []), *asking_again(activation))
-    name = _new(activation, hash_id(activation.key, "passed on", question.id, *again))
+    name = unused_id(activation, hash_id(activation.key, "passed on", question.id, *again))
     return question.model_copy(
         update={
             "id": name,
@@ -125,7 +125,7 @@ def asking_again(activation: Activation) -> tuple[str, ...]:
     return ("again", str(activation.withdrawn)) if activation.withdrawn else ()
 
 
-def _new(activation: Activation, name: str) -> str:
+def unused_id(activation: Activation, name: str) -> str:
     """The id of a question. The end of a run withdraws what is open: after it, that is asked under another id."""
     while name in activation.asked_before:
         name = hash_id(name, "again")
@@ -179,7 +179,7 @@ def outcome_question_id(activation: Activation, entry: EffectEntry, again: int =
     """The id of the question what became of an effect. `again`: how often it was asked before."""
     intended = entry.intended
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
-    return _new(activation, hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation)))
+    return unused_id(activation, hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation)))
 
 
 def outcome_question(attempt: Attempt, entry: EffectEntry, again: int, doubts: Mapping[str, str]) -> Question:

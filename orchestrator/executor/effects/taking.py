@@ -21,6 +21,7 @@ from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.fork_questions import call_in_fork
 from orchestrator.executor.effects.live_calls import admit_live
+from orchestrator.executor.effects.repeats import ask_before_another
 from orchestrator.executor.effects.replay import NOT_MADE, Ending
 from orchestrator.executor.effects.shared_limits import admit
 from orchestrator.executor.effects.under_way import UnderWay, inside
@@ -70,6 +71,8 @@ async def without_call(
         adopted = await call_in_fork(under_way, effect, key, asked_for)
         if adopted is not None:
             return under_way.adopt(effect, key, wanted, occurrence, adopted.result), None
+    elif effect.irreversible:
+        await ask_before_another(under_way, effect, key, asked_for)
     return None, tries
 
 
