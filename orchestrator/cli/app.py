@@ -22,6 +22,7 @@ from orchestrator.cli import (
     run_commands,
     send_command,
     serve_mcp,
+    store_commands,
     view_commands,
     watch_command,
     why_command,
@@ -68,6 +69,11 @@ for command in (
 ):  # fmt: skip
     app.command()(guarded(command))
 app.command("import")(guarded(retention_commands.import_))
+
+store = typer.Typer(help="Copy or check whole stores.", no_args_is_help=True, rich_markup_mode=None)
+store.command()(guarded(store_commands.copy))
+store.command()(guarded(store_commands.check))
+app.add_typer(store, name="store")
 
 
 def _open_streams() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
     from orchestrator.executor.host.batches import Resumed, ResumedRun
+    from orchestrator.executor.host.checking import Checked
     from orchestrator.executor.host.observers import RunObserver
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.views.run_diff import Difference, RunDiff
 
 _HOME = {
+    "Checked": "orchestrator.executor.host.checking",
     "Divergence": "orchestrator.views.replay_result",
     "Difference": "orchestrator.views.run_diff",
     "EVENT_TYPES": "orchestrator.views.events",
@@ -52,6 +54,7 @@ _HOME = {
 
 __all__ = [
     "EVENT_TYPES",
+    "Checked",
     "Difference",
     "Divergence",
     "Event",

@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 from orchestrator.errors import StoreError
-from orchestrator.stores.base import Lease, Message, Page, Parent, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.base import Finding, Lease, Message, Page, Parent, RunInfo, RunSummary, Schedule, Store
 
-__all__ = ["Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "Store", "open_store"]
+__all__ = ["Finding", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "Store", "open_store"]
 
 _FORMS = "`memory://`, `sqlite:///runs.db` (relative) or `sqlite:////home/me/runs.db` (absolute)"
 

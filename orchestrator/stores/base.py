@@ -24,7 +24,7 @@ from orchestrator.kernel.lineage import Parent, Relation
 from orchestrator.kernel.records import Record
 from orchestrator.stores.owner import Owner
 
-__all__ = ["Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule", "Store"]
+__all__ = ["Finding", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule", "Store"]
 
 MAX_TEXT = 2000
 """Characters of a text in `RunSummary`."""
@@ -157,6 +157,19 @@ class Schedule:
     labels: Mapping[str, str] = field(default_factory=dict)
     approve: str | None = None
     """Calls of tools up to this risk are approved by policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a check of a store found."""
+
+    what: str
+    run_id: str = ""
+    """The run that it is about; empty: the store as a whole."""
+    repaired: str = ""
+    """What was done about it; empty: nothing."""
+    note: bool = False
+    """Whether nothing is wrong with it, and it is good to know."""
 
 
 @runtime_checkable
@@ -580,6 +593,27 @@ class Store(Protocol):
 
         Returns:
             False if there is none of this name.
+        """
+        ...
+
+    async def compact(self) -> int:
+        """Give the space of deleted runs back to the system, and forget their last traces in indexes.
+
+        This works in short steps, between which other writes happen.
+
+        Returns:
+            The number of bytes that were given back.
+        """
+        ...
+
+    async def check(self, *, repair: bool = False) -> list[Finding]:
+        """Look for what does not belong together in the store, beside the journals of its runs.
+
+        Args:
+            repair: whether to repair what can be repaired without losing anything.
+
+        Returns:
+            What was found, and what was done about it.
         """
         ...
 

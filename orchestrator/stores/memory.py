@@ -20,7 +20,18 @@ from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record, encode
-from orchestrator.stores.base import MAX_DEATHS, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.base import (
+    MAX_DEATHS,
+    Finding,
+    Lease,
+    Message,
+    Page,
+    Relation,
+    RunInfo,
+    RunSummary,
+    Schedule,
+    Store,
+)
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here, is_present
 from orchestrator.stores.shared import (
@@ -442,6 +453,12 @@ class MemoryStore:
     async def delete_schedule(self, name: str) -> bool:
         with self._writing():
             return self._schedules.pop(name, None) is not None
+
+    async def compact(self) -> int:
+        return 0
+
+    async def check(self, *, repair: bool = False) -> list[Finding]:
+        return []
 
     async def close(self) -> None:
         self._closed = True

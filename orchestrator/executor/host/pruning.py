@@ -68,6 +68,8 @@ async def prune(
             continue
         deleted.append(first)
         children += others
+    if deleted:
+        await host.store.compact()
     return Pruned(tuple(deleted), tuple(children))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
-from orchestrator.executor.host import deletion, pruning, transfer
+from orchestrator.executor.host import checking, deletion, pruning, transfer
+from orchestrator.executor.host.checking import Checked
 from orchestrator.executor.host.forking import RunForking
 from orchestrator.executor.host.pruning import Pruned
 from orchestrator.executor.host.transfer import Imported, Source
@@ -13,6 +14,25 @@ from orchestrator.executor.host.transfer import Imported, Source
 
 class RunRetention(RunForking):
     """Commands about which runs a store keeps."""
+
+    async def check(self, *, repair: bool = False, progress: Callable[[int], object] | None = None) -> Checked:
+        """Check a store: every record, every graph and every row, leases, and what belongs to no run.
+
+        Runs that are being driven are read, and their rows are left alone.
+
+        Args:
+            repair: whether to repair what can be repaired without losing anything: rows are written again from their
+                journals, indexes from their rows, and what belongs to no run is deleted. A damaged record stays as it
+                is.
+            progress: called with the number of runs that are checked.
+
+        Returns:
+            What was found, and what was done about it.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        return await checking.check(self._host, repair=repair, progress=progress)
 
     async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
         """Delete a run that is not being driven: its records, questions, messages and labels, for good.
@@ -30,7 +50,9 @@ class RunRetention(RunForking):
             RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
             StoreError: the store cannot be written. Deleting the run again deletes the rest of the runs it started.
         """
-        return await deletion.delete(self._host, run_id, children=children)
+        deleted = await deletion.delete(self._host, run_id, children=children)
+        await self._host.store.compact()
+        return deleted
 
     async def prune(
         self,

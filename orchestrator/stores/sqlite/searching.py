@@ -13,12 +13,15 @@ from orchestrator.stores.words import contains, words
 AT_ONCE = 500
 """Runs that are indexed in one write."""
 
-_EXISTS = "SELECT 1 FROM sqlite_schema WHERE name = 'search'"
+
+def has_index(connection: sqlite3.Connection) -> bool:
+    """Whether there is an index."""
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'search'").fetchone() is not None
 
 
 def index_some(connection: sqlite3.Connection) -> bool:
     """Index some of the runs that are not; whether others may be left."""
-    if connection.execute(_EXISTS).fetchone() is None:
+    if not has_index(connection):
         connection.execute("UPDATE summaries SET indexed = 0 WHERE indexed <> 0")
         connection.execute("CREATE VIRTUAL TABLE search USING fts5 (words)")
     rows = connection.execute(
@@ -36,7 +39,7 @@ def index_some(connection: sqlite3.Connection) -> bool:
 def is_complete(connection: sqlite3.Connection) -> bool:
     """Whether every run is indexed."""
     return (
-        connection.execute(_EXISTS).fetchone() is not None
+        has_index(connection)
         and connection.execute("SELECT 1 FROM summaries WHERE indexed = 0 LIMIT 1").fetchone() is None
     )
 
@@ -47,7 +50,7 @@ def condition(connection: sqlite3.Connection, wanted: list[str]) -> tuple[str, t
         return "FALSE", ()
     found: list[str] = []
     values: list[object] = []
-    if connection.execute(_EXISTS).fetchone() is not None:
+    if has_index(connection):
         found.append("runs.id IN (SELECT rowid FROM search WHERE search MATCH ?)")
         values.append(" ".join(f'"{word}"' for word in wanted))
     if not is_complete(connection):  # a file that cannot be written: read the rest
@@ -68,7 +71,5 @@ def forget(connection: sqlite3.Connection, number: int) -> None:
     if row is None:
         return
     connection.execute("DELETE FROM summaries WHERE run = ?", (number,))
-    if row[0] and connection.execute(_EXISTS).fetchone() is not None:
+    if row[0] and has_index(connection):  # its words stay in the index until `Store.compact` merges it
         connection.execute("DELETE FROM search WHERE rowid = ?", (number,))
-        # A deleted row stays in the index until its parts are merged.
-        connection.execute("INSERT INTO search (search) VALUES ('optimize')")

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from sqlite3 import Connection
+from sqlite3 import Connection, Error
 
 from anyio import CancelScope, to_thread
 
 from orchestrator.errors import StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record
-from orchestrator.stores.base import Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run
-from orchestrator.stores.sqlite import leases, listing, reads, schedules, searching, writes
+from orchestrator.stores.sqlite import leases, listing, maintenance, reads, schedules, searching, writes
 from orchestrator.stores.sqlite.clock import StoreClock
-from orchestrator.stores.sqlite.files import StoreFile
+from orchestrator.stores.sqlite.files import StoreFile, open_to_write, patiently, store_error
 from orchestrator.stores.sqlite.filesystems import check_filesystem
 from orchestrator.stores.sqlite.forks import watch
 from orchestrator.stores.sqlite.readers import Readers
@@ -270,6 +271,47 @@ class SQLiteStore:
 
     async def delete_schedule(self, name: str) -> bool:
         return await self._writer.write(partial(schedules.delete, name=name))
+
+    # --------------------------------------------------------------------------- maintenance
+
+    async def compact(self) -> int:
+        if not self.path.exists():
+            return 0
+        while await self._readers.read(searching.has_index) and await self._writer.write(maintenance.merge_index):
+            pass
+        given = 0
+        while await self._readers.read(maintenance.free_pages):
+            step = await self._writer.write(maintenance.give_back)
+            if not step:
+                break
+            given += step
+        if given:
+            await self._writer.write(_nothing, checkpoint=True)
+        return given
+
+    async def check(self, *, repair: bool = False) -> list[Finding]:
+        faults = await self._readers.read(maintenance.faults)
+        if faults:
+            return faults
+        found = await self._readers.read(maintenance.look)
+        if not repair or not self.path.exists():
+            return found
+        done = {one.what: one for one in await self._writer.write(maintenance.tidy)}
+        if not await self._readers.read(maintenance.can_shrink):
+            with CancelScope(shield=True):
+                done |= {one.what: one for one in await to_thread.run_sync(self._rewrite, found)}
+        return [done.pop(one.what, one) for one in found] + list(done.values())
+
+    def _rewrite(self, found: list[Finding]) -> list[Finding]:
+        """Write the file as this version makes it, so that it can give space back."""
+        kept = [one for one in found if one.note]
+        try:
+            with closing(open_to_write(self.path, self._url)) as connection:
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                patiently(lambda: connection.execute("VACUUM"))
+        except Error as error:
+            raise store_error(error, self._url) from error
+        return [replace(one, repaired="written again, and it gives space back from now on") for one in kept]
 
     # --------------------------------------------------------------------------------- close
 

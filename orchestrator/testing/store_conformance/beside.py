@@ -12,6 +12,7 @@ from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing.store_conformance.helpers import (
     created,
     equal,
+    event,
     events,
     new_run,
     raises,
@@ -121,6 +122,20 @@ async def check_schedules(store: Store) -> None:
     equal([await store.delete_schedule("a") for _ in range(2)], [True, False], "deleting one twice")
     that(not await store.move_schedule("a", at=60.5, to=120.0), "a deleted schedule was moved")
     equal(await store.schedules(), [second], "the schedules after one was deleted")
+
+
+async def check_maintenance(store: Store) -> None:
+    """Giving space back changes no run, and what was repaired needs no second repair."""
+    kept, gone = await created(store), await created(store)
+    await store.append(gone, [event(seq, "x" * 10_000) for seq in range(2, 50)], after=1)
+    await store.append(kept, events(2), after=1)
+    await store.delete(gone)
+    before = await store.info(kept), await store.read(kept)
+    that(await store.compact() >= 0, "compact gives a negative number of bytes")
+    equal(await store.compact(), 0, "the bytes that are given back when there are none")
+    await store.check(repair=True)
+    equal([one for one in await store.check(repair=True) if one.repaired], [], "what is left to be repaired")
+    equal((await store.info(kept), await store.read(kept)), before, "a run after the space of another was given back")
 
 
 async def check_close(store: Store) -> None:

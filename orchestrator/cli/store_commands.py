@@ -1,0 +1,118 @@
+"""Commands about whole stores: store copy, store check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor
+    from orchestrator.executor.host.checking import Checked
+    from orchestrator.stores.copying import Copied
+
+
+def copy(
+    source: Annotated[str, typer.Argument(metavar="URL", help="The store to copy.", show_default=False)],
+    to: Annotated[str, typer.Argument(metavar="URL", help="The store to add its runs to.", show_default=False)],
+    json: options.Json = False,
+) -> int:
+    """Copy all runs of a store into another one.
+
+    Asked again, it continues where it stopped, and copies what has happened since.
+
+    Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
+    """
+    import anyio
+
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.progress_line import ProgressLine
+    from orchestrator.cli.storage import exists, store_file, store_url
+
+    urls = [store_url(source), store_url(to)]
+    files = [store_file(url) for url in urls]
+    if None in files:
+        raise UsageError("store copy: memory:// ends with this command; name two files")
+    if files[0] == files[1]:
+        raise UsageError("store copy: both URLs name the same file")
+    if not exists(urls[0]):
+        raise UsageError(f"store copy: there is no store {urls[0]}")
+
+    async def work() -> Copied:
+        from orchestrator.stores import open_store
+        from orchestrator.stores.copying import copy_store
+
+        first = open_store(urls[0])
+        try:
+            second = open_store(urls[1])
+            try:
+                with ProgressLine("runs copied") as line:
+                    return await copy_store(first, second, line.show)
+            finally:
+                await second.close()
+        finally:
+            await first.close()
+
+    found = anyio.run(work)
+    fields = {name: list(getattr(found, name)) for name in ("runs", "extended", "skipped", "differing")}
+    if json:
+        out_json(fields)
+    else:
+        for name in ("runs", "extended"):
+            for run_id in fields[name]:
+                out(run_id)
+        warn(
+            f"{len(found.runs)} runs copied, {len(found.extended)} brought up to date, "
+            f"{len(found.skipped)} were there already"
+        )
+        for run_id in found.differing:
+            warn(f"{run_id}: {urls[1]} has other records under this id; it was left as it is")
+    return FAILED if found.differing else COMPLETED
+
+
+def check(
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair what can be repaired without losing anything.")
+    ] = False,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Check a store: every record, graph and row.
+
+    Says what it found and what it did. Exit code 1 if something is wrong and was not repaired.
+
+    Example: orchestrator store check --repair
+    """
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.progress_line import ProgressLine
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.storage import exists, store_url
+
+    url = store_url(store)
+    if not exists(url):
+        raise UsageError(f"store check: there is no store {url}")
+
+    async def look(executor: Executor) -> Checked:
+        with ProgressLine("runs checked") as line:
+            return await executor.check(repair=repair, progress=line.show)
+
+    found = looking(url, look, writes=repair)
+    if json:
+        findings = [
+            {"run_id": one.run_id or None, "what": one.what, "repaired": one.repaired or None, "note": one.note}
+            for one in found.findings
+        ]
+        out_json({"ok": found.ok, "runs": found.runs, "records": found.records, "findings": findings})
+        return COMPLETED if found.ok else FAILED
+    for one in found.findings:
+        about = f"run {one.run_id}: " if one.run_id else ""
+        done = f" - {one.repaired}" if one.repaired else ""
+        out(f"{'note' if one.note else 'wrong'}: {about}{one.what}{done}")
+    left = sum(not one.note and not one.repaired for one in found.findings)
+    warn(
+        f"{found.runs} runs with {found.records} records checked: {f'{left} things are wrong' if left else 'in order'}"
+    )
+    return COMPLETED if found.ok else FAILED

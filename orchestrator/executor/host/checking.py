@@ -1,0 +1,128 @@
+"""Checking a store: every record, every graph and every row, leases, and what belongs to no run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from orchestrator.errors import OrchestratorError, RunConflict, RunUnknown, StoreCorrupt
+from orchestrator.executor import lease as leases
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.run_row import row_of
+from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.run_state import RunState
+from orchestrator.stores.base import MAX_DEATHS, Finding, RunInfo
+
+_AT_ONCE = 200
+
+
+@dataclass(slots=True)
+class Checked:
+    """What a check of a store found."""
+
+    runs: int = 0
+    """Runs that were checked."""
+    records: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong any more."""
+        return all(one.note or one.repaired for one in self.findings)
+
+
+async def check(host: Host, *, repair: bool, progress: Callable[[int], object] | None) -> Checked:
+    """See `Executor.check`."""
+    found = Checked(findings=await host.store.check(repair=repair))
+    cursor: str | None = None
+    while True:
+        page = await host.store.runs(after=cursor, limit=_AT_ONCE)
+        for info in page.runs:
+            if progress is not None:
+                progress(found.runs)
+            found.runs += 1
+            await _check_run(host, info.run_id, found, repair=repair)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -> None:
+    store = host.store
+    try:
+        info = await store.info(run_id)
+        records = await store.read(run_id, upto=info.head)
+        machine = RunState(await host.loader.plan_of(info, records))
+        for record in records:
+            apply_stored(machine, record)
+    except RunUnknown:
+        return  # deleted meanwhile
+    except StoreCorrupt as error:
+        found.findings.append(Finding(f"{error}", run_id))
+        return
+    except (OrchestratorError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        found.findings.append(Finding(f"its journal cannot be folded: {error or type(error).__name__}", run_id))
+        return
+    found.records += len(records)
+    held = leases.is_held(info.lease)
+    wrong = [] if held else _differences(info, machine)
+    if wrong:
+        repaired = await _rewrite(host, info, machine) if repair else ""
+        found.findings += [Finding(what, run_id, repaired, note) for what, note in wrong]
+    found.findings += await _around(host, info, held=held)
+
+
+def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
+    """What a row says otherwise than its journal, and whether that is only for information."""
+    right = row_of(machine, structure=info.structure, content=info.content)
+    told = [
+        (f"its row says {name} {getattr(info, name)!r}, its journal {getattr(right, name)!r}", False)
+        for name in ("status", "head", "waiting")
+        if getattr(info, name) != getattr(right, name)
+    ]
+    if info.status in FINAL and info.due is not None:
+        told.append(("it has ended, and its row says when it is due", False))
+    if info.summary != right.summary:
+        told.append(("the texts or the usage in its row are older than its journal", True))
+    return told
+
+
+async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
+    """Write a run's row again as its journal says; what was done, empty if another executor was quicker."""
+    right = row_of(machine, structure=info.structure, content=info.content)
+    due = right.due if info.status != right.status or info.status in FINAL else info.due
+    try:  # without a lease: an executor that takes the run up meanwhile writes its row itself
+        await host.store.append(
+            info.run_id, [], after=info.head, status=right.status, due=due, waiting=right.waiting, summary=right.summary
+        )
+    except (RunConflict, RunUnknown):
+        return ""
+    return "written again from the journal"
+
+
+async def _around(host: Host, info: RunInfo, *, held: bool) -> list[Finding]:
+    """What is to be known of a run's lease, its caller and its drives."""
+    found: list[Finding] = []
+    run_id, lease, parent = info.run_id, info.lease, info.parent
+    if lease is not None and not held and info.status == "running":
+        found.append(Finding("the process that drove it is gone; `recover` continues it", run_id, note=True))
+    if info.deaths >= MAX_DEATHS and info.status not in FINAL:
+        why = f" ({info.fault})" if info.fault else ""
+        found.append(
+            Finding(f"its drives died {info.deaths} times{why}; only `resume` continues it", run_id, note=True)
+        )
+    if parent is not None and parent.relation == "call" and info.labels.get("parent") == parent.run_id:
+        try:
+            await host.store.info(parent.run_id)
+        except RunUnknown:
+            found.append(
+                Finding(
+                    f"the run {parent.run_id!r} that called it is gone; delete it if it is not needed",
+                    run_id,
+                    note=True,
+                )
+            )
+        except StoreCorrupt:
+            pass  # reported where that run is checked
+    return found

@@ -1,0 +1,102 @@
+"""Copying all runs of a store into another one, of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.errors import GraphUnknown, RunUnknown
+from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.shared import graphs_named
+
+_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a copy of a store did. Each field has ids of runs, the oldest first."""
+
+    runs: tuple[str, ...] = ()
+    """They were added."""
+    extended: tuple[str, ...] = ()
+    """They were there, and got the records that they have had since."""
+    skipped: tuple[str, ...] = ()
+    """They were there with the same records."""
+    differing: tuple[str, ...] = ()
+    """Other runs, or runs that went on, are there under these ids. They were left as they are."""
+
+
+async def copy_store(source: Store, to: Store, progress: Callable[[int, int], object] | None = None) -> Copied:
+    """Copy every run of a store, with graphs and unread messages, into another one.
+
+    Each run is copied in one write, so a copy that was interrupted leaves whole runs and goes on where it stopped when
+    it is asked again. A run that is driven meanwhile is copied up to the record that it has then; copying again brings
+    the rest. Leases and snapshots are not copied.
+
+    Args:
+        source: the store to read.
+        to: the store to add runs to.
+        progress: called with the number of runs that are done, and of all runs.
+
+    Raises:
+        StoreCorrupt: a run is damaged; the runs before it are copied.
+        StoreError: one of the stores fails.
+    """
+    found: dict[str, list[str]] = {"runs": [], "extended": [], "skipped": [], "differing": []}
+    ids = await _all_runs(source)
+    graphs: set[str] = set()
+    for done, run_id in enumerate(ids):
+        if progress is not None:
+            progress(done, len(ids))
+        try:
+            found[await _copy(source, run_id, to, graphs)].append(run_id)
+        except RunUnknown:
+            continue  # deleted meanwhile
+    if progress is not None:
+        progress(len(ids), len(ids))
+    return Copied(**{name: tuple(some) for name, some in found.items()})
+
+
+async def _all_runs(store: Store) -> list[str]:
+    """The ids of all runs, the oldest first: so runs that began at the same time keep their order."""
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await store.runs(after=cursor, limit=_AT_ONCE)
+        found += [info.run_id for info in page.runs]
+        cursor = page.cursor
+        if cursor is None:
+            return found[::-1]
+
+
+async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
+    """Copy one run; which field of `Copied` it belongs to."""
+    info = await source.info(run_id)
+    records = await source.read(run_id, upto=info.head)
+    for name in graphs_named(info, records):
+        if name not in graphs:
+            graphs.add(name)
+            try:
+                await to.put_graph(name, await source.graph(name))
+            except GraphUnknown:
+                continue  # the digest of a structure, under which no graph is stored
+    try:
+        there: RunInfo | None = await to.info(run_id)
+    except RunUnknown:
+        there = None
+    if there is None:
+        await to.create(info, records)
+        kind = "runs"
+    elif there.head > info.head or await to.read(run_id, upto=there.head) != records[: there.head]:
+        return "differing"
+    elif there.head < info.head:
+        await to.append(
+            run_id, records[there.head :], after=there.head, status=info.status, due=info.due, waiting=info.waiting,
+            summary=info.summary,
+        )  # fmt: skip
+        kind = "extended"
+    else:
+        kind = "skipped"
+    for message in await source.inbox([run_id]):  # asked again, each one is there once
+        await to.post(run_id, message.body, key=f"copy of {message.id} in {source.url}")
+    return kind

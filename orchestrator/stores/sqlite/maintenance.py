@@ -1,0 +1,191 @@
+"""What is done to a whole file: giving the space of deleted runs back, and looking for what does not belong together.
+
+Each function but `look` is one short write, so that appends of other runs go between them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+
+from orchestrator.errors import InvalidValue
+from orchestrator.graph.digests import content_digest
+from orchestrator.stores.base import Finding
+from orchestrator.stores.shared import json_object
+from orchestrator.stores.sqlite.searching import has_index
+from orchestrator.stores.sqlite.writes import checksum, labels_of
+
+PAGES_AT_ONCE = 256
+"""Pages that one write gives back: 2 MiB of a file that this version made."""
+
+_MERGED_AT_ONCE = 200
+
+
+def can_shrink(connection: sqlite3.Connection) -> bool:
+    """Whether the file gives space back in steps: files of version 0.1.0 do not before they are rewritten."""
+    return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 2)
+
+
+def free_pages(connection: sqlite3.Connection) -> int:
+    """Pages of the file that hold nothing."""
+    count: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    return count
+
+
+def give_back(connection: sqlite3.Connection) -> int:
+    """Give some free pages back to the system; how many bytes those are. The file shrinks when its log is emptied."""
+    if not can_shrink(connection):
+        return 0
+    before = free_pages(connection)
+    connection.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
+    size: int = connection.execute("PRAGMA page_size").fetchone()[0]
+    return (before - free_pages(connection)) * size
+
+
+def merge_index(connection: sqlite3.Connection) -> bool:
+    """Merge a part of the full-text index, which keeps words of deleted runs until then; whether more is to be done."""
+    if not has_index(connection):
+        return False
+    before = connection.total_changes
+    connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (-_MERGED_AT_ONCE,))
+    return connection.total_changes - before >= 2  # so FTS5 says that it did something
+
+
+# ---------------------------------------------------------------------------------------- what does not fit
+
+
+def faults(connection: sqlite3.Connection) -> list[Finding]:
+    """What is wrong with the file itself: such a file is not changed."""
+    texts = [text for (text,) in connection.execute("PRAGMA integrity_check(20)") if text != "ok"]
+    return [Finding(f"the file is damaged: {text}; restore it from a copy") for text in texts]
+
+
+def look(connection: sqlite3.Connection) -> list[Finding]:
+    """See `Store.check`, without repair; of a file without faults."""
+    found = [Finding(text) for text, _ in _disorder(connection)]
+    found += _graphs(connection)
+    if not can_shrink(connection):
+        found.append(Finding("the file keeps the space of deleted runs, as those of earlier versions do", note=True))
+    return found
+
+
+def tidy(connection: sqlite3.Connection) -> list[Finding]:
+    """Repair what `look` found and can be repaired; what was done."""
+    found: list[Finding] = []
+    for text, repaired in list(_disorder(connection)):
+        found.append(Finding(text, repaired=repaired()))
+    if has_index(connection) and not _index_is_whole(connection):
+        connection.execute("DROP TABLE search")
+        connection.execute("UPDATE summaries SET indexed = 0")
+        found.append(Finding("the full-text index is damaged", repaired="deleted; the next search makes it"))
+    return found
+
+
+_Repair = tuple[str, Callable[[], str]]
+"""What is wrong, and a function that repairs it and says what it did."""
+
+
+def _disorder(connection: sqlite3.Connection) -> Iterator[_Repair]:
+    known = {number for (number,) in connection.execute("SELECT id FROM runs")}
+    for table in ("records", "snapshots"):
+        lost = [run for run in _runs_of(connection, table) if run not in known]
+        if lost:
+            yield f"{table} of {len(lost)} runs that do not exist", _deletion(connection, table, lost)
+    for table in ("labels", "inbox", "summaries"):
+        rows = connection.execute(f"SELECT DISTINCT run FROM {table} WHERE run NOT IN (SELECT id FROM runs)")
+        lost = [run for (run,) in rows.fetchall()]
+        if lost:
+            yield f"{table} of {len(lost)} runs that do not exist", _deletion(connection, table, lost, "run")
+    wrong = _wrong_labels(connection)
+    if wrong:
+        yield f"the index of labels differs from the rows of {len(wrong)} runs", lambda: _label(connection, wrong)
+    damaged = _damaged_snapshots(connection)
+    if damaged:
+        yield f"{len(damaged)} snapshots are damaged", _deletion(connection, "snapshots", damaged, "id")
+
+
+def _runs_of(connection: sqlite3.Connection, table: str) -> Iterator[int]:
+    """The runs that have rows in a table with keys `run << 32 | seq`, by one step into it for each."""
+    key = -(1 << 63)
+    while True:
+        row = connection.execute(f"SELECT id FROM {table} WHERE id >= ? ORDER BY id LIMIT 1", (key,)).fetchone()
+        if row is None:
+            return
+        run = row[0] >> 32
+        yield run
+        key = (run + 1) << 32
+        if key >= 1 << 63:
+            return
+
+
+def _deletion(connection: sqlite3.Connection, table: str, keys: list[int], column: str = "") -> Callable[[], str]:
+    def delete() -> str:
+        if column:
+            connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(key,) for key in keys])
+        else:
+            connection.executemany(
+                f"DELETE FROM {table} WHERE id >= ? AND id < ?",
+                [(run << 32, min((run + 1) << 32, (1 << 63) - 1)) for run in keys],
+            )
+        return "deleted"
+
+    return delete
+
+
+_Labels = dict[int, list[tuple[str, str, float]]]
+
+
+def _wrong_labels(connection: sqlite3.Connection) -> _Labels:
+    """Number of each run whose labels are indexed wrongly -> name, value and time of the labels in its row."""
+    indexed: dict[int, set[tuple[str, str, float]]] = {}
+    for name, value, created, run in connection.execute("SELECT name, value, created, run FROM labels"):
+        indexed.setdefault(run, set()).add((name, value, created))
+    wrong: _Labels = {}
+    for number, text, created in connection.execute("SELECT id, labels, created FROM runs"):
+        labels = labels_of(text)
+        if labels is None:
+            continue  # its row is damaged, and reading it says so
+        wanted = [(name, value, created) for name, value in labels.items()]
+        if indexed.get(number, set()) != set(wanted):
+            wrong[number] = wanted
+    return wrong
+
+
+def _label(connection: sqlite3.Connection, wrong: _Labels) -> str:
+    for number, labels in wrong.items():
+        connection.execute("DELETE FROM labels WHERE run = ?", (number,))
+        connection.executemany(
+            "INSERT INTO labels (name, value, created, run) VALUES (?, ?, ?, ?)", [(*one, number) for one in labels]
+        )
+    return "written again from the rows"
+
+
+def _damaged_snapshots(connection: sqlite3.Connection) -> list[int]:
+    ids = dict(connection.execute("SELECT id, run_id FROM runs").fetchall())
+    return [
+        key
+        for key, crc, data in connection.execute("SELECT id, crc, data FROM snapshots")
+        if key >> 32 in ids
+        and not (isinstance(data, bytes) and checksum(str(ids[key >> 32]), key & 0xFFFFFFFF, data) == crc)
+    ]
+
+
+def _graphs(connection: sqlite3.Connection) -> list[Finding]:
+    used = {digest for row in connection.execute("SELECT structure, content FROM runs") for digest in row}
+    found: list[Finding] = []
+    for digest, text in connection.execute("SELECT digest, data FROM graphs"):
+        try:
+            whole = content_digest(json_object(text)) == digest
+        except InvalidValue:
+            whole = False
+        if not whole and digest in used:
+            found.append(Finding(f"graph {digest!r} is damaged; give executors the graph itself, or restore the store"))
+    return found
+
+
+def _index_is_whole(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("INSERT INTO search (search) VALUES ('integrity-check')")
+    except sqlite3.DatabaseError:
+        return False
+    return True
