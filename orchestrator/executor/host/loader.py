@@ -22,7 +22,6 @@ from orchestrator.kernel.records import Migrated, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo, Store
 
-
 _MOST_READ = 32
 """How many stored graphs are kept in memory."""
 
