@@ -115,7 +115,7 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
     if how.no_resume:
         told = one_run(url, run_id, partial(tell, resume=False), writes=True)
         manner = replace(manner_of(told, url, then.store, json=then.json), shows=False)
-        if told.status == "interrupted" and not then.json:
+        if (told.queued or told.status == "interrupted") and not then.json:
             warn(f"{run_id} is answered; to continue:\n  {manner.next_commands.resume(run_id)}")
         else:
             conclude(told, manner)

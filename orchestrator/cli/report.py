@@ -92,6 +92,8 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
         warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what it had so far")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
+    elif run.queued:
+        warn(f"{run.run_id} waits to be taken up; to continue it here:\n  {next_commands.resume(run.run_id)}")
     elif run.status == "running":
         warn(f"{run.run_id} is driven by another process")
 

@@ -162,11 +162,12 @@ def _concluded(run: Run, manner: Manner, code: int) -> int:
 
 
 @asynccontextmanager
-async def opened(url: str, code: Code, *further: Code) -> AsyncIterator[Executor]:
+async def opened(url: str, code: Code, *further: Code, awake: bool = False) -> AsyncIterator[Executor]:
     """An executor of a run's code. `ORCHESTRATOR_ON_CHANGE=strict` makes it refuse a graph that changed.
 
     Args:
         further: code with other graphs, and the same tools and model.
+        awake: whether it goes on by itself with runs that wait. A command that ends with its run does not.
 
     Raises:
         UsageError: `ORCHESTRATOR_ON_CHANGE` is neither `continue` nor `strict`.
@@ -178,7 +179,13 @@ async def opened(url: str, code: Code, *further: Code) -> AsyncIterator[Executor
     async with closing_model(code):
         seal = journal_seal(url, make=True)
         async with Executor(
-            store=url, graphs=graphs, model=code.model, tools=code.tools, on_change=strictness, seal=seal
+            store=url,
+            graphs=graphs,
+            model=code.model,
+            tools=code.tools,
+            on_change=strictness,
+            seal=seal,
+            idle="awake" if awake else "sleep",
         ) as executor:
             yield executor
 

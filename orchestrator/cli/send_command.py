@@ -74,7 +74,7 @@ def _kept(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], the
 
     told = one_run(url, run_id, tell, writes=True)
     manner = replace(manner_of(told, url, then.store, json=then.json), shows=False)
-    if told.status == "interrupted" and not then.json:
+    if (told.queued or told.status == "interrupted") and not then.json:
         warn(f"{run_id} has the event; to continue:\n  {manner.next_commands.resume(run_id)}")
     else:
         conclude(told, manner)

@@ -102,7 +102,7 @@ async def _stdio(url: str, codes: list[Code], offered: Any) -> None:
 
     async with stdio_server() as (read, write):
         try:
-            async with opened(url, *codes) as executor:
+            async with opened(url, *codes, awake=True) as executor:
                 server: Server[Any] = offered(executor).server()
                 await server.run(read, write, server.create_initialization_options())
         except BaseException as error:
@@ -146,7 +146,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
         except OSError as error:
             raise UsageError(f"--port {port}: {error.strerror}; choose another port, or 0 for any free port") from None
         hosts = [f"{name}:{listening.getsockname()[1]}" for name in (_LOCAL, "localhost")]
-        async with opened(url, *codes) as executor:
+        async with opened(url, *codes, awake=True) as executor:
             origins = [f"http://{host}" for host in hosts]
             security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
             server = _server(offered(executor).server().streamable_http_app(transport_security=security))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.host.transfer import Imported
+    from orchestrator.executor.host.work_queue import Driven
     from orchestrator.executor.migration import Migration
     from orchestrator.executor.sync import run_sync
     from orchestrator.seals import Seal
@@ -34,6 +35,7 @@ _HOME = {
     "Divergence": "orchestrator.views.replay_result",
     "Difference": "orchestrator.views.run_diff",
     "EVENT_TYPES": "orchestrator.views.events",
+    "Driven": "orchestrator.executor.host.work_queue",
     "Event": "orchestrator.views.events",
     "Executor": "orchestrator.executor.executor",
     "Imported": "orchestrator.executor.host.transfer",
@@ -57,6 +59,7 @@ __all__ = [
     "Checked",
     "Difference",
     "Divergence",
+    "Driven",
     "Event",
     "Executor",
     "Imported",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from orchestrator.clock import Clock
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo
 
@@ -57,8 +56,8 @@ class DriveClock:
         return min(deadline, self._asked.get(question.id, self._began) + max(0.0, deadline - asked))
 
     def first_due(self, machine: RunState) -> float | None:
-        """When the first deadline of an open question passes."""
-        if not machine.questions or machine.status in FINAL:
+        """When the first deadline of an open question passes, if the run waits for it; None while steps run."""
+        if not machine.questions or machine.status != "paused":
             return None
         return min(
             (at for one in machine.questions.values() if (at := self.due(machine, one)) is not None), default=None

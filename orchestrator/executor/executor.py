@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Literal, Self
 
 import anyio
@@ -15,9 +16,9 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.observers import Observation, RunObserver
 from orchestrator.executor.host.replaying import RunReplaying
-from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.host.streams import RunStreams
+from orchestrator.executor.host.working import RunWorker
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
@@ -30,7 +31,7 @@ from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
 
 
-class Executor(RunRetention, RunReplaying, RunStreams):
+class Executor(RunWorker, RunReplaying, RunStreams):
     """Starts, resumes, answers, pauses, cancels and inspects runs of graphs.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
@@ -62,6 +63,9 @@ class Executor(RunRetention, RunReplaying, RunStreams):
             count: they are asked for again before the calls that they allow. Without a seal the store is trusted.
         clock: the clock for records and deadlines; tests use an `orchestrator.testing.MockClock`. Leases use the
             clocks of the machine, because they apply between processes.
+        idle: what the open executor does about runs that it began, resumed or answered and that wait. `awake`: it goes
+            on with them when a timer or deadline is due, and when another process answered them or sent them an event.
+            `sleep`: they wait until they are resumed.
     """
 
     def __init__(
@@ -82,7 +86,10 @@ class Executor(RunRetention, RunReplaying, RunStreams):
         observers: Sequence[RunObserver] = (),
         seal: Seal | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        idle: Literal["awake", "sleep"] = "awake",
     ) -> None:
+        if idle not in ("awake", "sleep"):
+            raise ValueError(f"idle={idle!r}: use 'awake' or 'sleep'")
         if on_change not in ("continue", "strict"):
             raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
         self._owned = isinstance(store, str)
@@ -92,11 +99,14 @@ class Executor(RunRetention, RunReplaying, RunStreams):
             graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
             streams=streams,
         )  # fmt: skip
-        self._host = Host(self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal)
-        self._host.contexts.make = contexts
-        self._host.observation = Observation(self.store, observers, on_pause)
-        self._host.observation.reload = self.load
-        children.host = self._host
+        self._host = host = Host(
+            self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal, awake=idle == "awake"
+        )
+        children.host = host
+        host.watched.take_up = partial(recovery.continue_alone, host)
+        host.contexts.make = contexts
+        host.observation = Observation(self.store, observers, on_pause)
+        host.observation.reload = self.load
 
     @property
     def seal(self) -> Seal | None:
@@ -173,7 +183,7 @@ class Executor(RunRetention, RunReplaying, RunStreams):
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
         if isinstance(live, str):
             return await join(self._host, live, how)
-        return await self._host.drive(live)
+        return await recovery.drive_on(self._host, live)
 
     async def submit(
         self,

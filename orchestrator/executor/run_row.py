@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.jsontypes import canonical, storable
 from orchestrator.kernel.lineage import Parent
-from orchestrator.kernel.records import FINAL, Ended
+from orchestrator.kernel.records import Ended
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import MAX_TEXT, RunInfo, RunSummary
 
@@ -44,8 +44,8 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
 
 
 def due_of(machine: RunState) -> float | None:
-    """When the next deadline of an open question is, Unix seconds."""
-    if not machine.questions or machine.status in FINAL:
+    """When the next deadline of an open question is, Unix seconds, if the run waits for it; None while steps run."""
+    if not machine.questions or machine.status != "paused":
         return None
     return min((q.deadline for q in machine.questions.values() if q.deadline is not None), default=None)
 

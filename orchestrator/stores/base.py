@@ -466,6 +466,7 @@ class Store(Protocol):
 
         These are runs that have messages, whose `due` time has passed, that are `running` and whose holder's leases
         have expired or whose holder's process is dead, and that are `running` and held by no executor, in this order.
+        A running run with `due` in the future is left out: it is to begin later.
         A run with `retry_at` in the future, or with 5 or more `deaths`, is left out. What it costs does not grow with
         the number of other runs.
 

@@ -381,7 +381,7 @@ class MemoryStore:
                 found.append((0, messages[info.run_id], run))
             elif info.due is not None and info.due <= now:
                 found.append((1, info.due, run))
-            elif info.status == "running":
+            elif info.status == "running" and info.due is None:
                 found.append((2 if run.token is not None else 3, info.created, run))
         return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
 

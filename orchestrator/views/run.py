@@ -89,16 +89,25 @@ class Run(Generic[StateT]):
         status: `running`, `paused`, `interrupted`, `completed`, `failed`, `cancelled` or `exhausted`.
         seq: number of the last record that it includes.
         labels: its labels.
+        queued: whether it is `running` and waits for an executor to take it up: it was enqueued, or an answer or event
+            set it going while no process drove it.
     """
 
     def __init__(
-        self, machine: RunState, definition: GraphDefinition[StateT], store: RecordSource, *, interrupted: bool = False
+        self,
+        machine: RunState,
+        definition: GraphDefinition[StateT],
+        store: RecordSource,
+        *,
+        interrupted: bool = False,
+        queued: bool = False,
     ) -> None:
         self.machine, self.definition = machine, definition
         self._store = store
         self.run_id: str = machine.run_id
         self.graph: str = definition.name
         self.status: str = "interrupted" if interrupted and machine.status == "running" else machine.status
+        self.queued = queued and self.status == "running"
         self.seq: int = machine.head
         self.labels: Mapping[str, str] = machine.labels
 

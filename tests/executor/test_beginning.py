@@ -378,7 +378,7 @@ async def test_recover_goes_on_with_what_can_go_on_and_leaves_the_rest(
 ) -> None:
     work, other, lacking = Gated("work"), Gated("other"), single(asks, name="lacking", model="none")
     asking = single(asks, name="asks")
-    async with Executor(store, models={"none": None}) as executor:  # type: ignore[dict-item]
+    async with Executor(store, models={"none": None}, idle="sleep") as executor:  # type: ignore[dict-item]
         await interrupt(executor, work, "interrupted")
         await interrupt(executor, other, "another")
         lost = await executor.start(lacking, run_id="lacking")
@@ -392,7 +392,8 @@ async def test_recover_goes_on_with_what_can_go_on_and_leaves_the_rest(
         await executor.start(asking, {"n": 1}, run_id="overdue.and.paused")
         await executor.pause("overdue.and.paused")
         await executor.start(chain(says("a")), run_id="ended")
-        assert (await executor.load("answered")).status == "interrupted"
+        assert (await executor.load("answered")).status == "running"
+        assert (await executor.load("interrupted")).status == "interrupted"
     await anyio.sleep(0.25)
     for gated in (work, other):
         gated.gate.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -166,15 +166,22 @@ def calling(name: str, tool_name: str) -> Graph:
     return Graph(name=name, state=State, nodes={"call": call}, edges="START -> call -> END", output="reply")
 
 
-async def test_the_deadline_of_a_question_inside_passes_for_the_caller_and_inside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("idle", ["awake", "sleep"])
+async def test_the_deadline_of_a_question_inside_passes_for_the_caller_and_inside(
+    tmp_path: Path, idle: Literal["awake", "sleep"]
+) -> None:
     graph = calling("outer", "inner")
     inside = asking("inner", deadline=0.2).as_tool("inner", "Asks.")
-    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph], tools=[inside]) as executor:
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph], tools=[inside], idle=idle) as executor:
         run = await executor.start(graph, run_id="r")
         assert run.waiting[0].deadline is not None
         await anyio.sleep(0.3)
         with anyio.fail_after(20):
-            run = await executor.resume("r")  # the caller only: nobody has looked at the run inside
+            if idle == "sleep":
+                run = await executor.resume("r")  # the caller only: the run inside is left alone
+            while run.status != "completed":
+                await anyio.sleep(0.05)
+                run = await executor.load("r")
         assert (run.status, run.output) == ("completed", "deny")
 
 

@@ -325,7 +325,7 @@ async def test_a_sleep_is_a_timer_of_the_run_and_wakes_in_another_executor(tmp_p
     clock = MockClock()
     graph = Graph(name="naps", state=Orders, nodes={"nap": Sleep(seconds=3600)}, edges="START -> nap -> END")
     url = f"sqlite:///{tmp_path}/runs.db"
-    async with Executor(store=url, graphs=[graph], clock=clock) as ex:
+    async with Executor(store=url, graphs=[graph], clock=clock, idle="sleep") as ex:
         run = await ex.start(graph)
         assert run.status == "paused"
         (timer,) = run.waiting
@@ -333,7 +333,7 @@ async def test_a_sleep_is_a_timer_of_the_run_and_wakes_in_another_executor(tmp_p
         assert (await ex.store.info(run.run_id)).due == timer.deadline
         with pytest.raises(InvalidAnswer, match="nothing but time brings about"):
             await ex.answer(run.run_id, timer.id, "wake up")
-    async with Executor(store=url, graphs=[graph], clock=clock) as ex:
+    async with Executor(store=url, graphs=[graph], clock=clock, idle="sleep") as ex:
         assert await ex.recover() == []
         clock.jump(3600)
         (run,) = await ex.recover()
@@ -378,7 +378,7 @@ async def test_a_sleep_until_a_field_reads_its_time(value: object, due: float | 
     graph = Graph(
         name="naps", state=Orders, input="payment", nodes={"nap": Sleep(until="payment")}, edges="START -> nap -> END"
     )
-    async with Executor(graphs=[graph], clock=clock) as ex:
+    async with Executor(graphs=[graph], clock=clock, idle="sleep") as ex:
         run = await ex.start(graph, value)
         assert [timer.deadline for timer in run.waiting] == ([] if due is None else [pytest.approx(due)])
         assert run.status == ("completed" if due is None else "paused")
@@ -426,7 +426,7 @@ async def test_nodes_of_users_sleep_and_receive_by_their_context(clock: MockCloc
         nodes={"own": waits_twice},
         edges="START -> own -> END",
     )  # fmt: skip
-    async with Executor(graphs=[graph], clock=clock) as ex:
+    async with Executor(graphs=[graph], clock=clock, idle="sleep") as ex:
         run = await ex.start(graph)
         clock.jump(10)
         (run,) = await ex.recover()
@@ -457,7 +457,7 @@ async def test_a_wrong_clock_holds_nothing_up_for_longer_than_was_meant(tmp_path
     waiting = Sleep(seconds=0.2) if kind == "sleep" else Wait(event="paid", deadline=0.2)
     late = "\nn -> END : timeout" if kind == "wait" else ""
     graph = Graph(name="naps", state=Orders, nodes={"n": waiting}, edges=f"START -> n -> END{late}")
-    async with Executor(url, graphs=[graph], clock=Ahead(ahead)) as wrong:
+    async with Executor(url, graphs=[graph], clock=Ahead(ahead), idle="sleep") as wrong:
         run = await wrong.start(graph)
         assert run.status == "paused"
     with anyio.fail_after(10):
@@ -501,7 +501,7 @@ async def test_a_graph_that_is_called_as_a_tool_waits_for_a_time_through_its_cal
     )  # fmt: skip
     graph = calling(inner)
     clock = MockClock()
-    async with Executor(graphs=[graph], clock=clock) as ex:
+    async with Executor(graphs=[graph], clock=clock, idle="sleep") as ex:
         run = await ex.start(graph)
         assert [asked.kind for asked in run.waiting] == ["event" if late else "timer"]
         clock.jump(61)

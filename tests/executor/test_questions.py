@@ -313,7 +313,7 @@ async def test_of_many_who_answer_at_once_one_counts(place: Store | str) -> None
 
 async def test_a_deadline_that_passed_while_nobody_was_there(place: Store | str) -> None:
     ran, graph = Ran(), approval(deadline=0.1)
-    async with Executor(place, graphs=[graph], tools=[ran.pay]) as executor:
+    async with Executor(place, graphs=[graph], tools=[ran.pay], idle="sleep") as executor:
         run = await executor.start(graph, run_id="r")
         if run.status == "paused":  # a slow machine may have needed longer than that
             before = await journal(executor, "r")

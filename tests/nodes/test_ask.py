@@ -166,7 +166,7 @@ async def test_who_will_not_answer_fails_the_step(deny: Deny, message: str) -> N
 
 
 async def test_nobody_is_waited_for_longer_than_the_deadline() -> None:
-    async with executing() as (executor, _):
+    async with executing(idle="sleep") as (executor, _):
         run, question = await asked(executor, Ask(prompt="?", deadline=0.05))
         assert question.deadline is not None
         await anyio.sleep(0.1)

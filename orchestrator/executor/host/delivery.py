@@ -16,7 +16,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import LOOK, go_on, wait_for
+from orchestrator.executor.host.recovery import LOOK, drive_on, go_on, wait_for
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.run_log import Command
 from orchestrator.kernel.question import Answer
@@ -118,9 +118,12 @@ async def answer(
     sent = await answer_all(host, run_id, [command], resume=resume)
     if sent.held is not None and resume is not None:
         host.resumed(sent.held, unpause=False)
-        return await (go_on(host, run_id, sent.held) if background else host.drive(sent.held))
+        return await (go_on(host, run_id, sent.held) if background else drive_on(host, sent.held))
     if sent.held is not None:
+        host.watched.forget(run_id)
         await journal(host, sent.held)
+    elif sent.live is None and resume is not None:
+        host.watched.watch(run_id)
     return await (wait_for(host, run_id, None) if resume is not None and not background else load(host, run_id))
 
 

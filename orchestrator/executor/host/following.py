@@ -29,10 +29,16 @@ _MISSING = 3
 class RecordFollower:
     """Iterates over the records after `after`, with live events between them if it follows a run driven here."""
 
-    def __init__(self, host: Host, run_id: str, after: int, *, follow: bool, until: Until = "end") -> None:
+    def __init__(
+        self, host: Host, run_id: str, after: int, *, follow: bool, until: Until = "end", expects: bool = True
+    ) -> None:
         self._host, self._run_id, self._after, self._follow, self._until = host, run_id, after, follow, until
+        self._expects = expects
+        """Whether an executor is expected to take the run up, if it waits for that."""
         self._missing = 0
         """Looks in a row that found no driver."""
+        self._slept, self._sleeps = 0, False
+        """Record at which the run was paused, and whether it waited only for timers there."""
         self._ahead: deque[Record] = deque()
         self._watched: tuple[Drive, Watcher] | None = None
         self._over = False
@@ -75,7 +81,8 @@ class RecordFollower:
         """Whether a drive that has ended was followed as far as is wanted."""
         machine = live.machine
         pauses = self._until != "end" and machine.status == "paused" and live.log.journal.stored == machine.head
-        return machine.ended is not None or pauses
+        sleeps = self._until == "still" and self._host.watched.waits_on(machine)
+        return machine.ended is not None or (pauses and not sleeps)
 
     def watches(self, live: Drive | None) -> bool:
         """Whether it watches this drive."""
@@ -112,10 +119,17 @@ class RecordFollower:
         info = await self._host.store.info(self._run_id)
         if info.head > self._after:
             return False
-        if info.status in FINAL or (self._until != "end" and info.status != "running"):
+        if info.status in FINAL or (self._until == "pause" and info.status != "running"):
             return True
+        if self._until == "still" and info.status != "running":
+            if self._slept != info.head:
+                loader = self._host.loader
+                machine = await loader.machine_of(info, await loader.stored_graph(info))
+                self._slept, self._sleeps = info.head, self._host.watched.waits_on(machine)
+            return not self._sleeps
         if self._until == "still":
-            self._missing = 0 if is_held(await self._host.store.lease(self._run_id)) else self._missing + 1
+            held = (self._expects and info.due is not None) or is_held(await self._host.store.lease(self._run_id))
+            self._missing = 0 if held else self._missing + 1
         return self._missing > _MISSING
 
     async def _idle(self) -> None:

@@ -18,6 +18,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.loader import Fit
 from orchestrator.executor.host.offered_tools import compare_offered
 from orchestrator.executor.host.reader import load
+from orchestrator.executor.host.recovery import drive_on
 from orchestrator.executor.host.start import check_run_id, join
 from orchestrator.executor.run_row import row_of
 from orchestrator.graph.definition import GraphDefinition
@@ -92,7 +93,7 @@ async def _begin(host: Host, run_id: str) -> Run:
     except RunEnded:
         return await load(host, run_id)
     host.resumed(live)
-    return await host.drive(live)
+    return await drive_on(host, live)
 
 
 async def _check_same(host: Host, draft: Draft, parent: str) -> None:

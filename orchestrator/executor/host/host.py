@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,17 +24,15 @@ from orchestrator.executor.host.offered_tools import compare_offered, offered
 from orchestrator.executor.host.os_signals import guard
 from orchestrator.executor.host.reopening import begin, reopening_of
 from orchestrator.executor.host.resumption import journal_resumed, stops_of
+from orchestrator.executor.host.run_status import due_of_given_back
 from orchestrator.executor.host.taping import attach
-from orchestrator.executor.host.trust import audited, drop_unsealed, guard_run
+from orchestrator.executor.host.trust import audited, guard_run
+from orchestrator.executor.host.watched_runs import WatchedRuns
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
-from orchestrator.executor.run_row import row_of
 from orchestrator.executor.snapshots import Snapshots
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.kernel.machine import apply
-from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import FINAL, Forked, Record, RunStarted
+from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Seal
 from orchestrator.stores.base import Store
@@ -48,7 +47,14 @@ class Host:
     """Store, leases and live runs of one executor."""
 
     def __init__(
-        self, store: Store, resources: Resources, *, lease_ttl: float, strict: bool, seal: Seal | None = None
+        self,
+        store: Store,
+        resources: Resources,
+        *,
+        lease_ttl: float,
+        strict: bool,
+        seal: Seal | None = None,
+        awake: bool = True,
     ) -> None:
         self.store, self.resources, self.seal = store, resources, seal
         self.ttl, self.strict = lease_ttl, strict
@@ -72,6 +78,7 @@ class Host:
         self.heartbeat = Heartbeat(store, self.live, self.presence)
         self.observation = Observation(store, (), None)
         self.contexts = Contexts(self.live)
+        self.watched = WatchedRuns(store, resources.clock, awake=awake)
 
     async def begin(self) -> None:
         """Start the background tasks. An executor may be opened again, also in another event loop."""
@@ -82,11 +89,13 @@ class Host:
         self.flusher.reset()
         for work in (self.heartbeat.renew_leases, self.heartbeat.poll_inboxes, self.flusher.run):
             tasks.start_soon(work)
+        self.watched.open(tasks)
         tasks.start_soon(guard, self.stop)
 
     async def end(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         """Interrupt all runs, release their pool instances and close the tools."""
         tasks, self.tasks = self.tasks, None
+        self.watched.close()
         try:
             if tasks is not None:
                 tasks.cancel_scope.cancel()
@@ -115,31 +124,6 @@ class Host:
         if self.tasks is None:
             raise RuntimeError("the executor is not open: use it in `async with Executor(...) as executor:`")
         return self.tasks
-
-    async def create(self, graph: GraphDefinition, *first: RunStarted | Forked, own: Resources | None = None) -> Drive:
-        """Add a run with its first record, of a replay its first two, to the store and take its lease.
-
-        Raises:
-            RunExists: the id is taken.
-        """
-        self.background()
-        run_id = first[-1].run_id
-        chain = None if self.seal is None else self.seal.chain(run_id)
-        records: list[Record] = [record if chain is None else chain.sealed(record) for record in first]
-        machine = RunState(Plan.of(graph))
-        for record in records:
-            apply(machine, record)
-        caller = None if machine.caller is None else self.live.get(machine.caller.run_id)
-        calling = None if caller is None else caller.machine
-        info = row_of(machine, structure=graph.structure, content=graph.content, calling=calling)
-        hold = await leases.create(self.presence, info, records, graph=graph.data(), stopping=lambda: self.stopping)
-        live = self._live(machine, hold, own=own)
-        live.log.journal.note_row(info)
-        live.log.journal.chain = chain
-        await guard_run(self.store, live.log, None)
-        if self.seal is not None:
-            await drop_unsealed(self.store, self.seal, run_id, None)
-        return self._add(live)
 
     async def open(self, run_id: str, how: Manner = AS_IT_IS) -> Drive:
         """Take the lease of a stored run and load it with the current code of its graph.
@@ -172,8 +156,8 @@ class Host:
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
-        live = self._add(self._live(machine, hold, found.checkpoint.kept))
-        known = self.standstill.seconds(run_id, machine.head)
+        known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
+        live = self.add(self.new_drive(machine, hold, found.checkpoint.kept))
         live.log.clock = DriveClock(self.resources.clock, machine.updated, known)
         live.log.journal.chain = None if checked is None else checked.chain
         begin(live.log, reopening, how)
@@ -203,14 +187,18 @@ class Host:
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
-        live = self._live(machine, hold)
+        live = self.new_drive(machine, hold)
+        live.log.journal.due_of = partial(due_of_given_back, live.log.clock, info)
         live.log.journal.chain = None if checked is None else checked.chain
         return live
 
     async def _take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
         return await leases.take(self.presence, run_id, wait=wait, stopping=lambda: self.stopping)
 
-    def _live(self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0, own: Resources | None = None) -> Drive:
+    def new_drive(
+        self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0, own: Resources | None = None
+    ) -> Drive:
+        """A drive of a run whose lease this executor holds."""
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
         clock = DriveClock(self.resources.clock, machine.updated)
         log = RunLog(machine, journal, hold, self.flusher, self.holdings, clock)
@@ -218,9 +206,11 @@ class Host:
         self.observation.attach(live)
         return live
 
-    def _add(self, live: Drive) -> Drive:
+    def add(self, live: Drive) -> Drive:
+        """Count a run as driven here."""
         self.live[live.run_id] = live
         self.faults.pop(live.run_id, None)
+        self.watched.forget(live.run_id)
         self.heartbeat.update()
         for follower in tuple(self.idle_followers.get(live.run_id, ())):
             follower.notify()
@@ -249,6 +239,7 @@ class Host:
             if self.live.get(live.run_id) is live:
                 del self.live[live.run_id]
             self.heartbeat.update()
+            self.watched.after_drive(live)
             if live.fault is None and live.log.journal.stored == live.log.journal.head:
                 self.snapshots.remember(live.machine, live.snapshots.kept)
             await self.observation.left(live)
@@ -271,13 +262,15 @@ class Host:
         try:
             await self.drive(live)
         except Exception as error:
-            self.faults[live.run_id] = error
-            log.warning(
-                "run %s was interrupted and can be resumed: %s", live.run_id, error, extra={"given_up": live.run_id}
-            )
+            self.given_up(live.run_id, error)
         except SystemExit as error:
             self.fatal = error  # not let out here: it would stop asyncio's loop where it stands
             self.background().cancel_scope.cancel()
+
+    def given_up(self, run_id: str, error: Exception) -> None:
+        """Note why a background run was given up: `wait` raises it."""
+        self.faults[run_id] = error
+        log.warning("run %s was interrupted and can be resumed: %s", run_id, error, extra={"given_up": run_id})
 
     def run_of(self, live: Drive) -> Run:
         """Return the run at the end of a drive."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.run_status import is_interrupted, with_status
+from orchestrator.executor.host.run_status import is_interrupted, waits_to_be_taken_up, with_status
 from orchestrator.stores.base import Page, Relation, RunInfo
 from orchestrator.stores.families import forks_of
 from orchestrator.values import check_labels, check_text
@@ -140,5 +140,6 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
     info = await host.store.info(run_id)
     graph = await host.loader.stored_graph(info)
     machine = await host.loader.machine_of(info, graph, at)
-    interrupted = at is None and await is_interrupted(host.store, run_id, machine.status)
-    return Run(machine, machine.plan.graph or graph, host.store, interrupted=interrupted)
+    interrupted = at is None and is_interrupted(info)
+    queued = at is None and waits_to_be_taken_up(info)
+    return Run(machine, machine.plan.graph or graph, host.store, interrupted=interrupted, queued=queued)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import anyio
 
-from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
+from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown
 from orchestrator.executor.answers import RISKS
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
@@ -37,8 +37,50 @@ def check_risk(approve: str | None) -> None:
         raise ValueError(f"approve={approve!r} is not a risk: use one of {', '.join(RISKS)}")
 
 
+async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | None = None) -> Run:
+    """Drive a run in the calling task until it ends or pauses. While it waits only for timers, wait with it.
+
+    Cancelled, the run is interrupted, and sleeps until it is resumed.
+
+    Args:
+        began: called with each further drive, before anything happens in it.
+    """
+    while True:
+        run = await host.drive(live)
+        if not host.watched.waits_on(run.machine):
+            return run
+        await host.watched.turn(run.run_id)
+        if host.tasks is None:
+            return run  # the executor was closed meanwhile
+        try:
+            live = await host.open(run.run_id, Manner(context=live.log.context))
+        except (RunConflict, RunEnded):  # another executor was quicker
+            return await wait_for(host, run.run_id, None)
+        if began is not None:
+            began(live)
+        host.resumed(live, unpause=False)
+
+
+async def continue_alone(host: Host, run_id: str) -> None:
+    """Go on with a run in the background, without lifting a pause. Losing it to another executor is silent."""
+    try:
+        live = await host.open(run_id, Manner(context=host.watched.context_of(run_id)))
+    except RunConflict:
+        host.watched.watch(run_id)
+    except (RunEnded, RunUnknown):
+        host.watched.forget(run_id)
+    except OrchestratorError as error:
+        host.watched.forget(run_id)
+        host.given_up(run_id, error)
+    else:
+        host.resumed(live, unpause=False)
+        await host.drive_alone(live)
+
+
 async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
-    """Wait until a run ends, pauses, or is driven by nobody any more.
+    """Wait until a run ends or pauses, or was interrupted and is driven by no executor.
+
+    It waits on while the run waits to be taken up, and, if the executor is awake, while it waits only for timers.
 
     Raises:
         TimeoutError: it took longer.
@@ -46,6 +88,7 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
     """
     with anyio.move_on_after(limit) as scope:
         missing = 0
+        slept: tuple[int, Run] | None = None
         while True:
             live = host.live.get(run_id)
             if live is not None:
@@ -53,14 +96,22 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
                 fault = live.fault
                 if fault is not None:
                     raise fault
-                return host.run_of(live)
+                run = host.run_of(live)
+                if not host.watched.waits_on(run.machine):
+                    return run
             if run_id in host.faults:
                 raise host.faults.pop(run_id)
             info = await host.store.info(run_id)
             if info.status != "running":
-                return await load(host, run_id)
+                if slept is None or slept[0] != info.head:
+                    slept = info.head, await load(host, run_id)
+                if not host.watched.waits_on(slept[1].machine):
+                    return slept[1]
+                await host.watched.change(run_id)
+                continue
             # Between two holders there may be a moment without one.
-            missing = 0 if is_held(await host.store.lease(run_id)) else missing + 1
+            idle = info.due is None and not is_held(await host.store.lease(run_id))
+            missing = missing + 1 if idle else 0
             if missing > 3:
                 return await load(host, run_id)
             await anyio.sleep(LOOK)
@@ -99,7 +150,7 @@ async def resume(host: Host, run_id: str, manner: Manner, *, background: bool = 
     live = await take_up(host, run_id, manner)
     if background:
         return await go_on(host, run_id, live)
-    return await (wait_for(host, run_id, None) if live is None else host.drive(live))
+    return await (wait_for(host, run_id, None) if live is None else drive_on(host, live))
 
 
 async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
@@ -159,7 +210,8 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
         known = [one for one in page.runs if (graphs is None or one.graph in graphs) and one.run_id not in host.live]
         addressed = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
         for info in known:
-            recoverable = host.standstill.overdue(info) or info.status == "running" or info.run_id in addressed
+            lost_by_its_holder = info.status == "running" and info.due is None
+            recoverable = lost_by_its_holder or host.standstill.overdue(info) or info.run_id in addressed
             if recoverable and not is_held(info.lease):
                 found.append(info.run_id)
         cursor = page.cursor

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.errors import InvalidValue, RunExists
+from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.offered_tools import offered
 from orchestrator.executor.host.reader import load
@@ -44,7 +45,7 @@ async def replay(host: Host, order: Order) -> Replay:
     host.resources.begun[graph.content] = graph
     started, forked = _first_records(host, order, parent, graph, name)
     try:
-        live = await host.create(graph, started, forked, own=resources)
+        live = await create(host, graph, started, forked, own=resources)
     except RunExists:
         await _check_same(host, name, forked)
         await join(host, name)

@@ -12,7 +12,7 @@ from orchestrator.executor.host.delivery import deliver, journal
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import LOOK, go_on, wait_for
+from orchestrator.executor.host.recovery import LOOK, drive_on, go_on, wait_for
 from orchestrator.executor.run_log import Command
 from orchestrator.executor.sent_events import SendEvent
 from orchestrator.values import check_labels
@@ -34,12 +34,13 @@ async def send(host: Host, run_id: str, event: SendEvent, *, resume: bool, backg
         if sent.held is not None and resume:
             host.resumed(sent.held, unpause=False)
             if not background:
-                return await host.drive(sent.held)
+                return await drive_on(host, sent.held)
             run = await go_on(host, run_id, sent.held)
             if event.id in run.machine.events.ids:
                 return run
             continue  # the drive was given up before the event was stored
         if sent.held is not None:
+            host.watched.forget(run_id)
             await journal(host, sent.held)
             return host.run_of(sent.held)
         if sent.live is not None:

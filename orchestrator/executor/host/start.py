@@ -4,25 +4,54 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.offered_tools import offered
 from orchestrator.executor.host.recovery import check_risk, resume, wait_for
 from orchestrator.executor.host.resumption import nodes_of
+from orchestrator.executor.host.run_status import waits_to_be_taken_up
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.kernel.rules import RULES
+from orchestrator.stores.base import Store
 from orchestrator.values import check_labels
 from orchestrator.views.run import Run
 
 
-async def begin(
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run that is not in the store yet: its graph, and its first record."""
+
+    graph: GraphDefinition
+    started: RunStarted
+    context: object = None
+    """The value of `ctx.context` in its nodes."""
+
+    async def check_same(self, store: Store) -> None:
+        """Hold it against the run that has its id.
+
+        Raises:
+            RunExists: that is a run of another graph, or has another input.
+        """
+        run_id, name = self.started.run_id, self.graph.name
+        (first,) = await store.read(run_id, limit=1)
+        if isinstance(first, RunStarted) and first.run_id != run_id:
+            raise RunExists(run_id, f"it is a fork, which began with records of run {first.run_id!r}") from None
+        if not isinstance(first, RunStarted) or first.graph != name:
+            raise RunExists(run_id, f"it is a run of graph {getattr(first, 'graph', '?')!r}") from None
+        if first.values != self.started.values:
+            raise RunExists(run_id, f"it is a run of {name!r} with another input") from None
+
+
+async def new_run(
     host: Host,
     graph: GraphDefinition | str,
     given: object,
@@ -33,8 +62,8 @@ async def begin(
     refs: Mapping[str, object] | None,
     caller: Caller | None = None,
     how: Manner = AS_IT_IS,
-) -> Drive | str:
-    """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
+) -> NewRun:
+    """What a run begins with. Arguments as of `Executor.start`."""
     check_risk(approve)
     name = os.urandom(8).hex() if run_id is None else check_run_id(run_id)
     graph = host.resources.graph(graph, name) if isinstance(graph, str) else graph
@@ -67,27 +96,39 @@ async def begin(
         pause_after=nodes_of(graph, how.pause_after or (), "pause_after"),
         context=context is not None,
     )
+    return NewRun(graph, started, context)
+
+
+async def begin(
+    host: Host,
+    graph: GraphDefinition | str,
+    given: object,
+    run_id: str | None,
+    labels: Mapping[str, str] | None,
+    approve: str | None,
+    limits: Limits | None,
+    refs: Mapping[str, object] | None,
+    caller: Caller | None = None,
+    how: Manner = AS_IT_IS,
+) -> Drive | str:
+    """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
+    new = await new_run(host, graph, given, run_id, labels, approve, limits, refs, caller, how)
     try:
-        live = await host.create(graph, started)
-        live.log.context = context
+        live = await create(host, new.graph, new.started)
+        live.log.context = new.context
         return live
     except RunExists:
-        (first,) = await host.store.read(name, limit=1)
-        if isinstance(first, RunStarted) and first.run_id != name:
-            raise RunExists(name, f"it is a fork, which began with records of run {first.run_id!r}") from None
-        if not isinstance(first, RunStarted) or first.graph != graph.name:
-            raise RunExists(name, f"it is a run of graph {getattr(first, 'graph', '?')!r}") from None
-        if first.values != values:
-            raise RunExists(name, f"it is a run of {graph.name!r} with another input") from None
-        return name
+        await new.check_same(host.store)
+        return new.started.run_id
 
 
 async def join(host: Host, run_id: str, how: Manner = AS_IT_IS) -> Run:
-    """Wait for a run that exists; go on with it if nobody drives it."""
+    """Wait for a run that exists; go on with it if no executor drives it."""
     while True:
-        run = await wait_for(host, run_id, None)
-        if run.status != "interrupted":
-            return run
+        if run_id in host.live or not waits_to_be_taken_up(await host.store.info(run_id)):
+            run = await wait_for(host, run_id, None)
+            if run.status != "interrupted":
+                return run
         try:
             return await resume(host, run_id, how)
         except RunConflict:

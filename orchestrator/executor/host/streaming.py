@@ -18,8 +18,8 @@ from orchestrator.executor.host.following import RecordFollower
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import check_risk, take_up
-from orchestrator.executor.host.watching import watch
+from orchestrator.executor.host.recovery import check_risk, drive_on, take_up
+from orchestrator.executor.host.watching import Watcher, watch
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.typevars import StateT
 from orchestrator.values import check_text
@@ -64,6 +64,19 @@ class Stream(Generic[StateT]):
             raise StopAsyncIteration
         return seen if isinstance(seen, Event) else event_of(self.run_id, seen)
 
+    def goes_on(self, live: Drive) -> None:
+        """Another drive follows the one before, which waited for a timer."""
+        self._live = live
+
+    def concluded(self, run: Run) -> None:
+        """The run has ended or paused."""
+        self._run = run
+
+    def failed(self, error: BaseException) -> None:
+        """The run was given up. The error is raised where the events are read."""
+        if self._live is not None:
+            self._live.fault = self._live.fault or error
+
     async def _conclude(self) -> None:
         """Note the run as it is, or raise why it was given up."""
         if self._live is not None:
@@ -80,20 +93,45 @@ class Stream(Generic[StateT]):
 async def streamed(host: Host, live: Drive, after: int = 0) -> AsyncIterator[Stream]:
     """Drive a run that was taken up here while the block runs. Leaving it interrupts the run."""
     watcher = watch(host, live.run_id, after)
-    watcher.catch_up(live.log.journal.stored)
-    live.log.watch(watcher)
+    stream: Stream = Stream(host, live.run_id, watcher, live)
+    relay = _Relay(watcher)
+    relay.follow(live)
+
+    def began(further: Drive) -> None:
+        relay.follow(further)
+        stream.goes_on(further)
 
     async def drive() -> None:
         try:
-            await host.drive(live)
+            run = await drive_on(host, live, began)
+            watcher.catch_up(run.seq)  # another executor may have driven it in the end
+            stream.concluded(run)
         except (Exception, SystemExit) as error:
-            live.fault = live.fault or error  # raised where the events are read
+            stream.failed(error)
+        finally:
+            watcher.close()
 
     with without_group():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive)
-            yield Stream(host, live.run_id, watcher, live)
+            yield stream
             tasks.cancel_scope.cancel()
+
+
+class _Relay:
+    """Hands what one drive after the other sends to one watcher, which outlasts them."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.stored, self.live = watcher.stored, watcher.live
+        self._watcher = watcher
+
+    def follow(self, drive: Drive) -> None:
+        """Follow a drive in which nothing has happened yet."""
+        self._watcher.catch_up(drive.log.journal.stored)
+        drive.log.watch(self)
+
+    def close(self) -> None:
+        """A drive is over; the next one may follow when a timer is due."""
 
 
 @asynccontextmanager
@@ -123,7 +161,7 @@ async def existing(
     info = await host.store.info(run_id)
     check_risk(manner.approve)
     after = info.head if after is None else after
-    follower = RecordFollower(host, run_id, after, follow=True, until="still")
+    follower = RecordFollower(host, run_id, after, follow=True, until="still", expects=resume)
     follower.join()  # a driven run may send live events before the first event is read
     held: Drive | None = None
     if answers:
@@ -131,6 +169,7 @@ async def existing(
         sent = await answer_all(host, run_id, given, resume=manner if resume else None)
         held = sent.held
         if held is not None and not resume:
+            host.watched.forget(run_id)
             await journal(host, held)
             held = None
         elif held is not None:
@@ -151,6 +190,6 @@ async def existing(
         return streamed(host, held, after)
     if not follower.watches(host.live.get(run_id)):  # who drove it has given it back meanwhile
         follower.leave()
-        follower = RecordFollower(host, run_id, after, follow=True, until="still")
+        follower = RecordFollower(host, run_id, after, follow=True, until="still", expects=resume)
         follower.join()
     return followed(host, run_id, follower)

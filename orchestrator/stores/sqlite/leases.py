@@ -229,13 +229,14 @@ def _ways(
     for holder in _absent(connection, present):
         yield from connection.execute(
             f"{columns} FROM runs INDEXED BY runs_by_holder WHERE holder = ? AND status = 'running' AND {known}"
-            f" AND {ready} LIMIT ?",
-            (holder, *names, wall, limit),
+            f" AND (due IS NULL OR due <= ?) AND {ready} LIMIT ?",
+            (holder, *names, wall, wall, limit),
         ).fetchall()
     for name in names:
         for retry in ("IS NULL", "<= ?"):
             yield from connection.execute(
                 f"{columns} FROM runs INDEXED BY runs_free WHERE graph = ? AND retry_at {retry} AND {_FREE}"
+                " AND due IS NULL"
                 " ORDER BY retry_at, created LIMIT ?",
                 (name, limit) if retry == "IS NULL" else (name, wall, limit),
             ).fetchall()

@@ -125,7 +125,7 @@ async def _live(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
         say({"did": "ready"})
         disk = None if order.fault is None else Disk(order.fault, inner)
         failing = FailingStore(inner, moments, disk, order.write)
-        async with Executor(failing.store, graphs=[graph], **given) as executor:
+        async with Executor(failing.store, graphs=[graph], **{"idle": "sleep", **given}) as executor:
             await live(executor, graph, begin, Answers(answer, diary.calls))
     finally:
         await inner.close()

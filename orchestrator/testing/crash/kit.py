@@ -203,7 +203,9 @@ class _Trial:
         life = self.world.life = StoppingStore(self.inner, at, side)
         run = None
         try:
-            async with Executor(life.store, graphs=[self.trials.graph], **self.executor) as executor:
+            async with Executor(
+                life.store, graphs=[self.trials.graph], **{"idle": "sleep", **self.executor}
+            ) as executor:
                 run = await live(executor, self.trials.graph, self.trials.input, self.answers)
         except StoreError:
             if not life.stopped:

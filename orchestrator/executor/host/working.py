@@ -1,0 +1,79 @@
+"""Handing runs over: an executor enqueues a run, and any executor that has its graph drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from orchestrator.executor.host import work_queue
+from orchestrator.executor.host.retention import RunRetention
+from orchestrator.executor.host.start import new_run
+from orchestrator.executor.host.work_queue import Driven
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
+
+
+class RunWorker(RunRetention):
+    """Enqueues runs for any executor, and drives runs that were enqueued or left."""
+
+    async def enqueue(
+        self,
+        graph: GraphDefinition | str,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+        at: datetime | float | None = None,
+    ) -> str:
+        """Add a run to the store without driving it. A worker, `drive` or `recover` begins it.
+
+        Its status is `running`: it waits to be taken up. The same id and input give the same run, so that a call whose
+        outcome is unknown can be repeated. The other arguments are those of `start`.
+
+        Args:
+            graph: a graph, or the name of one of the executor's graphs.
+            input: a mapping of state fields; any other value fills the graph's `input` field.
+            run_id: an id for the run.
+            labels: labels of the run, to find it by.
+            approve: approve calls of tools up to this risk without asking.
+            limits: the explicitly set fields replace those of the graph's limits.
+            refs: the names of graph, tools and model as text, for readers of the run.
+            at: when the run is to begin, as a datetime with a time zone or in Unix seconds; None: at once.
+
+        Returns:
+            The run's id, as soon as the run is durable.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            InvalidValue: `at` is no time.
+            RunExists: another run has the id.
+            GraphUnknown: a model or tool that the graph names is missing.
+            StoreError: the run cannot be written.
+        """
+        due = work_queue.moment(at)
+        new = await new_run(self._host, graph, input, run_id, labels, approve, limits, refs)
+        return await work_queue.put(self._host, new, due)
+
+    async def drive(self, run_id: str, *, wait: float = 0.0) -> Driven:
+        """Go on with a run until it ends or pauses. For programs that deliver runs to workers by their own queue.
+
+        Calling it again is safe: of an ended run, and of one that is to begin later, nothing is done. If this executor
+        drives the run already, the call waits for that. A pause that a person asked for is not lifted.
+
+        Args:
+            run_id: the run's id.
+            wait: seconds to wait for another executor that holds the run.
+
+        Returns:
+            The run's status, and when to call again.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            RunConflict: another executor drives the run.
+            GraphUnknown: the run's graph, or a model or tool of it, is missing here; another executor may have it.
+            and the other errors of `resume`.
+        """
+        return await work_queue.drive(self._host, run_id, wait)
