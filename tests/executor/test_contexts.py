@@ -135,3 +135,13 @@ async def test_a_graph_that_is_a_tool_has_the_context_of_its_caller(store: Store
         run = await executor.start(chain(calls), run_id="r", context=User("eve"))
         assert run.status == "completed"
         assert "eve -" in run.output[0]
+
+
+async def test_a_fork_has_a_context_of_its_own_and_is_not_made_without_one(store: Store) -> None:
+    async with Executor(store, graphs=[graph]) as executor:
+        run = await executor.start(graph, run_id="r", context=User("ann"))
+        with pytest.raises(ContextMissing, match="run 'r' was begun with a context"):
+            await executor.fork("r", 2)
+        assert len((await executor.runs()).runs) == 1
+        fork = await executor.fork("r", answers={run.waiting[0].id: Approve()}, context=User("fay"))
+        assert fork.output == ["ann -", "fay -"]

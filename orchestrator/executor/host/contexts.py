@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from orchestrator.errors import ContextMissing
 from orchestrator.executor.drive.drive import Drive
+from orchestrator.kernel.records import Record, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo
 
@@ -44,6 +45,16 @@ class Contexts:
         if found is None and run.started is not None and run.started.context:
             raise ContextMissing(info.run_id)
         return found
+
+    def check(self, run_id: str, first: Record, given: object) -> None:
+        """Refuse a run that goes on in a fork without the context that it needs.
+
+        Raises:
+            ContextMissing: it needs one, and none is given or made.
+        """
+        needs = isinstance(first, RunStarted) and first.context
+        if needs and given is None and self.make is None:
+            raise ContextMissing(run_id)
 
     def _of_caller(self, run_id: str | None) -> object:
         caller = None if run_id is None else self._live.get(run_id)

@@ -28,6 +28,7 @@ class RunForking(RunControl):
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         start: bool = True,
+        context: object = None,
     ) -> Run:
         """Make a new run that begins with the first records of another one, and goes on from there by itself.
 
@@ -52,6 +53,7 @@ class RunForking(RunControl):
             labels: labels that the fork has beside those of its parent.
             start: whether to go on until the fork ends or pauses. False needs no code of the graph; `resume` goes on
                 later.
+            context: the fork's `ctx.context`, see `start`.
 
         Returns:
             The fork, when it ends or pauses; with `start=False` as it was made.
@@ -63,6 +65,7 @@ class RunForking(RunControl):
             InvalidAnswer, QuestionUnknown: an answer does not fit its question.
             RunExists: another run has the id.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
+            ContextMissing: the run was begun with a context, and none is given or made.
             GraphChanged: the fork cannot go on in the graph. After each of these errors there is no fork.
             StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
         """
@@ -70,4 +73,4 @@ class RunForking(RunControl):
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
             run_id=run_id, labels=labels,
         )  # fmt: skip
-        return await fork(self._host, order, start=start)
+        return await fork(self._host, order, start=start, context=context)

@@ -17,6 +17,7 @@ from orchestrator.executor.host.fork_changes import Changes, changes_of
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.loader import Fit
 from orchestrator.executor.host.offered_tools import compare_offered
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import drive_on
 from orchestrator.executor.host.start import check_run_id, join
@@ -73,23 +74,25 @@ class Moment:
     """The records that the fork adds."""
 
 
-async def fork(host: Host, order: Order, *, start: bool) -> Run:
+async def fork(host: Host, order: Order, *, start: bool, context: object = None) -> Run:
     """See `Executor.fork`."""
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
     draft = await draft_of(host, order, name, start=start)
+    if start:
+        host.contexts.check(order.parent, draft.records[0], context)
     try:
         await host.store.create(draft.info, draft.records)
     except RunExists:
         await _check_same(host, draft, order.parent)
-    return await _begin(host, name) if start else await load(host, name)
+    return await _begin(host, name, Manner(context=context)) if start else await load(host, name)
 
 
-async def _begin(host: Host, run_id: str) -> Run:
+async def _begin(host: Host, run_id: str, how: Manner) -> Run:
     """Drive a fork that was just made, or wait for it if it is driven already."""
     try:
-        live = await host.open(run_id)
+        live = await host.open(run_id, how)
     except RunConflict:
-        return await join(host, run_id)
+        return await join(host, run_id, how)
     except RunEnded:
         return await load(host, run_id)
     host.resumed(live)
