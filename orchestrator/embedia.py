@@ -70,12 +70,18 @@ class Embedia:
     Args:
         graph: the run's graph, which names the field of the question.
         tokenizer: counts the tokens of a text. Without it only replies have counts, those of the provider.
+        run_id: the run; needed for a fork, whose first records are those of another run.
     """
 
-    def __init__(self, graph: GraphDefinition | None = None, tokenizer: Callable[[str], int] | None = None) -> None:
+    def __init__(
+        self,
+        graph: GraphDefinition | None = None,
+        tokenizer: Callable[[str], int] | None = None,
+        run_id: str = "",
+    ) -> None:
         self._graph = graph
         self._count = tokenizer
-        self._run_id = self._name = ""
+        self._run_id, self._name = run_id, ""
         self._started: dict[str, float] = {}
         """Publisher of an open agent -> its start."""
         self._agents: dict[str, tuple[str, str]] = {}
@@ -99,13 +105,9 @@ class Embedia:
     # -- agents ------------------------------------------------------------------------------------------------
 
     def _run_started(self, record: r.RunStarted) -> _Published:
-        self._run_id, self._name = record.run_id, record.graph
-        self._started[record.run_id] = record.ts
-        yield from self._opened(record.run_id, record.graph, record.values, self._graph)
-
-    def _forked(self, record: r.Forked) -> _Published:
-        self._run_id = record.run_id
-        yield from ()
+        self._run_id, self._name = self._run_id or record.run_id, record.graph
+        self._started[self._run_id] = record.ts
+        yield from self._opened(self._run_id, record.graph, record.values, self._graph)
 
     def _graph_opened(self, record: r.GraphOpened) -> _Published:
         path = f"{record.path}/{record.node}" if record.path else record.node
@@ -236,14 +238,15 @@ def embedia(
     records: Iterable[r.Record], graph: GraphDefinition | None = None, tokenizer: Callable[[str], int] | None = None
 ) -> Iterator[EmbediaEvent]:
     """All events of a journal, or of its first records. See `Embedia` for the arguments."""
-    style = Embedia(graph, tokenizer)
+    records = list(records)
+    forks = [record for record in records if isinstance(record, r.Forked)]
+    style = Embedia(graph, tokenizer, forks[-1].run_id if forks else "")
     for record in records:
         yield from style.events_of(record)
 
 
 _HANDLERS: Mapping[str, Callable[[Embedia, Any], _Published]] = {
     "run_started": Embedia._run_started,
-    "forked": Embedia._forked,
     "graph_opened": Embedia._graph_opened,
     "step_done": Embedia._step_done,
     "step_failed": Embedia._step_failed,

@@ -217,7 +217,7 @@ def _way_on(run_id: str, status: str) -> str:
         )
     if status in ("failed", "cancelled"):
         return f"to go on with it: resume(run_id, retry=True), or `orchestrator resume {run_id} --retry`"
-    return "start a new run"
+    return f"start a new run; or fork it at one of its records, such as its first: `orchestrator fork {run_id} --at 1`"
 
 
 class RunConflict(RunError):

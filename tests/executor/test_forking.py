@@ -550,6 +550,8 @@ async def test_events_and_pages_of_a_fork_show_it_as_a_run_of_its_own(executor: 
     assert {event.run_id for event in events} == {fork.run_id}
     assert [record_of(event) for event in events] == list(await executor.store.read(fork.run_id))
     assert "forked" in [event.type for event in events]
+    styled = [event async for event in executor.events(fork.run_id, style="embedia")]
+    assert {event.run_id for event in styled} == {fork.run_id}
     assert fork.run_id in fork.to_html()
     assert len(points(fork.machine.plan, fork.records())) == 1
 

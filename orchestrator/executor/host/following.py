@@ -188,6 +188,6 @@ class RunEvents(AsyncIterator[Event]):
     async def _other_style(self, name: Literal["embedia"]) -> EventStyle:
         if self._styled is None:
             graph = await self._host.loader.stored_graph(await self._host.store.info(self._run_id))
-            made: EventStyle = above(name)(graph)
+            made: EventStyle = above(name)(graph, run_id=self._run_id)
             self._styled = made
         return self._styled
