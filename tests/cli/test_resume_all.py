@@ -135,6 +135,22 @@ def test_a_kill_in_the_middle_of_a_batch_harms_nothing(orders: Orders) -> None:
     assert orders.statuses() == {"completed": RUNS}
 
 
+def test_two_processes_that_resume_one_batch_do_each_run_once(orders: Orders) -> None:
+    orders.write(0)
+    words = ["resume", "--all", "--status", "failed", "--retry", "--json", "--wait", "10", *orders.words]
+    with orders.shell.begin(*words) as one, orders.shell.begin(*words) as other:
+        ended = [one.end(), other.end()]
+    found: dict[str, list[str]] = {}
+    for done in ended:
+        for run in done.json["runs"]:
+            found.setdefault(run["run_id"], []).append(run["status"])
+            # The slower process is told so, and the run is not reopened a second time.
+            assert run["status"] == "completed" or re.match("RunConflict|RunEnded", run["error"]), run
+    assert all("completed" in statuses for statuses in found.values())
+    assert len(found) == len(orders.failing)
+    orders.all_is_done_once()
+
+
 def test_runs_are_chosen_by_label_and_what_cannot_go_on_is_reported(orders: Orders) -> None:
     orders.write(0)
     one = orders.shell.process(

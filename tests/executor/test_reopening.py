@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import anyio
 import pytest
 
-from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Run, Tool, Update, node, tool
+from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Outcome, Run, Tool, Update, node, tool
 from orchestrator.errors import RunConflict, RunEnded, StaleAnswer
 from orchestrator.kernel.records import Reopened, StepFailed
 from orchestrator.nodes import Ask, Subgraph
+from orchestrator.seals import Seal, audit
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
 from tests.support.executors import Log, chain, counting, says
@@ -466,3 +468,134 @@ async def test_calls_of_a_loop_are_reused_in_any_order() -> None:
         run = await executor.resume(failed.run_id, retry=True)
         assert (run.status, run.output) == ("completed", ["paid a, paid b, paid c"])
         assert sorted(world.paid) == ["a", "b", "c"]
+
+
+async def test_limits_that_a_caller_shares_hold_when_it_is_reopened() -> None:
+    """A called graph that its caller's limit cancelled goes on when the caller's limit is raised, and no further."""
+    made: list[str] = []
+
+    @tool(effect="idempotent", risk="none")
+    async def look(what: str) -> str:
+        """Look."""
+        made.append(what)
+        return what
+
+    @node
+    async def looks(state: Log, ctx: Context[Any]) -> Update:
+        found = [str((await ctx.tool("look", what=f"{state.n}.{number}")).output) for number in range(2)]
+        return {"log": " ".join(found), "n": state.n + 1}
+
+    inner = Graph(
+        name="inner", state=Log, nodes={"x": looks, "y": looks}, edges="START -> x -> y -> END",
+        input="question", output="log",
+    )  # fmt: skip
+
+    @node
+    async def call(ctx: Context[Any]) -> Update:
+        return {"log": str((await ctx.tool("inner", question="?", check=True)).output)}
+
+    graph = chain(call, name="caller", limits=Limits(calls=3))
+    async with Executor(MemoryStore(), graphs=[graph], tools=[inner.as_tool("inner", "Works."), look]) as executor:
+        run = await executor.start(graph, "?")
+        assert (run.status, made) == ("exhausted", ["0.0", "0.1"])
+        (child,) = (await executor.runs(graph="inner")).runs
+        assert child.status == "cancelled"
+        with pytest.raises(RunEnded, match=r"calls=3 are spent \(3 used\)"):
+            await executor.resume(run.run_id, retry=True)
+        run = await executor.resume(run.run_id, retry=True, limits=Limits(calls=4))
+        assert (run.status, made) == ("exhausted", ["0.0", "0.1", "1.0"])
+        run = await executor.resume(run.run_id, retry=True, limits=Limits(calls=5))
+        assert (run.status, run.output) == ("completed", ["['0.0 0.1', '1.0 1.1']"])
+        assert made == ["0.0", "0.1", "1.0", "1.1"]
+        assert run.usage.calls == 5
+        assert len((await executor.runs(graph="inner")).runs) == 1
+
+
+async def test_a_sealed_journal_stays_sealed_and_its_approvals_stay_valid(tmp_path: Path) -> None:
+    world = World()
+
+    @node
+    async def buy(ctx: Context[Any]) -> Update:
+        answer = await ctx.ask(
+            "approval", prompt="Pay?", payload={"tool": "pay", "args": {"what": "tea"}, "risk": "write"}
+        )
+        assert isinstance(answer, Approve)
+        world.check()
+        return {"log": str((await ctx.tool("pay", what="tea")).output)}
+
+    graph = chain(buy)
+    seal = Seal(b"0123456789abcdef", str(tmp_path))
+    async with Executor(MemoryStore(), graphs=[graph], tools=[world.pay()], seal=seal) as executor:
+        run = await executor.start(graph, "?")
+        failed = await executor.answer(run.run_id, run.waiting[0].id, Approve())
+        assert failed.status == "failed"
+        world.bug = False
+        run = await executor.resume(failed.run_id, retry=True)
+        assert (run.status, world.paid) == ("completed", ["tea"])
+        checked = audit(seal, run.run_id, await executor.store.read(run.run_id))
+        assert checked.whole
+        assert any(record.type == "reopened" for record in checked.records)
+
+
+async def test_a_long_run_is_reopened_behind_its_snapshots() -> None:
+    world = World()
+
+    @node(effect="pure")
+    def count(state: Log) -> Outcome[Literal["again", "enough"]]:
+        if state.n == 1500:
+            world.check()
+        return Outcome("again" if state.n < 2400 else "enough", n=state.n + 1)
+
+    graph = Graph(
+        name="long", state=Log, nodes={"count": count}, output="n", limits=Limits(steps=None),
+        edges="START -> count\ncount -> count : again\ncount -> END : enough",
+    )  # fmt: skip
+    store = MemoryStore()
+    async with Executor(store, graphs=[graph]) as executor:
+        failed = await executor.start(graph, {})
+        assert failed.status == "failed"
+        assert await store.snapshot(failed.run_id) is not None
+        world.bug = False
+        run = await executor.resume(failed.run_id, retry=True)
+        assert (run.status, run.output) == ("completed", 2401)
+    async with Executor(store) as reader:
+        assert (await reader.load(run.run_id)).values["n"] == 2401
+        assert (await reader.load(run.run_id, at=failed.seq)).status == "failed"
+
+
+async def test_a_reopened_run_that_is_interrupted_goes_on_like_any_other(store: Store) -> None:
+    world, going = World(), anyio.Event()
+
+    @node
+    async def slow(ctx: Context[Any]) -> Update:
+        if not world.bug and not going.is_set():
+            going.set()
+            await anyio.sleep(60)
+        return {"log": "slow"}
+
+    graph = chain(world.buys(), slow)
+    async with Executor(store, graphs=[graph], tools=[world.pay()]) as executor:
+        failed = await executor.start(graph, "?")
+        world.bug = False
+        with anyio.move_on_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: executor.resume(failed.run_id, retry=True))
+                await going.wait()
+                tasks.cancel_scope.cancel()
+        assert (await executor.load(failed.run_id)).status == "interrupted"
+        run = await executor.resume(failed.run_id)
+        assert (run.status, run.output, world.paid) == ("completed", ["paid tea", "slow"], ["tea"])
+
+
+async def test_limits_of_a_run_that_has_not_ended_can_be_changed() -> None:
+    graph = Graph(
+        name="asks", state=Log, nodes={"a": says("a"), "ask": Ask(prompt="Whose?", answer="answer"), "b": says("b")},
+        edges="START -> a -> ask -> b -> END", output="log", limits=Limits(steps=2),
+    )  # fmt: skip
+    async with Executor(MemoryStore(), graphs=[graph]) as executor:
+        run = await executor.start(graph, {})
+        run = await executor.resume(run.run_id, limits=Limits(steps=3))
+        assert run.status == "paused"
+        run = await executor.answer(run.run_id, run.waiting[0].id, "mine")
+        assert (run.status, run.output) == ("completed", ["a", "b"])
+        assert "limits_changed" in await records(run, executor.store)
