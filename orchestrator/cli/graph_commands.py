@@ -34,17 +34,30 @@ SUFFIXES = {
 
 
 def check(
-    graph: options.Graph, trust: options.Trust = None, json: options.Json = False, store: options.Store = None
+    graph: options.Graph,
+    trust: options.Trust = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="runs|URL",
+            help="Also list the runs of the store, or of the one at URL, that this version would refuse.",
+        ),
+    ] = None,
+    json: options.Json = False,
+    store: options.Store = None,
 ) -> int:
     """Check a graph and list every problem.
 
-    Notes point out what is allowed but often unintended. Exit code 1 if there is a problem. Code that a YAML or JSON
-    file names is imported only with --trust; without it, the command lists what it did not check.
+    Notes point out what is allowed but often unintended. Exit code 1 if there is a problem, or with --against if a run
+    would be refused. Code that a YAML or JSON file names is imported only with --trust; without it, the command lists
+    what it did not check.
 
     Example: orchestrator check essay.py:essay
     """
     from orchestrator.cli.graphrefs import shape_from_ref
     from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.version_check import refused_data, refused_text, runs_against
     from orchestrator.errors import ArrowSyntaxError, InvalidGraph
     from orchestrator.graph.checks.all import report_of
     from orchestrator.graph.report import CheckReport
@@ -58,11 +71,12 @@ def check(
         name, report = error.name, CheckReport(errors=error.problems)
     except ArrowSyntaxError as error:
         report = CheckReport(errors=(Problem("C1", str(error)),))
+    runs = runs_against(graph, trust or (), against, store) if against is not None and not report.errors else None
     if json:
-        out_json(_report_data(name, report, skipped))
+        out_json({**_report_data(name, report, skipped), **({} if runs is None else refused_data(runs))})
     else:
-        out(_report_text(name, report, skipped))
-    return FAILED if report.errors else COMPLETED
+        out("\n".join((_report_text(name, report, skipped), *([] if runs is None else refused_text(runs)))))
+    return FAILED if report.errors or (runs is not None and runs.refused) else COMPLETED
 
 
 def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict[str, object]:

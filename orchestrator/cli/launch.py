@@ -85,6 +85,11 @@ class Launch:
             **trusted,
         }
 
+    def is_of(self, refs: Mapping[str, object]) -> bool:
+        """Whether a run that recorded these references finds the same code by itself."""
+        stored = _stored(refs)
+        return (self.graph, self.tools, self.model) == (stored.graph, stored.tools, stored.model)
+
     def options(self) -> tuple[str, ...]:
         """As options of a command that goes on."""
         tools = [word for ref in self.tools for word in ("--tools", ref)]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.options import parse_json
 
@@ -114,6 +113,7 @@ def _pair(text: str, option: str, form: str) -> Sequence[str]:
 
 
 def _referred(ref: str, directory: str) -> Migration:
+    from orchestrator.cli.environment import import_for
     from orchestrator.cli.graphrefs import importing
     from orchestrator.executor import Migration
     from orchestrator.graph.refs import attribute, module_of_file, resolve

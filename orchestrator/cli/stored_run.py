@@ -65,5 +65,5 @@ def take(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Colle
 
 def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:
     """How to tell of a run that is in the store; with the code that it was told to go on in, unless it knows that."""
-    known = launch is None or trusted(run.root_id, run.refs, url)
+    known = launch is None or (trusted(run.root_id, run.refs, url) and launch.is_of(run.refs))
     return Manner(NextCommands(store, () if known or launch is None else launch.options()), json=json)

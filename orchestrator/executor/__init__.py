@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.host.transfer import Imported
+    from orchestrator.executor.host.version_check import VersionCheck
     from orchestrator.executor.host.work_queue import Driven
     from orchestrator.executor.migration import Migration
     from orchestrator.executor.sync import run_sync
@@ -51,6 +52,7 @@ _HOME = {
     "RunDiff": "orchestrator.views.run_diff",
     "Seal": "orchestrator.seals",
     "Stream": "orchestrator.executor.host.streaming",
+    "VersionCheck": "orchestrator.executor.host.version_check",
     "run_sync": "orchestrator.executor.sync",
 }
 
@@ -75,6 +77,7 @@ __all__ = [
     "RunObserver",
     "Seal",
     "Stream",
+    "VersionCheck",
     "run_sync",
 ]
 

@@ -16,8 +16,8 @@ from orchestrator.executor.answers import about, as_answer, check_answer
 from orchestrator.executor.host.fork_changes import Changes, changes_of
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.loader import Fit
-from orchestrator.executor.host.offered_tools import compare_offered
 from orchestrator.executor.host.manner import Manner
+from orchestrator.executor.host.offered_tools import compare_offered
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import drive_on
 from orchestrator.executor.host.start import check_run_id, join

@@ -8,6 +8,8 @@ from typing import Literal
 from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.run_status import is_interrupted, waits_to_be_taken_up, with_status
+from orchestrator.executor.host.version_check import VersionCheck, check_against
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import Page, Relation, RunInfo
 from orchestrator.stores.families import forks_of
 from orchestrator.values import check_labels, check_text
@@ -41,6 +43,20 @@ class RunReader:
         info = await self._host.store.info(run_id)
         records = await self._host.store.read(run_id, upto=at)
         return points(await self._host.loader.plan_of(info, records), records)
+
+    async def check_against(self, graph: GraphDefinition) -> list[VersionCheck]:
+        """Compare the runs of the store that have not ended with a new version of their graph, before a deploy.
+
+        This changes nothing, and needs no code but the new graph.
+
+        Args:
+            graph: the new version. Runs of graphs of its name are compared.
+
+        Returns:
+            For each of these runs, the newest first, whether it would be refused, and what it would need. A run that
+            cannot be read is there with a `fault`.
+        """
+        return await check_against(self._host, graph)
 
     async def diff(self, run_a: str, run_b: str) -> RunDiff:
         """Compare two runs, step by step. This runs nothing and needs no code.

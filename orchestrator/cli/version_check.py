@@ -1,0 +1,106 @@
+"""`check GRAPH --against runs`: the runs that a new version of a graph would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.exits import UsageError
+from orchestrator.cli.report import NextCommands
+from orchestrator.cli.storage import exists, store_url
+from orchestrator.cli.trust import trusted
+from orchestrator.cli.words import line
+
+if TYPE_CHECKING:
+    from orchestrator.executor import VersionCheck
+
+RUNS = "runs"
+"""The value of `--against` that means the store of `--store`."""
+
+
+@dataclass(frozen=True)
+class CheckedRuns:
+    """The runs of a store that were compared with a version of their graph."""
+
+    all: Sequence[VersionCheck]
+    commands: NextCommands
+    graph: str
+    url: str
+
+    @property
+    def refused(self) -> list[VersionCheck]:
+        """Those that would be refused, the ones that need most first."""
+        found = [one for one in self.all if one.refused]
+        return sorted(found, key=lambda one: one.grade != "migration")
+
+    def command(self, one: VersionCheck) -> str | None:
+        """The command that continues a run in the new version; None if none is known."""
+        if one.options is None:
+            return None
+        known = one.refs.get("graph") == self.graph and trusted(one.root_id, one.refs, self.url)
+        own = () if known else ("--graph", self.graph)
+        return self.commands.resume(one.run_id, *one.options, *own)
+
+
+def runs_against(graph: str, trust: Sequence[str], against: str, store: str | None) -> CheckedRuns:
+    """Compare the runs of a store with a graph.
+
+    Args:
+        graph: the reference of the graph. Its code is imported.
+        trust: modules that a graph file may name code of.
+        against: `runs`, or the URL of a store.
+        store: the value of `--store`.
+
+    Raises:
+        UsageError: there is no such store.
+        GraphUnknown, UntrustedCode: the graph's code is missing, or not trusted.
+    """
+    from orchestrator.cli.graphrefs import absolute, graph_from_ref
+    from orchestrator.cli.interrupts import run_async
+    from orchestrator.executor import Executor
+
+    if against != RUNS and "://" not in against:
+        raise UsageError(f"--against {against}: use runs, or the URL of a store")
+    where = store if against == RUNS else against
+    url = store_url(where)
+    found = graph_from_ref(graph, None, trust)
+
+    async def compare() -> list[VersionCheck]:
+        async with Executor(url) as executor:
+            return await executor.check_against(found)
+
+    checked = run_async(compare) if exists(url) else []
+    return CheckedRuns(checked, NextCommands(where), absolute(graph), url)
+
+
+def refused_data(runs: CheckedRuns) -> dict[str, object]:
+    """The runs as plain JSON: those that would be refused, and those that could not be read."""
+    return {
+        "runs": len(runs.all),
+        "refused": [
+            {
+                "run_id": one.run_id,
+                "status": one.status,
+                "at": list(one.at),
+                "grade": one.grade,
+                "changes": list(one.changes),
+                "command": runs.command(one),
+            }
+            for one in runs.refused
+        ],
+        "unread": [{"run_id": one.run_id, "fault": one.fault} for one in runs.all if one.fault],
+    }
+
+
+def refused_text(runs: CheckedRuns) -> Iterator[str]:
+    """The runs as lines of text."""
+    yield f"  {len(runs.refused)} of {len(runs.all)} runs would be refused"
+    for one in runs.refused:
+        yield f"  {one.grade:<10} {line(one.run_id)}  {one.status} at {line(', '.join(one.at))}"
+        yield from (f"    - {line(change)}" for change in one.changes)
+        command = runs.command(one)
+        yield f"    to continue it: {command}" if command is not None else "    no command is known that continues it"
+    for one in runs.all:
+        if one.fault:
+            yield f"  unread     {line(one.run_id)}: {line(one.fault)}"

@@ -1,0 +1,126 @@
+"""Graphs that change under paused runs, on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.shell import Shell
+
+MODULE = """
+from typing import Annotated
+
+from pydantic import BaseModel
+
+from orchestrator import Graph, Migration, append, node
+from orchestrator.nodes import Confirm
+
+
+class Order(BaseModel):
+    item: str = ""
+    {field}
+    log: Annotated[list[str], append] = []
+
+
+@node
+async def price(state: Order):
+    return {{"log": "priced"{price}}}
+
+
+@node
+async def ship(state: Order):
+    return {{"log": "shipped"}}
+
+
+graph = Graph(name="order", state=Order, input="item",
+              nodes={{"price": price, "{ask}": Confirm(prompt="Order?"), "ship": ship}},
+              edges="START -> price -> {ask}\\n{ask} -> ship : approved\\n{ask} -> END : denied\\nship -> END",
+              output="log")
+double = Migration(nodes={{"ask": "{ask}"}}, state={{"cents": lambda old: old["price"] * 100}})
+values = lambda old: {{"cents": old["price"] * 100}}
+number = 3
+"""
+OLD = MODULE.format(field="price: int = 0", price=', "price": 7', ask="ask")
+NEW = MODULE.format(field="cents: int = 0", price=', "cents": 700', ask="confirm")
+
+
+@pytest.fixture
+def paused(shell: Shell) -> Shell:
+    """A run `r` that waits in the old version, where the new one is now."""
+    (shell.place / "old.py").write_text(OLD)
+    (shell.place / "new.py").write_text(NEW)
+    assert shell("run", "old:graph", "tea", "--run-id", "r").code == 3
+    return shell
+
+
+def test_a_refused_run_has_a_command_that_works_when_it_is_pasted(paused: Shell) -> None:
+    done = paused("resume", "r", "--graph", "new:graph")
+    assert done.code == 1
+    assert "  - migration: node 'ask' is gone, and the run is at it" in done.err
+    assert "  - migration: state field 'price' is gone, and has a value" in done.err
+    assert "--rename ask=confirm --rename state.price=cents" in done.command
+    again = paused.go_on(done)
+    assert again.code == 3, again.err
+    assert paused("show", "r", "--json").json["state"]["cents"] == 7
+    assert paused.sh(again.command).code == 0
+
+
+def test_a_migration_is_taken_from_a_module_and_by_options(paused: Shell) -> None:
+    done = paused("resume", "r", "--graph", "new:graph", "--migrate", "new:double", "--drop", "state.price")
+    assert done.code == 3, done.err
+    assert paused("show", "r", "--json").json["state"]["cents"] == 700
+    types = [line["type"] for line in paused("events", "r", "--json").lines if line.get("seq")]
+    assert types.count("migrated") == 1
+
+
+def test_a_function_of_the_state_is_a_migration(paused: Shell) -> None:
+    done = paused("resume", "r", "--graph", "new:graph", "--rename", "ask=confirm", "--migrate", "new:values")
+    assert done.code == 3, done.err
+    assert paused("show", "r", "--json").json["state"]["cents"] == 700
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "fault"),
+    [
+        (("--rename", "ask"), 2, "--rename ask: use the form OLD=NEW"),
+        (("--set", "cents"), 2, "--set cents: use the form FIELD=JSON"),
+        (("--set", "cents=x"), 2, "--set cents is not JSON"),
+        (("--migrate", "new"), 2, "--migrate new: use module:attr"),
+        (("--migrate", "new:number"), 2, "it is a int, not a Migration"),
+        (("--migrate", "nowhere:x"), 2, "nowhere"),
+        (("--migrate", "new:values", "--set", "cents=1"), 2, "--migrate names a function of the state"),
+        (("--rename", "asks=confirm"), 1, "the run's graph has no node 'asks'"),
+        (("--rename", "ask=confirm", "--set", 'cents="x"'), 1, "field 'cents'"),
+        (("--accept-changes",), 1, "migration: node 'ask' is gone"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_changes_nothing(
+    paused: Shell, options: tuple[str, ...], code: int, fault: str
+) -> None:
+    before = paused("show", "r", "--json").json
+    done = paused("resume", "r", "--graph", "new:graph", *options)
+    assert (done.code, fault in done.err) == (code, True), done.err
+    assert paused("show", "r", "--json").json == before
+
+
+def test_check_lists_the_runs_that_a_new_version_would_refuse(paused: Shell) -> None:
+    assert paused("run", "old:graph", "cake", "--run-id", "s", "--approve", "dangerous").code == 3
+    assert paused("approve", "s").code == 0  # it has ended, so no version matters to it
+    same = paused("check", "old:graph", "--against", "runs")
+    assert (same.code, "0 of 1 runs would be refused" in same.out) == (0, True)
+    done = paused("check", "new:graph", "--against", "runs")
+    assert done.code == 1
+    assert "  1 of 1 runs would be refused\n  migration  r  paused at ask\n" in done.out
+    (command,) = [line.partition(": ")[2] for line in done.out.splitlines() if "to continue it" in line]
+    data = paused("check", "new:graph", "--against", "sqlite:///.orchestrator/runs.db", "--json").json
+    assert (data["ok"], data["runs"], len(data["refused"])) == (True, 1, 1)
+    assert data["refused"][0]["grade"] == "migration"
+    assert paused("show", "r", "--json").json["status"] == "paused"
+    assert paused.typed(command).code == 3
+    assert paused("check", "new:graph", "--against", "runs").code == 0
+
+
+def test_check_against_no_store_and_no_url(shell: Shell) -> None:
+    (shell.place / "new.py").write_text(NEW)
+    assert shell("check", "new:graph", "--against", "runs").code == 0
+    done = shell("check", "new:graph", "--against", "nothing")
+    assert (done.code, "--against nothing: use runs, or the URL of a store" in done.err) == (2, True)
