@@ -29,6 +29,12 @@ Store = Annotated[
         help="The store of runs. Default: ORCHESTRATOR_STORE, else sqlite:///.orchestrator/runs.db.",
     ),
 ]
+Input = Annotated[
+    str | None,
+    typer.Option(
+        "--input", metavar="JSON|@FILE|-", help="State fields as a JSON object: as text, from a file, or from stdin."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Tools = Annotated[
     list[str] | None,

@@ -23,14 +23,7 @@ def run(
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False)
     ] = None,
-    input: Annotated[  # noqa: A002 - the option's name
-        str | None,
-        typer.Option(
-            "--input",
-            metavar="JSON|@FILE|-",
-            help="State fields as a JSON object: as text, from a file, or from stdin.",
-        ),
-    ] = None,
+    input: options.Input = None,  # noqa: A002  the name of the option
     tools: options.Tools = None,
     model: options.Model = None,
     trust: options.Trust = None,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from orchestrator.executor.host import work_queue
+from orchestrator.executor.host import scheduling, work_queue
 from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import new_run
 from orchestrator.executor.host.work_queue import Driven
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.stores.base import Schedule
 
 
 class RunWorker(RunRetention):
@@ -77,3 +78,51 @@ class RunWorker(RunRetention):
             and the other errors of `resume`.
         """
         return await work_queue.drive(self._host, run_id, wait)
+
+    async def schedule(
+        self,
+        graph: GraphDefinition | str,
+        cron: str,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        name: str | None = None,
+        timezone: str = "UTC",
+        catch_up: str = "skip",
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+    ) -> Schedule:
+        """Have workers begin runs of a graph at times. The schedule is a row of the store; a time never fires twice.
+
+        Scheduling the same again changes nothing; a schedule of the same name is replaced.
+
+        Args:
+            graph: a graph, or the name of one of the executor's graphs.
+            cron: minute, hour, day of month, month and day of week, such as `30 6 * * 1-5`; seconds may come first.
+            input: the input of each run, see `start`.
+            name: the schedule's name; the id of each run begins with it. None: the graph's name.
+            timezone: the time zone of `cron`, such as `Europe/Vienna`.
+            catch_up: which times that were missed by more than 60 s fire when a worker is there again: `skip`: none,
+                `one`: the latest, `all`: the latest 1,000.
+            labels: labels of each run, which also has the label `schedule` with the schedule's name.
+            approve: approve calls of tools up to this risk without asking.
+
+        Returns:
+            The schedule, with its next time.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            InvalidValue: another argument cannot be used.
+            ImportError: the extra `schedule` is not installed.
+        """
+        return await scheduling.put(
+            self._host, graph, cron, input, name=name, timezone=timezone, catch_up=catch_up, labels=labels,
+            approve=approve,
+        )  # fmt: skip
+
+    async def schedules(self) -> list[Schedule]:
+        """Return all schedules of the store, by name."""
+        return await self._host.store.schedules()
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule. Its runs stay. Returns False if there is none of this name."""
+        return await self._host.store.delete_schedule(name)

@@ -1,0 +1,141 @@
+"""The command that begins runs at times: schedule."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor
+    from orchestrator.stores import Schedule
+
+
+def schedule(
+    graph: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="GRAPH",
+            help="A shipped name, module:attr, module, file.py:attr, or a YAML or JSON file.",
+            show_default=False,
+        ),
+    ] = None,
+    cron: Annotated[
+        str | None,
+        typer.Argument(metavar="CRON", help="Minute, hour, day of month, month, day of week.", show_default=False),
+    ] = None,
+    question: Annotated[
+        str | None, typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False)
+    ] = None,
+    input: options.Input = None,  # noqa: A002  the name of the option
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The schedule's name. Default: the graph's name.")
+    ] = None,
+    timezone: Annotated[
+        str, typer.Option("--timezone", metavar="TZ", help="The time zone of CRON, such as Europe/Vienna.")
+    ] = "UTC",
+    catch_up: Annotated[
+        str,
+        typer.Option(
+            "--catch-up", metavar="skip|one|all", help="Which missed times fire when a worker is there again."
+        ),
+    ] = "skip",
+    label: options.Labels = None,
+    approve: options.Approve = None,
+    trust: options.Trust = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the schedules of the store.")] = False,
+    remove: Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove a schedule.")] = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Begin runs of a graph at times, by workers.
+
+    The schedule is a row of the store. `orchestrator worker` begins its runs; a time never fires twice.
+
+    Example: orchestrator schedule reports.py:daily "30 6 * * 1-5" --timezone Europe/Vienna
+    """
+    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.storage import exists, store_url
+
+    url = store_url(store)
+    if list_ or remove is not None:
+        if graph is not None:
+            raise UsageError("--list and --remove take no GRAPH")
+        if remove is not None:
+            return _removed(url, remove)
+        found = looking(url, lambda executor: executor.schedules()) if exists(url) else []
+        if json:
+            out_json([_row(one) for one in found])
+        for one in () if json else found:
+            out(_line(one))
+        return COMPLETED
+    if graph is None or cron is None:
+        raise UsageError("name a GRAPH and a CRON expression, or use --list or --remove NAME")
+    made = _made(url, graph, cron, question, input, name, timezone, catch_up, label, approve, trust)
+    if json:
+        out_json(_row(made))
+    else:
+        out(_line(made))
+    return COMPLETED
+
+
+def _made(
+    url: str,
+    graph: str,
+    cron: str,
+    question: str | None,
+    given: str | None,
+    name: str | None,
+    timezone: str,
+    catch_up: str,
+    label: list[str] | None,
+    approve: str | None,
+    trust: list[str] | None,
+) -> Schedule:
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.values import input_of
+    from orchestrator.errors import InvalidValue
+
+    risk, labels = options.risk(approve), options.pairs(label)
+    found = Given.of(graph, None, None, trust).new().load().graph
+    values = input_of(found, question, given)
+
+    async def put(executor: Executor) -> Schedule:
+        try:
+            return await executor.schedule(
+                found, cron, values, name=name, timezone=timezone, catch_up=catch_up, labels=labels, approve=risk
+            )
+        except (InvalidValue, ImportError) as error:
+            raise UsageError(str(error)) from None
+
+    return looking(url, put, writes=True)
+
+
+def _removed(url: str, name: str) -> int:
+    from orchestrator.cli.exits import UNKNOWN
+    from orchestrator.cli.output import warn
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.storage import exists
+
+    if not exists(url) or not looking(url, lambda executor: executor.unschedule(name), writes=True):
+        warn(f"error: there is no schedule {name!r} in {url}")
+        return UNKNOWN
+    return COMPLETED
+
+
+def _row(one: Schedule) -> dict[str, object]:
+    return {
+        "name": one.name, "graph": one.graph, "cron": one.cron, "timezone": one.timezone, "catch_up": one.catch_up,
+        "next_at": one.next_at, "labels": dict(one.labels), "values": dict(one.values), "approve": one.approve,
+    }  # fmt: skip
+
+
+def _line(one: Schedule) -> str:
+    upcoming = datetime.fromtimestamp(one.next_at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"{one.name}  {one.graph}  {one.cron}  {one.timezone}  next {upcoming}"

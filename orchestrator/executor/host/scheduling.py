@@ -1,0 +1,127 @@
+"""Schedules: rows of a store that say when runs of a graph begin. Workers enqueue the runs.
+
+A run's id is made of the schedule's name and the time. Enqueueing it again gives the same run, so a time never fires
+twice: not by two workers, and not by a worker that was killed before it moved the schedule to its next time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from orchestrator.errors import GraphUnknown, InvalidValue, OrchestratorError, RunExists, StoreError
+from orchestrator.executor.host import work_queue
+from orchestrator.executor.host.cron import missed_times, next_time
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.start import check_run_id, new_run
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.stores.base import Schedule
+from orchestrator.values import check_labels
+
+log = logging.getLogger("orchestrator")
+
+CatchUp = Literal["skip", "one", "all"]
+ON_TIME = 60.0
+"""Seconds after which a time counts as missed."""
+MOST = 1000
+"""The most missed times of one schedule that are caught up, the latest."""
+_LONGEST = 150
+"""Characters of a schedule's name: the time follows it in the ids of runs."""
+
+
+async def put(
+    host: Host,
+    graph: GraphDefinition | str,
+    cron: str,
+    given: object,
+    *,
+    name: str | None,
+    timezone: str,
+    catch_up: str,
+    labels: Mapping[str, str] | None,
+    approve: str | None,
+) -> Schedule:
+    """See `Executor.schedule`."""
+    found = graph if isinstance(graph, GraphDefinition) else host.resources.graph(graph, f"of schedule {name or graph}")
+    chosen = check_run_id(name if name is not None else found.name)
+    if len(chosen) > _LONGEST:
+        raise InvalidValue(f"a schedule's name has at most {_LONGEST} characters, this one {len(chosen)}", where="name")
+    if catch_up not in get_args(CatchUp):
+        raise InvalidValue(f"catch_up={catch_up!r}: use 'skip', 'one' or 'all'", where="catch_up")
+    schedule = Schedule(
+        name=chosen,
+        graph=found.name,
+        cron=cron,
+        timezone=timezone,
+        catch_up=catch_up,
+        values=dict(found.initial(given)),  # a fault in the input is reported now, not when the first run is due
+        labels=check_labels(labels or {}),
+        approve=approve,
+        next_at=next_time(cron, timezone, host.resources.clock.now()),
+    )
+    for known in await host.store.schedules():
+        if known.name == chosen and replace(known, next_at=schedule.next_at) == schedule:
+            return known  # unchanged: its next time stays
+    await host.store.put_schedule(schedule)
+    return schedule
+
+
+async def fire_due(host: Host) -> list[str]:
+    """Enqueue the runs of all schedules that are due, for the graphs that this executor has.
+
+    Returns:
+        The ids of the runs.
+
+    Raises:
+        StoreError: the store cannot be read or written.
+    """
+    now = host.resources.clock.now()
+    begun: list[str] = []
+    for schedule in await host.store.schedules():
+        if schedule.next_at <= now and schedule.graph in host.resources.graphs:
+            try:
+                begun += await _fire(host, schedule, now)
+            except StoreError:
+                raise
+            except (OrchestratorError, ValueError, ImportError) as error:  # the others still fire
+                log.warning("schedule %s: %s", schedule.name, error)
+    return begun
+
+
+async def _fire(host: Host, schedule: Schedule, now: float) -> list[str]:
+    times, upcoming = missed_times(schedule.cron, schedule.timezone, schedule.next_at, now, MOST)
+    begun = []
+    for at in _chosen(times, schedule.catch_up, now):
+        run_id = run_id_of(schedule.name, at)
+        try:
+            new = await new_run(
+                host, schedule.graph, schedule.values, run_id, {**schedule.labels, "schedule": schedule.name},
+                schedule.approve, None, None,
+            )  # fmt: skip
+            begun.append(await work_queue.put(host, new, None))
+        except RunExists:
+            continue  # the schedule was changed after this time had fired
+        except GraphUnknown as error:
+            log.warning("schedule %s: %s", schedule.name, error)
+            return begun  # another worker may have what is missing: the time stays due
+    await host.store.move_schedule(schedule.name, at=schedule.next_at, to=upcoming)
+    return begun
+
+
+def _chosen(times: list[float], catch_up: str, now: float) -> list[float]:
+    """The times that fire: those on time always, missed ones as the schedule says."""
+    on_time = [at for at in times if now - at <= ON_TIME]
+    missed = times[: len(times) - len(on_time)]
+    if catch_up == "all":
+        return times
+    if catch_up == "one" and missed and not on_time:
+        return missed[-1:]
+    return on_time
+
+
+def run_id_of(name: str, at: float) -> str:
+    """The id of the run that a schedule begins at a time, in Unix seconds."""
+    return f"{name}.{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}"
