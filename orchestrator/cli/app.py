@@ -20,6 +20,7 @@ from orchestrator.cli import (
     listing,
     retention_commands,
     run_commands,
+    schedule_command,
     send_command,
     serve_mcp,
     store_commands,
@@ -63,7 +64,7 @@ for command in (
     answer_commands.answer, answer_commands.approve, answer_commands.deny, send_command.send,
     view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
     graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
-    diff_command.diff, fork_command.fork,
+    diff_command.diff, fork_command.fork, schedule_command.schedule,
     serve_mcp.serve_mcp,
     retention_commands.export, retention_commands.delete, retention_commands.prune,
 ):  # fmt: skip

@@ -1,0 +1,33 @@
+"""The command that begins runs at times."""
+
+from __future__ import annotations
+
+from tests.support.shell import Shell
+
+
+def test_schedules_are_made_listed_and_removed(shell: Shell) -> None:
+    empty = shell("schedule", "--list")
+    assert (empty.code, empty.out) == (0, "")
+    made = shell(
+        "schedule", "trial:two", "30 6 * * 1-5", "roses", "--timezone", "Europe/Vienna", "--label", "u=a", "--json"
+    )
+    assert made.code == 0, made.err
+    assert (made.json["name"], made.json["cron"], made.json["labels"]) == ("two", "30 6 * * 1-5", {"u": "a"})
+    listed = shell("schedule", "--list")
+    assert listed.out.startswith("two  two  30 6 * * 1-5  Europe/Vienna  next 20")
+    assert shell("schedule", "--remove", "two").code == 0
+    assert shell("schedule", "--remove", "two").code == 4
+
+
+def test_what_cannot_be_scheduled_is_a_usage_error(shell: Shell) -> None:
+    for words, said in (
+        (("schedule",), "GRAPH"),
+        (("schedule", "trial:two"), "CRON"),
+        (("schedule", "trial:two", "61 * * * *", "x"), "bad minute"),
+        (("schedule", "trial:two", "* * * * *", "x", "--timezone", "Mars"), "time zone"),
+        (("schedule", "trial:two", "* * * * *", "x", "--catch-up", "twice"), "catch_up"),
+        (("schedule", "trial:two", "--list"), "no GRAPH"),
+        (("schedule", "nosuch", "* * * * *"), "nosuch"),
+    ):
+        done = shell(*words)
+        assert (done.code, said in done.err) == (2, True), (words, done.err)
