@@ -56,10 +56,10 @@ class PartialReply:
 
     def events(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Types and data of the live events that give the reply so far to one who saw nothing, or other parts of it."""
-        if not self._begun:
+        yield "reset", dict(self.about)
+        if not self._begun:  # but it may have been under way before, and the reader may have seen that
             return
         text, reasoning = map(without_known, self.texts())  # a secret may come in several pieces
-        yield "reset", dict(self.about)
         data = {**self.about, "text": text}
         if reasoning:
             data["reasoning"] = reasoning

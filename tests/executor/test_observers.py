@@ -73,7 +73,6 @@ async def test_observers_see_runs_that_are_reopened_and_forked(store: Store) -> 
     for one in (run, fork):
         assert (one.run_id, "completed", one.seq) in diary.calls
     assert len(diary.calls) == len(set(diary.calls))  # each once, where nothing broke off
-    assert [status for run_id, status, _ in diary.calls if run_id == "r"].count("failed") == 1
 
 
 async def test_what_an_observer_sees_is_in_the_store(store: Store) -> None:

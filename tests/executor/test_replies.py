@@ -51,7 +51,7 @@ class Screen:
         if event.type == "token":
             self.texts[key] += str(data["text"])
             self.steps[str(data["activation"])].add(key)
-        elif event.type == "reset":
+        elif event.type in ("reset", "step_retried"):
             for one in [key] if key else self.steps.pop(str(data["activation"]), ()):
                 self.texts.pop(one, None)
         elif event.type == "effect_settled" and data.get("ok", True):
@@ -170,6 +170,33 @@ async def test_one_who_comes_back_in_mid_reply_has_it_from_its_beginning(store: 
             screen.show(event)
         assert screen.is_whole()
         assert set(screen.texts.values()) == {"one two three"}
+
+
+async def test_one_who_comes_back_before_the_first_piece_of_a_further_try_gets_its_reset(store: Store) -> None:
+    gate, asked = anyio.Event(), anyio.Event()
+
+    async def before(number: int, place: int) -> None:
+        if number == 1 and place == 0:
+            asked.set()
+            await gate.wait()
+
+    model = PacedModel([["half ", BREAK], ["half ", "of it"]], before, retry=Retry(attempts=2, wait=0.001))
+    async with Executor(store, model=model, streams="always") as executor:
+        screen, seen = Screen(), 0
+        await executor.submit(single(write.fn), run_id="r")
+        async for event in executor.events("r", follow=True):
+            screen.show(event)
+            seen = event.seq or seen
+            if event.type == "token":
+                break  # the connection is gone
+        await asked.wait()
+        reading = executor.events("r", after=seen, follow=True)
+        screen.show(await anext(reading))
+        gate.set()
+        async for event in reading:
+            screen.show(event)
+    assert screen.is_whole()
+    assert set(screen.texts.values()) == {"half of it"}
 
 
 async def test_branches_at_the_same_time_are_told_apart_by_their_calls(store: Store) -> None:
@@ -343,5 +370,5 @@ def test_a_partial_reply_keeps_its_end_and_counts_what_it_dropped(
         assert reply.is_text(whole)
         assert not reply.is_text(whole + "x")
         events = list(reply.events())
-        assert [kind for kind, _ in events] == (["reset", "token"] if pieces else [])
+        assert [kind for kind, _ in events] == (["reset", "token"] if pieces else ["reset"])
         assert all(data["key"] == "k" for _, data in events)
