@@ -18,6 +18,7 @@ from orchestrator.cli import (
     fork_command,
     graph_commands,
     listing,
+    replay_command,
     retention_commands,
     run_commands,
     schedule_command,
@@ -64,7 +65,7 @@ for command in (
     answer_commands.answer, answer_commands.approve, answer_commands.deny, send_command.send,
     view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
     graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
-    diff_command.diff, fork_command.fork, schedule_command.schedule,
+    diff_command.diff, fork_command.fork, schedule_command.schedule, replay_command.replay,
     serve_mcp.serve_mcp,
     retention_commands.export, retention_commands.delete, retention_commands.prune,
 ):  # fmt: skip

@@ -7,7 +7,7 @@ so a replay that was killed goes on as it began.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -52,8 +52,14 @@ class Tape(Observer):
     """
 
     def __init__(self, live: Live, recording: Recording | None, models: Mapping[str, str] | None = None) -> None:
-        self.live, self.recording = live, recording or Recording()
+        self.live: Live = live
+        self.recording = recording or Recording()
         self.models = dict(models or {})
+        self._calls_by_request: dict[tuple[str, str, str, str, str], deque[RecordedCall]] = {}
+        self._models: dict[tuple[str, str], dict[str, None]] = {}
+        """Path and node -> names of the models that were asked there."""
+        self._questions: dict[tuple[str, str, str], list[RecordedQuestion]] = {}
+        self._index()
         self._all = self._on = recording is None
         self._asked: dict[str, tuple[str, Question]] = {}
         self._used: set[int] = set()
@@ -62,6 +68,18 @@ class Tape(Observer):
         """Activations with calls that had no result in the replayed run: they wait for what stopped them there."""
         self._begin()
         self._on = self._all
+
+    def _index(self) -> None:
+        for call in self.recording.all_calls():
+            intended = call.intended
+            place = intended.path, intended.node
+            wanted = *place, intended.kind, intended.name, intended.digest
+            self._calls_by_request.setdefault(wanted, deque()).append(call)
+            if intended.kind == "model":
+                self._models.setdefault(place, {})[intended.name] = None
+        for place, asked in self.recording.questions.items():
+            for one in asked:
+                self._questions.setdefault((*place, question_digest(one.question)), []).append(one)
 
     def _begin(self) -> None:
         """Only what follows the record of a fork is the fork's own."""
@@ -97,17 +115,14 @@ class Tape(Observer):
             wanted: digest of the request.
         """
         state = state_digest(activation) if is_node_itself(kind, name, activation.node, request) else ""
-        for call in self.recording.calls.get((activation.path, activation.node), ()):
-            intended = call.intended
-            if (
-                (intended.kind, intended.name, intended.digest) == (kind, name, wanted)
-                and call.state == state
-                and call.seq not in self._taken
-            ):
-                return call
-        return None
+        left = self._calls_by_request.get((activation.path, activation.node, kind, name, wanted))
+        while left and left[0].seq in self._taken:
+            left.popleft()
+        return next((call for call in left or () if call.state == state and call.seq not in self._taken), None)
 
-    def model_name(self, activation: Activation, given: str, alias: str, request: Mapping[str, object]) -> str:
+    def model_name(
+        self, activation: Activation, given: str, alias: str, request: Mapping[str, object], known: Mapping[str, str]
+    ) -> str:
         """The name under which a request to a model is looked for.
 
         Unless the replay has another model, it is the name that the replayed run's model had, whatever model is there.
@@ -115,15 +130,17 @@ class Tape(Observer):
         Args:
             given: the name of the model that is there.
             alias: the name that the node uses for it.
+            known: digest -> name of the calls of the step that the replay's own journal has.
         """
-        if alias in self.models or self.is_live(activation):
+        if alias in self.models:
             return given
-        names = [
-            call.intended.name
-            for call in self.recording.calls.get((activation.path, activation.node), ())
-            if call.intended.kind == "model" and call.seq not in self._taken
-        ]
-        for name in dict.fromkeys(names):
+        for wanted, name in known.items():
+            if digest({"kind": "model", "name": name, "request": request}) == wanted:
+                return name
+        if self.is_live(activation):
+            return given
+        names = self._models.get((activation.path, activation.node), ())
+        for name in names:
             wanted = digest({"kind": "model", "name": name, "request": request})
             if name != given and self.call(activation, "model", name, wanted, request) is not None:
                 return name
@@ -135,13 +152,8 @@ class Tape(Observer):
 
     def question(self, activation: Activation, question: Question) -> RecordedQuestion | None:
         """The recorded question that a question of a step is, if no earlier one was."""
-        wanted = question_digest(question)
-        alike = [
-            one
-            for one in self.recording.questions.get((activation.path, activation.node), ())
-            if question_digest(one.question) == wanted
-        ]
-        passed = self._answered[activation.path, activation.node, wanted]
+        wanted = activation.path, activation.node, question_digest(question)
+        alike, passed = self._questions.get(wanted, ()), self._answered[wanted]
         return alike[passed] if passed < len(alike) else None
 
     def next_outside(self) -> Outside | None:

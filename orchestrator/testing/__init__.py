@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         assert_kill_safe,
     )
     from orchestrator.testing.mock_clock import MockClock
+    from orchestrator.testing.replays import assert_replays, assert_replays_sync
     from orchestrator.testing.scripted import ScriptedModel
     from orchestrator.testing.store_conformance import STORE_CHECKS, check_store
 
@@ -26,6 +27,8 @@ _HOME = {
     "assert_crash_safe": "orchestrator.testing.crash",
     "assert_disk_safe": "orchestrator.testing.crash",
     "assert_kill_safe": "orchestrator.testing.crash",
+    "assert_replays": "orchestrator.testing.replays",
+    "assert_replays_sync": "orchestrator.testing.replays",
     "check_store": "orchestrator.testing.store_conformance",
 }
 
@@ -38,6 +41,8 @@ __all__ = [
     "assert_crash_safe",
     "assert_disk_safe",
     "assert_kill_safe",
+    "assert_replays",
+    "assert_replays_sync",
     "check_store",
 ]
 

@@ -76,6 +76,8 @@ class _Read:
         for row in rows.rows:
             counts[row.path, row.node] += 1
             steps[row.path, row.node, counts[row.path, row.node]] = row
+        for fork in (record for record in records if isinstance(record, r.Forked)):
+            _unmake(rows.rows, fork)
         for call in _calls_not_made(records):
             if call.intended.activation in rows.by_activation:
                 rows.by_activation[call.intended.activation].calls.append(call)
@@ -102,6 +104,14 @@ def ended_diverged(records: Sequence[Record]) -> bool:
     if cancelled is None or own is None or cancelled.seq < own or cancelled.by != "replay":
         return False
     return cancelled.reason.startswith("diverged: ")
+
+
+def _unmake(rows: Sequence[TimelineRow], fork: r.Forked) -> None:
+    """Leave out what counts as not made in a fork: calls without a result, and answers that it asks for again."""
+    for row in rows:
+        if row.began < fork.seq:
+            row.calls = [call for call in row.calls if not call.running or call.intended.seq > fork.seq]
+            row.asked = [one for one in row.asked if one.question.id not in fork.withdrawn or one.seq > fork.seq]
 
 
 def _calls_not_made(records: Sequence[Record]) -> Iterator[JournaledCall]:

@@ -118,7 +118,8 @@ class Replay:
         else:
             first = self.diff.first
             result = f"differs at {first.place}" if first is not None and first.node else "differs"
-        after = short(answer_of(self.run), width) if self.status != "diverged" else "-"
+        ended = self.run.machine.ended is not None and self.status != "diverged"
+        after = short(answer_of(self.run), width) if ended or self.same else "-"
         return (
             told(self.parent.run_id, 40), told(self.run.graph, 30), result, short(answer_of(self.parent), width), after,
             str(self.made), str(self.saved.calls), f"{self.saved.cost:g}",

@@ -30,7 +30,7 @@ from orchestrator import (
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, RunExists
 from orchestrator.executor import Replay
 from orchestrator.models.base import ModelRequest
-from orchestrator.nodes import Ask, Sleep, Subgraph, Wait
+from orchestrator.nodes import Ask, Confirm, Execute, Sleep, Subgraph, Wait
 from orchestrator.stores import Store, open_store
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
@@ -56,6 +56,9 @@ class Diary:
 
 class Log(BaseModel):
     topic: str = ""
+    tool: str = ""
+    args: dict[str, Any] = {}
+    result: Any = None
     items: list[int] = []
     log: Annotated[list[str], append] = []
     answer: str = ""
@@ -491,6 +494,46 @@ async def test_no_replayed_approval_admits_a_live_call(store: Store) -> None:
     assert again.answer_changed
 
 
+async def test_the_policy_of_the_replayed_run_is_not_taken_over_and_another_one_may_be_given(store: Store) -> None:
+    written: list[str] = []
+
+    @tool(effect="idempotent", risk="write")
+    async def write(text: str) -> str:
+        """Write a text."""
+        written.append(text)
+        return f"wrote {text}"
+
+    def writing(text: str) -> Graph:
+        return Graph(
+            name="writing", state=Log, input="topic", output="answer",
+            nodes={"first": asks("first"), "choose": node(effect="pure")(_chosen(text)),
+                   "confirm": Confirm(tool="tool", args="args"),
+                   "execute": Execute(result="result")},
+            edges="START -> first -> choose -> confirm\nconfirm -> execute : approved\nconfirm -> END : denied\n"
+            "execute -> END",
+        )  # fmt: skip
+
+    def _chosen(text: str) -> Any:
+        async def choose(state: Log) -> Update:
+            return {"tool": "write", "args": {"text": text}}
+
+        return choose
+
+    async with Executor(store, graphs=[writing("a")], model=Diary().model, tools=[write]) as executor:
+        run = await executor.start(writing("a"), "tea", approve="write")
+        assert run.status == "completed", run.error
+    assert written == ["a"]
+    async with Executor(store, graphs=[writing("b")], tools=[write]) as executor:
+        assert (await executor.replay(run.run_id, writing("a"))).same
+        for at in (None, 2):
+            asked = await executor.replay(run.run_id, writing("b"), at=at, live="always")
+            assert [dict(one.payload)["args"] for one in asked.run.waiting] == [{"text": "b"}]
+        assert written == ["a"]
+        done = await executor.replay(run.run_id, writing("b"), live="always", approve="write")
+        assert done.status == "completed"
+    assert written == ["a", "b"]
+
+
 async def test_a_question_that_was_not_asked_ends_a_replay_or_is_asked(store: Store) -> None:
     run_id = await _sent(store)
     changed = sending(prompt="Really send it?")
@@ -595,6 +638,68 @@ async def test_other_values_make_live_only_what_asks_about_them(store: Store) ->
     assert first.kind == "state"
 
 
+async def test_another_answer_or_result_makes_live_only_what_asks_about_it(store: Store) -> None:
+    @node
+    async def judge(state: Log, ctx: Context) -> Update:
+        return {"log": f"{state.answer}: {(await ctx.model.complete(f'judge {state.answer}')).text}"}
+
+    graph = Graph(
+        name="judging", state=Log, input="topic", output="log",
+        nodes={"first": asks("about {topic}"), "ask": Ask(prompt="Your view?", answer="answer"), "judge": judge,
+               "last": asks("last")},
+        edges="START -> first -> ask -> judge -> last -> END",
+    )  # fmt: skip
+    async with Executor(store, graphs=[graph], model=Diary().model) as executor:
+        run = await executor.start(graph, "tea")
+        run = await executor.answer(run.run_id, run.waiting[0].id, "good")
+        settled = [one.seq for one in run.records() if one.type == "effect_settled"]
+    diary = Diary()
+    async with Executor(store, graphs=[graph], model=diary.model) as executor:
+        other = await executor.replay(run.run_id, answer="bad", live="always")
+        assert diary.asked == ["judge bad", "last"]
+        assert other.run.output[1] == "bad: re: judge bad"
+        assert other.run.machine.fork is not None
+        assert other.run.machine.fork.relation == "replay"
+        assert (await executor.replay(run.run_id, answer="good")).same
+        diary.asked.clear()
+        with pytest.raises(InvalidValue, match="has 3 results: records"):
+            await executor.replay(run.run_id, result="something")
+        changed = await executor.replay(run.run_id, result="something", at=settled[0], live="always")
+        assert diary.asked == []  # nothing asks about it
+        assert changed.run.output[0] == "something"
+        assert changed.made == 0
+        assert changed.answer_changed
+        behind = await executor.replay(run.run_id, at=settled[1])
+        assert behind.same
+        assert taken(behind)[-1] == "last"
+        middle = await executor.replay(run.run_id, update={"answer": "fine"}, at=run.seq - 4, live="always")
+    assert middle.status == "completed"
+
+
+async def test_a_replay_may_begin_behind_any_record_and_is_the_same(store: Store) -> None:
+    graph = forking("left", "right")
+    run_id = await recorded(store, graph, "tea", model=Diary().model)
+    head = (await store.info(run_id)).head
+    async with Executor(store, graphs=[graph]) as executor:
+        for at in range(1, head):
+            replay = await executor.replay(run_id, at=at)
+            assert replay.same, (at, replay.diff.to_text())
+            assert replay.made == 0
+
+
+async def test_a_fork_is_replayed_from_where_it_was_forked_with_its_edit(store: Store) -> None:
+    graph = chain("one", "about {topic}", "two")
+    run_id = await recorded(store, graph, "tea", model=Diary().model)
+    async with Executor(store, graphs=[graph], model=Diary().model) as executor:
+        first = next(record.seq for record in await store.read(run_id) if record.type == "step_done")
+        fork = await executor.fork(run_id, first, update={"topic": "coffee"})
+        assert fork.output[1] == "re: about coffee"
+    async with Executor(store, graphs=[graph]) as executor:
+        replay = await executor.replay(fork.run_id)
+    assert replay.same, replay.diff.to_text()
+    assert taken(replay) == ["n1", "n2"]
+
+
 async def test_a_graph_with_another_step_and_another_field_replays_what_it_has_in_common(store: Store) -> None:
     class More(Log):
         extra: str = "new"
@@ -682,7 +787,7 @@ async def test_sleeps_events_and_messages_are_taken_from_the_journal(store: Stor
         await executor.send(run.run_id, "ask", "tea")
         while run.status != "completed":
             await anyio.sleep(0.05)
-            run = await executor.resume(run.run_id)
+            run = await executor.load(run.run_id)
     async with Executor(store, graphs=[graph]) as executor:
         began = anyio.current_time()
         replay = await executor.replay(run.run_id)

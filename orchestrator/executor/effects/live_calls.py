@@ -6,7 +6,7 @@ itself; irreversible ones as in every fork of a run.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from orchestrator.executor.call_guard import asks_about
 from orchestrator.executor.commands import Stop
@@ -19,6 +19,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Approve, Question
 from orchestrator.kernel.records import Diverged
+from orchestrator.tools.result import Risk, risk_at_most
 
 _SHOWN = 2000
 """Characters of a prompt that a question about a live call shows."""
@@ -55,7 +56,10 @@ def _is_asked_about(attempt: Attempt, tape: Tape, effect: Effect[Any], args: obj
         return False  # a fork asks about these, and says what is known of them
     if effect.kind != "tool":
         return tape.live == "ask"
-    if tape.was_approved(effect.name, args):
+    approve = attempt.log.machine.approve
+    if tape.was_approved(effect.name, args) or (
+        approve is not None and risk_at_most(effect.risk, cast("Risk", approve))
+    ):
         return False
     return tape.live == "ask" or asks_about(attempt.log.machine.plan.graph, effect.risk)
 

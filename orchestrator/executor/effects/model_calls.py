@@ -157,7 +157,9 @@ class JournaledModel(ModelInterface):
         asked = _as_json(f"the request to model {self.name!r}", request.data())
         tape, name = self._attempt.log.tape, self.name
         if tape is not None:
-            name = tape.model_name(self._attempt.activation, name, self._alias, asked)
+            entries = machine.ledger.of(self._attempt.activation.key)
+            known = {entry.intended.digest: entry.intended.name for entry in entries if entry.intended.kind == "model"}
+            name = tape.model_name(self._attempt.activation, name, self._alias, asked, known)
 
         async def run(key: str) -> Reply:
             self._called(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.answers import about, as_answer, check_answer
@@ -25,7 +26,7 @@ from orchestrator.executor.run_row import row_of
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer
-from orchestrator.kernel.records import Answered, Caller, Ended, Forked, Record, Resumed, RunStarted
+from orchestrator.kernel.records import Answered, AnswersWithdrawn, Caller, Ended, Forked, Record, Resumed, RunStarted
 from orchestrator.kernel.reopening import reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
@@ -50,6 +51,8 @@ class Order:
     labels: Mapping[str, str] | None = None
     caller: Caller | None = None
     """The call of a graph as a tool that waits for the fork; its parent was begun by the same call of another run."""
+    replay: Mapping[str, Any] | None = None
+    """Of a replay what only its record `forked` has. A replay inherits no labels, and needs no models."""
 
 
 @dataclass(slots=True)
@@ -83,7 +86,7 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
     try:
         await host.store.create(draft.info, draft.records)
     except RunExists:
-        await _check_same(host, draft, order.parent)
+        await check_same(host, draft, order.parent)
     return await _begin(host, name, Manner(context=context)) if start else await load(host, name)
 
 
@@ -99,7 +102,7 @@ async def _begin(host: Host, run_id: str, how: Manner) -> Run:
     return await drive_on(host, live)
 
 
-async def _check_same(host: Host, draft: Draft, parent: str) -> None:
+async def check_same(host: Host, draft: Draft, parent: str) -> None:
     """Accept a run of the same id if it is the same fork.
 
     Raises:
@@ -152,7 +155,13 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
     labels = {**moment.machine.labels, **check_labels(order.labels or {})}
     if order.caller is not None:
         labels = {"parent": order.caller.run_id}
+    elif order.replay is not None:
+        labels = {}
     _push(moment, _forked(host, order, moment, name, changed, labels))
+    if order.replay is not None and moment.machine.approve is not None:
+        why = "a replay does not take the policy of the replayed run over"
+        seq, now = moment.machine.head + 1, moment.machine.updated
+        _push(moment, AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
     for question, given in (order.answers or {}).items():
         _answer(host, moment, question, as_answer(given))
     if version is not None and fit.migrated is not None:
@@ -191,11 +200,12 @@ def _forked(host: Host, order: Order, moment: Moment, name: str, changed: Change
         parent=order.parent,
         at=machine.head,
         root=machine.root_id,
-        relation="fork" if order.caller is None else "call",
+        relation="replay" if order.replay is not None else "fork" if order.caller is None else "call",
         labels=dict(labels),
         caller=order.caller,
         digests=changed.digests(name),
         **changed.fields(),
+        **(order.replay or {}),
     )
 
 
@@ -267,7 +277,7 @@ async def _version_of(
             f"run {info.run_id!r} is of graph {info.graph!r}: a fork goes on in a version of it, not in {graph.name!r}",
             where="graph",
         )
-    resources.check(graph)
+    resources.check(graph, models=order.replay is None)
     resources.begun[graph.content] = graph
     strict = host.strict and given is None
     fit = await host.loader.fitting(info, graph, machine, strict=strict, accept=given is not None)

@@ -157,7 +157,7 @@ class Host:
             await self._drop(run_id, hold.token)
             raise
         known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
-        live = self.add(self.new_drive(machine, hold, found.checkpoint.kept))
+        live = self.add(self.new_drive(machine, hold, found.checkpoint.kept, how.own))
         live.log.clock = DriveClock(self.resources.clock, machine.updated, known)
         live.log.journal.chain = None if checked is None else checked.chain
         begin(live.log, reopening, how)

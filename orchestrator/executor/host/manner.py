@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.executor.migration import Migration
+from orchestrator.executor.resources import Resources
 from orchestrator.graph.limits import Limits
 
 
@@ -31,6 +32,8 @@ class Manner:
     pause_after: Collection[str] | None = None
     context: object = None
     """What its nodes get as `ctx.context`; None: not given."""
+    own: Resources | None = None
+    """What it is driven with, if that is not what the executor was given: a replay may have other models."""
 
 
 AS_IT_IS = Manner()

@@ -22,7 +22,11 @@ class RunReplaying(RunControl):
         graph: GraphDefinition | str | None = None,
         models: Mapping[str, Model] | None = None,
         update: Mapping[str, object] | None = None,
+        answer: object = None,
+        result: object = None,
         *,
+        at: int | None = None,
+        approve: str | None = None,
         live: Live = "never",
         replay_id: str | None = None,
     ) -> Replay:
@@ -33,12 +37,18 @@ class RunReplaying(RunControl):
         other branches are not. Nodes themselves run, so a node that touches the outside without `ctx` does so again.
 
         Args:
-            run_id: the id of the run to replay. A fork is replayed from its first record, without its edit.
+            run_id: the id of the run to replay. A fork is replayed from where it was forked.
             graph: another version of the graph, another graph, or a graph's name. None: the version that the run has,
                 if the executor has it, else the newest one.
             models: models to replace those of the run, by the names that nodes use; `default` for nodes that name none.
                 Without this, replies count whatever model the executor has; with `live="never"` it needs none.
-            update: fields of the state that the run began with, and other values for them.
+            update: fields of the state that the run began with, and other values for them; with `at` as of `fork`.
+            answer: another answer in place of the one in record `at`, or of the only one.
+            result: another result in place of the one in record `at`, or of the only one; see `fork`.
+            at: the record behind which the replay begins, with those before it as they are. None: the beginning, or the
+                record whose answer or result is replaced.
+            approve: approve live calls of tools up to this risk without asking, except irreversible ones; the policy of
+                the run is not taken over.
             live: what to do where the run is live. `never`: the replay ends there as `diverged`, and nothing is called.
                 `ask`: a person is asked before each call, of models too. `always`: calls are made, except that
                 irreversible ones, and those that a confirm of the graph asks about, are asked about.
@@ -49,12 +59,15 @@ class RunReplaying(RunControl):
 
         Raises:
             RunUnknown: the store has no such run.
-            InvalidInput: the values do not fit the state of the graph.
+            InvalidInput, InvalidUpdate, InvalidAnswer, InvalidValue: what is changed does not fit the run.
+            GraphChanged: the run cannot go on in the graph at record `at`.
             RunExists: another run has the id `replay_id`.
             GraphUnknown: the graph, a tool that it names, or a model for a live call is missing.
             StoreError, RunConflict: the journal cannot be written; the replay can be resumed.
         """
-        return await replay(self._host, Order(run_id, live, graph, models, update, replay_id))
+        return await replay(
+            self._host, Order(run_id, live, graph, models, update, replay_id, at, answer, result, approve)
+        )
 
     async def replayed(self, run_id: str) -> Replay:
         """Return what a replay has come to by now.

@@ -6,11 +6,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from orchestrator.errors import InvalidValue, RunExists
+from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
+from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host import forks
 from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.offered_tools import offered
 from orchestrator.executor.host.reader import load
+from orchestrator.executor.host.recovery import check_risk
 from orchestrator.executor.host.start import check_run_id, join
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.tape import DEFAULT, Live
@@ -31,27 +35,82 @@ class Order:
     models: Mapping[str, Model] | None = None
     update: Mapping[str, object] | None = None
     run_id: str | None = None
+    at: int | None = None
+    answer: object = None
+    result: object = None
+    approve: str | None = None
 
 
 async def replay(host: Host, order: Order) -> Replay:
     """See `Executor.replay`."""
     if order.live not in ("never", "ask", "always"):
         raise ValueError(f"live={order.live!r}: use 'never', 'ask' or 'always'")
+    check_risk(order.approve)
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
     parent = await load(host, order.parent)
-    graph = _graph_of(host, order, parent)
     resources = with_models(host.resources, order.models or {})
-    resources.check(graph, models=False)
-    host.resources.begun[graph.content] = graph
-    started, forked = _first_records(host, order, parent, graph, name)
-    try:
-        live = await create(host, graph, started, forked, own=resources)
-    except RunExists:
-        await _check_same(host, name, forked)
+    at = await _moment_of(host, order, parent)
+    live = await (_from_its_start(host, order, parent, name, resources) if at is None else _from(host, order, name, at))
+    if live is None:
         await join(host, name)
     else:
         await host.drive(live)
     return await replayed(host, name)
+
+
+async def _moment_of(host: Host, order: Order, parent: Run) -> int | None:
+    """The record that the replay begins behind; None: it begins as the run did.
+
+    Raises:
+        InvalidValue: it is not clear which answer or result is to be replaced.
+    """
+    if order.at is not None:
+        return order.at
+    if order.answer is not None or order.result is not None:
+        kind = "answered" if order.answer is not None else "effect_settled"
+        seqs = [record.seq for record in await host.store.read(order.parent) if record.type == kind]
+        if len(seqs) != 1:
+            what = "answers" if order.answer is not None else "results"
+            listed = f": records {', '.join(map(str, seqs[:20]))}" if seqs else ""
+            raise InvalidValue(
+                f"run {order.parent!r} has {len(seqs)} {what}{listed}; say which one is replaced, at=", where="at"
+            )
+        return seqs[0]
+    fork = parent.machine.fork
+    return None if fork is None or not fork.at else fork.seq
+
+
+async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
+    """Begin the replay as a fork; None: another executor drives it."""
+    models = {alias: model.name for alias, model in (order.models or {}).items()}
+    fork = forks.Order(
+        order.parent, at=at, update=order.update, answer=order.answer, result=order.result, graph=order.graph,
+        run_id=name, replay={"live": order.live, "models": models},
+    )  # fmt: skip
+    draft = await forks.draft_of(host, fork, name, start=True)
+    try:
+        await host.store.create(draft.info, draft.records)
+    except RunExists:
+        await forks.check_same(host, draft, order.parent)
+    try:
+        live = await host.open(name, Manner(own=with_models(host.resources, order.models or {})))
+    except (RunConflict, RunEnded):
+        return None
+    host.resumed(live, order.approve)
+    return live
+
+
+async def _from_its_start(host: Host, order: Order, parent: Run, name: str, resources: Resources) -> Drive | None:
+    """Begin the replay as the run began; None: there is a run of this id, which is the same replay."""
+    graph = _graph_of(host, order, parent)
+    resources.check(graph, models=False)
+    host.resources.begun[graph.content] = graph
+    started, forked = _first_records(host, order, parent, graph, name)
+    try:
+        return await create(host, graph, started, forked, own=resources)
+    except RunExists:
+        await _check_same(host, name, forked)
+        return None
 
 
 async def replayed(host: Host, run_id: str) -> Replay:
@@ -103,14 +162,14 @@ def _first_records(
     now = host.resources.clock.now()
     started = first.model_copy(
         update={
-            "ts": now, "seal": "", "run_id": name, "graph": graph.name, "structure": graph.structure,
+            "ts": now, "seal": "", "run_id": parent.root_id, "graph": graph.name, "structure": graph.structure,
             "content": graph.content,
-            "values": dict(graph.schema.initial(values)), "labels": {}, "approve": None,
+            "values": dict(graph.schema.initial(values)), "labels": {}, "approve": order.approve,
             "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
         }
     )  # fmt: skip
     forked = Forked(
-        seq=2, ts=now, run_id=name, parent=order.parent, at=0, root=name, relation="replay",
+        seq=2, ts=now, run_id=name, parent=order.parent, at=0, root=parent.root_id, relation="replay",
         live=order.live, models={alias: model.name for alias, model in (order.models or {}).items()},
     )  # fmt: skip
     return started, forked

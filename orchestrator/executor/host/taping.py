@@ -49,7 +49,7 @@ async def _attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dr
     mode: Live | None
     recording: Recording | None = None
     if fork is not None and fork.relation == "replay":
-        mode = "never" if fork.live == "" else fork.live
+        mode = fork.live if fork.live != "" else "never"
         _check_models(drive.resources, fork)
         recording = await _recording(store, loader, fork)
     elif caller is not None:

@@ -1,0 +1,277 @@
+"""The command `replay`: what another graph, prompt or model would have changed in runs that happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.cli.launch import Launch
+    from orchestrator.executor import Executor, Replay, Run
+    from orchestrator.models import Model
+
+_NAMED = re.compile(r"([A-Za-z_][\w-]*)=(.+)", re.DOTALL)
+"""`NAME=REF`, or `FIELD=JSON`."""
+_MOST = 10
+"""First differences that are printed."""
+
+
+def replay(
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN...", help="The ids of the runs.", show_default=False)
+    ] = None,
+    graph: Annotated[
+        str | None, typer.Option("--graph", metavar="NEW", help="Another version of the graph, or another graph.")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="[NAME=]REF",
+            help="A model to replace the one that nodes use under NAME; without NAME the default one. Repeatable.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=JSON", help="Another value that the run began with. Repeatable."),
+    ] = None,
+    live: Annotated[
+        str,
+        typer.Option(
+            "--live",
+            metavar="MODE",
+            help="What to do where a run asks something else: never (end there), ask before each call, or always.",
+        ),
+    ] = "never",
+    every: Annotated[bool, typer.Option("--all", help="Replay all runs that fit the next three options.")] = False,
+    graph_name: Annotated[
+        str | None, typer.Option("--graph-name", metavar="G", help="With --all: runs of this graph, by name.")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="S", help="With --all: runs with this status.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="With --all: runs with this label. Repeatable.")
+    ] = None,
+    approve: Annotated[
+        str | None,
+        typer.Option(
+            "--approve", metavar="RISK", help=f"Approve live calls of tools up to this risk: {options.RISKS}."
+        ),
+    ] = None,
+    tools: options.RunTools = None,
+    trust: options.Trust = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Replay runs from their journals, and compare.
+
+    Results of calls, answers and times come from the journals; by default nothing is called, and no model is needed.
+    Exit code 1 if an answer changed, or is not known because the replay ended early.
+
+    Example: orchestrator replay 3f2a9c1d --graph new.py:graph
+    """
+    from orchestrator.cli.interrupts import Interrupted, run_async
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.redaction import redacted
+    from orchestrator.cli.storage import store_url
+
+    if live not in ("never", "ask", "always"):
+        raise UsageError(f"--live {live}: use never, ask or always")
+    if bool(runs) == every:
+        raise UsageError("name the runs to replay, or use --all, one of both")
+    if not every and (graph_name is not None or status is not None or label):
+        raise UsageError("--graph-name, --status and --label choose runs for --all")
+    url, found = store_url(store), _Found()
+    wanted = list(dict.fromkeys(runs or ())) if not every else _all_runs(url, graph_name, status, options.pairs(label))
+    work = _Work(
+        url, live, Given.of(graph, tools, "offline" if live == "never" else None, trust), _models(model or ()),
+        dict(_pair(one, "--set") for one in set_ or ()), options.risk(approve), json=json, store=store,
+    )  # fmt: skip
+    try:
+        for launch, ids in work.grouped(wanted, found).items():
+            run_async(partial(work.replay_all, launch, ids, found))
+    except Interrupted:
+        warn("interrupted; replays that began can be resumed, `orchestrator runs` lists them")
+        return INTERRUPTED
+    if json:
+        out_json({"replays": [redacted(one.to_json()) for one in found.replays], "errors": found.errors})
+    else:
+        if found.replays:
+            out(found.text())
+        for error in found.errors:
+            warn(f"error: {redacted(error['error'])}")
+        if not found.replays and not found.errors:
+            warn(f"no such runs in {url}")
+    return FAILED if found.errors or any(one.answer_changed for one in found.replays) else COMPLETED
+
+
+@dataclass
+class _Found:
+    """What came of it."""
+
+    replays: list[Replay] = field(default_factory=list)
+    errors: list[dict[str, str]] = field(default_factory=list)
+
+    def fail(self, run_id: str, error: Exception) -> None:
+        """Note why a run could not be replayed."""
+        self.errors.append({"run_id": run_id, "error": f"run {run_id!r} cannot be replayed: {error}"})
+
+    def text(self) -> str:
+        """The table; of one run all that differs, of several the first difference of each."""
+        from orchestrator.views.replay_result import table
+
+        lines = [table(self.replays)]
+        differ = [one for one in self.replays if not one.same]
+        if len(self.replays) == 1 and differ:
+            return "\n".join([*lines, "", differ[0].diff.to_text()])
+        for one in differ[:_MOST]:
+            first = one.diff.first
+            if first is not None:
+                lines += ["", f"{one.parent.run_id}: {first.line}", *(f"    {line}" for line in first.lines)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How runs are replayed."""
+
+    url: str
+    live: str
+    given: Any
+    models: Mapping[str, str]
+    update: Mapping[str, object]
+    approve: str | None
+    json: bool
+    store: str | None
+
+    def grouped(self, run_ids: Sequence[str], found: _Found) -> dict[Launch, list[str]]:
+        """The runs by the code that they need.
+
+        Raises:
+            RunUnknown: there is no such run.
+            UsageError: the only run's own references may not be followed, and none were given.
+        """
+        from orchestrator.cli.launch import of_run
+        from orchestrator.cli.run_lookup import load
+
+        groups: dict[Launch, list[str]] = {}
+        for run_id in run_ids:
+            run = load(self.url, run_id)
+            try:
+                launch = of_run(run_id, run.root_id, run.refs, self.url, self.given)
+            except UsageError as error:
+                if len(run_ids) == 1:
+                    raise
+                found.fail(run_id, error)
+                continue
+            groups.setdefault(replace(launch, by_default=False).admitted(), []).append(run_id)
+        return groups
+
+    async def replay_all(self, launch: Launch, run_ids: Sequence[str], found: _Found) -> None:
+        """Replay runs that need the same code."""
+        from orchestrator.cli.launch import load_model
+        from orchestrator.cli.run_session import opened
+        from orchestrator.errors import OrchestratorError
+
+        code = launch.load()
+        models: dict[str, Model] = {name: load_model(ref) for name, ref in self.models.items()}
+        async with opened(self.url, code) as executor:
+            for run_id in run_ids:
+                try:
+                    made = await executor.replay(
+                        run_id,
+                        code.graph if self.given.graph is not None else None,
+                        models or None,
+                        dict(self.update) or None,
+                        approve=self.approve,
+                        live=self.live,  # type: ignore[arg-type]  # checked above
+                    )
+                    found.replays.append(await self._asked(executor, made))
+                except OrchestratorError as error:
+                    if len(run_ids) == 1:
+                        raise
+                    found.fail(run_id, error)
+
+    async def _asked(self, executor: Executor, made: Replay) -> Replay:
+        """Ask the questions of a replay at the terminal, or print the commands that answer them."""
+        from orchestrator.cli.environment import on_terminal
+        from orchestrator.cli.output import warn
+        from orchestrator.cli.redaction import redacted
+        from orchestrator.cli.report import NextCommands, waiting_text
+        from orchestrator.cli.run_session import Manner, TerminalSession
+
+        run = made.run
+        if run.status != "paused" or made.same:
+            return made
+        if on_terminal() and not self.json:
+            manner = Manner(NextCommands(self.store))
+
+            async def as_it_is() -> Run:
+                return await executor.load(run.run_id)
+
+            async def again() -> Run:
+                return await executor.resume(run.run_id)
+
+            await TerminalSession(executor, run.run_id, manner.sink(), seen=run.seq).go(as_it_is, again)
+            made = await executor.replayed(run.run_id)
+        if made.run.status == "paused" and not self.json:
+            warn(str(redacted(waiting_text(run.run_id, made.run.waiting, NextCommands(self.store)))))
+        return made
+
+
+def _models(given: Sequence[str]) -> dict[str, str]:
+    """`--model` as names and references; without a name it is that of nodes that name none."""
+    from orchestrator.cli.graphrefs import absolute
+    from orchestrator.executor.tape import DEFAULT
+
+    found: dict[str, str] = {}
+    for one in given:
+        match = _NAMED.fullmatch(one)
+        name, ref = (match[1], match[2]) if match is not None else (DEFAULT, one)
+        found[name] = absolute(ref)
+    return found
+
+
+def _pair(text: str, option: str) -> tuple[str, object]:
+    """A field and its value.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    match = _NAMED.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{option} {text}: use the form FIELD=JSON")
+    return match[1], options.parse_json(match[2], option)
+
+
+def _all_runs(url: str, graph: str | None, status: str | None, labels: Mapping[str, str]) -> list[str]:
+    """The ids of all runs that fit, the oldest first: none that is a replay itself, or was called by another run."""
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.storage import exists
+
+    async def listed(executor: Executor) -> list[str]:
+        found: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await executor.runs(status=status, graph=graph, labels=dict(labels), after=cursor, limit=200)
+            found += [one.run_id for one in page.runs if one.parent is None or one.parent.relation == "fork"]
+            cursor = page.cursor
+            if cursor is None:
+                return found[::-1]
+
+    try:
+        return looking(url, listed) if exists(url) else []
+    except ValueError as error:
+        raise UsageError(str(error)) from None
