@@ -144,7 +144,7 @@ def test_two_processes_that_resume_one_batch_do_each_run_once(orders: Orders) ->
     for done in ended:
         for run in done.json["runs"]:
             found.setdefault(run["run_id"], []).append(run["status"])
-            # The slower process is told so, and the run is not reopened a second time.
+            # The slower process reports that, and the run is not reopened a second time.
             assert run["status"] == "completed" or re.match("RunConflict|RunEnded", run["error"]), run
     assert all("completed" in statuses for statuses in found.values())
     assert len(found) == len(orders.failing)

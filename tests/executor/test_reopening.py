@@ -60,7 +60,7 @@ async def records(run: Run, store: Store) -> list[str]:
     return [record.type for record in await store.read(run.run_id)]
 
 
-async def test_a_failed_run_goes_on_with_the_mended_code_and_pays_once(store: Store) -> None:
+async def test_a_failed_run_goes_on_with_the_repaired_code_and_pays_once(store: Store) -> None:
     world = World()
     graph = chain(says("a"), world.buys(), says("c"))
     async with Executor(store, graphs=[graph], tools=[world.pay()]) as executor:
@@ -123,7 +123,7 @@ async def test_siblings_that_finished_stay_and_those_that_were_stopped_go_on() -
     async def broken(ctx: Context[Any]) -> Update:
         await going.wait()
         world.check()
-        return {"log": "mended"}
+        return {"log": "repaired"}
 
     nodes = {"a": says("a"), "quick": quick, "slow": slow, "broken": broken, "j": says("j", join="all")}
     graph = Graph(
@@ -135,7 +135,7 @@ async def test_siblings_that_finished_stay_and_those_that_were_stopped_go_on() -
         assert failed.status == "failed"
         world.bug = False
         run = await executor.resume(failed.run_id, retry=True)
-    assert run.output == ["a", "quick", "slow after first", "mended", "j"]
+    assert run.output == ["a", "quick", "slow after first", "repaired", "j"]
     assert sorted(made) == ["first", "quick", "slow begins", "slow begins"]
 
 

@@ -1,4 +1,4 @@
-"""Many runs resumed at once: all that match, so many at a time, and what cannot go on is told of."""
+"""Many runs resumed at once: all that match, so many at a time, and what cannot go on is reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Bug:
 
 
 async def test_all_runs_that_match_go_on_so_many_at_a_time() -> None:
-    bug, told = Bug(), list[tuple[ResumedRun, int, int]]()
+    bug, seen = Bug(), list[tuple[ResumedRun, int, int]]()
     graph, other = bug.graph(), bug.graph("other")
     async with Executor(MemoryStore(), graphs=[graph, other]) as executor:
         for number in range(8):
@@ -45,20 +45,20 @@ async def test_all_runs_that_match_go_on_so_many_at_a_time() -> None:
         bug.there, bug.most = False, 0
         found = await executor.resume_all(
             "failed", graph="work", labels={"half": "1"}, retry=True, concurrency=2,
-            on_progress=lambda one, done, total: told.append((one, done, total)),
+            on_progress=lambda one, done, total: seen.append((one, done, total)),
         )  # fmt: skip
         assert sorted(one.run_id for one in found.runs) == ["run-1", "run-3", "run-5", "run-7"]
         assert found.counts == {"completed": 4}
         assert not found.errors
         assert bug.most == 2
-        assert [(done, total) for _, done, total in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
-        assert {(one.before, one.status) for one, _, _ in told} == {("failed", "completed")}
+        assert [(done, total) for _, done, total in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        assert {(one.before, one.status) for one, _, _ in seen} == {("failed", "completed")}
         rest = await executor.resume_all(("failed", "cancelled"), retry=True)
         assert sorted(one.run_id for one in rest.runs) == ["other", "run-0", "run-2", "run-4", "run-6"]
         assert (await executor.resume_all("failed", retry=True)).runs == ()
 
 
-async def test_what_cannot_go_on_is_told_of_and_holds_nothing_up() -> None:
+async def test_what_cannot_go_on_is_reported_and_holds_nothing_up() -> None:
     bug, store = Bug(), MemoryStore()
     graph, gone, spent = bug.graph(), bug.graph("gone"), counting(steps=2)
     async with Executor(store, graphs=[graph, gone]) as executor:

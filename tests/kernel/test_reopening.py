@@ -69,7 +69,10 @@ class Broken(Simulation):
             self._land_truly(self.land(r.Cancelled(**self.head(), by="test")))
             return
         # A graph inside that is begun again by a later attempt of its node has other keys: not comparable.
-        running = [a for a in self.machine.running.values() if not handled(a) and a.node not in a.frame.plan.sub]
+        running = [
+            a for a in self.machine.running.values()
+            if not handled(a) and a.node not in a.frame.plan.sub and not self.is_retried(a.frame.parent)
+        ]  # fmt: skip
         if not running:
             if self.machine.head > self.at[0] + 12:
                 self.at.pop(0)
@@ -79,6 +82,14 @@ class Broken(Simulation):
         a = self.dice.choice(running)
         self.met["deep" if a.frame.parent is not None else "flat"] += 1
         self._fail(a, r.Failure(type="Bug", message="a bug", node=a.node, path=a.path))
+
+    def is_retried(self, a: Activation | None) -> bool:
+        """Whether a step would be retried if the graph inside it failed now, or one around it."""
+        while a is not None:
+            if self.behaviour(a.frame.plan, self.sight(a)).retries >= a.attempt:
+                return True
+            a = a.frame.parent
+        return False
 
     def _land_late(self, delta: Delta) -> None:
         self._land_truly(delta)

@@ -120,7 +120,7 @@ def _args(effect: Effect[Any]) -> object:
 
 def _prompt(name: str, calls: Sequence[FamilyCall], gone: Sequence[str], *, recorded: bool) -> str:
     """The question in words."""
-    told = [told_of(call) for call in calls[:_MOST]]
+    told = [said_of(call) for call in calls[:_MOST]]
     if len(calls) > _MOST:
         told.append(f"{len(calls) - _MOST} more calls are in the payload.")
     told += [f"Run {run}, which it comes from, is deleted or damaged: what it did since is not known." for run in gone]
@@ -130,7 +130,7 @@ def _prompt(name: str, calls: Sequence[FamilyCall], gone: Sequence[str], *, reco
     return f"Call {name}? This run is a fork. {' '.join(told)}{how}"
 
 
-def told_of(call: FamilyCall) -> str:
+def said_of(call: FamilyCall) -> str:
     """A call that was made before, in words."""
     args = "the same arguments" if call.same else f"other arguments, {_cut(call.args)},"
     became = {

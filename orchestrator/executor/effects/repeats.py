@@ -14,7 +14,7 @@ import anyio
 from orchestrator.executor.answers import FAMILY
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.family import FamilyCall
-from orchestrator.executor.effects.fork_questions import CallDenied, told_of
+from orchestrator.executor.effects.fork_questions import CallDenied, said_of
 from orchestrator.executor.effects.questions import answer_to, asking_again, unused_id
 from orchestrator.executor.effects.reopened import certainly_failed
 from orchestrator.executor.effects.replay import is_suspended, settled_of
@@ -91,13 +91,13 @@ def _question(attempt: Attempt, effect: Effect[Any], name: str, calls: list[Fami
         "tool": effect.name, "args": effect.request.get("args", effect.request), "risk": effect.risk,
         "effect": effect.effect, FAMILY: [call.shown() for call in calls],
     }  # fmt: skip
-    told = " ".join(map(told_of, calls[:3]))
+    said = " ".join(map(said_of, calls[:3]))
     return Question(
         id=name,
         kind="approval",
         node=activation.node,
         path=activation.path,
-        prompt=f"Call {effect.name}? An attempt of this step that failed made another call. {told}",
+        prompt=f"Call {effect.name}? An attempt of this step that failed made another call. {said}",
         payload=payload,
         digest=digest([attempt.log.run_id, activation.path, activation.node, effect.digest, name, payload]),
     )
