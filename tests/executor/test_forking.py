@@ -433,6 +433,8 @@ async def test_a_fork_of_a_deleted_run_asks_and_says_so(executor: Executor, desk
     assert fork.parent is not None
     assert fork.parent.run_id == "r"
     assert [info.run_id for info in await executor.forks("r")] == [fork.run_id]
+    again = await executor.fork(fork.run_id, at=2)  # it does not contain that its parent is a fork, too
+    assert asked(again).payload["deleted"] == ["r"]  # type: ignore[index]
 
 
 async def test_a_call_that_no_relative_made_is_asked_about_too(executor: Executor, desk: Desk) -> None:

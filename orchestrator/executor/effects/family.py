@@ -84,10 +84,13 @@ async def relatives(store: Store, run_id: str, records: Sequence[Record]) -> Rel
             found.gone.append(name)
         else:
             found.journals[name] = journal
-        for other in await forks_of(store, name):
-            if other.run_id not in seen:
-                seen.add(other.run_id)
-                todo.append(other.run_id)
+        # A fork at a record before its parent's own beginning does not contain how that one began.
+        others = [record.parent for record in journal or () if isinstance(record, Forked)]
+        others += [info.run_id for info in await forks_of(store, name)]
+        for other in others:
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
     for fork in forks:
         if fork.parent in found.gone:  # what it did before it was forked is known all the same
             found.journals.setdefault(fork.parent, records[: fork.at])
