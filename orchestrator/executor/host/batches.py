@@ -98,7 +98,7 @@ async def find(
     labels: Mapping[str, str] | None,
     only: Collection[str] | None,
 ) -> list[RunInfo]:
-    """The runs to resume, the oldest first. Runs that graph tools began go on with the runs that called them."""
+    """The runs to resume, the oldest first, without replays and without runs that graph tools began."""
     found: list[RunInfo] = []
     cursor: str | None = None
     while True:
@@ -112,6 +112,9 @@ async def find(
 
 
 async def _is_called(store: Store, info: RunInfo) -> bool:
+    """Whether another run goes on with it: it was begun by a call of its graph, or is a replay."""
+    if info.parent is not None:
+        return info.parent.relation in ("call", "replay")
     parent = info.labels.get("parent")
     if parent is None:
         return False

@@ -215,7 +215,7 @@ class RunControl(RunReader):
     ) -> batches.Resumed:
         """Resume all runs that match, each until it ends or pauses. A run that cannot be resumed is reported.
 
-        Runs that graph tools started are left out: they continue with the runs that called them.
+        Replays are left out, and runs that graph tools started: these continue with the runs that called them.
 
         Args:
             status: a status or several: `failed`, `exhausted`, `cancelled` (these three with `retry`), `interrupted` or

@@ -51,6 +51,9 @@ class Reopening:
         root, ended = machine.root, machine.ended
         if root is None or ended is None or ended.status == "completed" or not can_reopen(machine):
             raise RunEnded(machine.run_id, machine.status)
+        if root.result is not None and root.result.status == "exhausted" and root.before_limit is None:
+            why = "its branches were merged in an earlier version of its graph: fork it at a record before that"
+            raise RunEnded(machine.run_id, machine.status, why)
         limits = root.limits.changed(self._how.limits)
         spent = spent_limit(machine, limits) if ended.status == "exhausted" else None
         if spent is not None:
