@@ -20,6 +20,7 @@ from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
 from tests.executor.test_streams import Gate, asking, asks
 from tests.support.executors import Log, chain, says
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
@@ -170,6 +171,7 @@ async def test_what_cannot_be_called_is_refused() -> None:
 # -- after a crash ---------------------------------------------------------------------------------------------------
 
 
+@quick_on("asyncio")
 @pytest.mark.parametrize("after", [True, False], ids=["a crash after the pause", "a crash in the call"])
 async def test_a_pause_that_was_not_told_before_a_crash_is_told_by_the_next_executor(
     tmp_path: Path, after: bool
@@ -188,6 +190,7 @@ async def test_a_pause_that_was_not_told_before_a_crash_is_told_by_the_next_exec
     await store.close()
 
 
+@quick_on("asyncio")
 async def test_an_end_that_was_not_told_before_a_crash_is_told_by_the_next_executor(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     _die(url, "end", "called")
@@ -202,6 +205,7 @@ async def test_an_end_that_was_not_told_before_a_crash_is_told_by_the_next_execu
     await store.close()
 
 
+@quick_on("asyncio")
 async def test_an_executor_without_observers_takes_notices_away(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     _die(url, "pause", "called")

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import httpx2
-
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "web_applications.md"
 
@@ -89,8 +87,7 @@ class Server:
                 cwd=self._place, env=self._environment, stdout=log, stderr=log,
             )  # fmt: skip
         for _ in range(600):
-            with suppress(httpx2.TransportError):
-                httpx2.get(f"{self.url}/runs").raise_for_status()
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
                 return
             assert self._process.poll() is None, (self._place / "log").read_text()
             time.sleep(0.05)

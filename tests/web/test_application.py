@@ -32,7 +32,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def wire() -> Iterator[Wire]:
     """Replies word by word. The first one of the second kind takes longer than a server takes to stop."""
     finished: list[Seen] = []
@@ -49,9 +49,16 @@ def wire() -> Iterator[Wire]:
         yield found
 
 
-@pytest.fixture
-def server(wire: Wire, tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path, wire.url) as found:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the server, with the file of its runs."""
+    return tmp_path_factory.mktemp("web")
+
+
+@pytest.fixture(scope="module")
+def server(wire: Wire, place: Path) -> Iterator[Server]:
+    """One server for all tests: it takes seconds to start."""
+    with serving(place, wire.url) as found:
         yield found
 
 
@@ -84,9 +91,8 @@ def test_the_application_has_less_than_forty_lines() -> None:
     assert len([line for line in code().splitlines() if line.strip()]) < 40
 
 
-async def test_every_page_has_the_text_of_the_journal_whatever_happens(
-    server: Server, wire: Wire, tmp_path: Path
-) -> None:
+async def test_every_page_has_the_text_of_the_journal_whatever_happens(server: Server, wire: Wire, place: Path) -> None:
+    asked = len(wire.seen)
     run_id = (await away(post, f"{server.url}/runs", input="the garden"))["run_id"]
     page = Page(server.url, run_id)
     assert await page.read("token", 3)  # the connection breaks in the middle of the reply
@@ -100,8 +106,8 @@ async def test_every_page_has_the_text_of_the_journal_whatever_happens(
     assert reloaded.streamed == reloaded.settled  # by live events alone, it saw the same
     assert late.streamed == {}
 
-    (listed,) = await away(get, f"{server.url}/runs?status=paused")
-    assert (listed["run_id"], listed["asks"]) == (run_id, "Send it?")
+    listed = {one["run_id"]: one["asks"] for one in await away(get, f"{server.url}/runs?status=paused")}
+    assert listed[run_id] == "Send it?"
     (question,) = (await away(get, f"{server.url}/runs/{run_id}"))["waiting"]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(page.read, "token", 2)
@@ -112,7 +118,7 @@ async def test_every_page_has_the_text_of_the_journal_whatever_happens(
     (answered,) = [event for event in page.events if event.type == "answered"]
     assert answered.data["by"] == "another client"
 
-    assert len(wire.seen) == 2
+    assert len(wire.seen) == asked + 2
     began = time.monotonic()
     async with anyio.create_task_group() as tasks:  # SIGTERM while two pages are connected in the middle of a reply
         newcomer = Page(server.url, run_id)
@@ -126,13 +132,13 @@ async def test_every_page_has_the_text_of_the_journal_whatever_happens(
     for one in (page, newcomer):
         assert await one.read("ended")
         assert list(one.texts.values()) == [" ".join(DRAFT) + " ", " ".join(FINISH) + " "]
-    assert len(wire.seen) == 3  # only the reply that was under way was asked for again
-    assert await journaled(tmp_path, run_id) == [" ".join(DRAFT) + " ", " ".join(FINISH) + " "]
+    assert len(wire.seen) == asked + 3  # only the reply that was under way was asked for again
+    assert await journaled(place, run_id) == [" ".join(DRAFT) + " ", " ".join(FINISH) + " "]
     final = await away(get, f"{server.url}/runs/{run_id}")
-    assert (final["status"], final["output"]) == ("completed", await journaled(tmp_path, run_id))
+    assert (final["status"], final["output"]) == ("completed", await journaled(place, run_id))
 
 
-async def test_a_request_that_is_cancelled_interrupts_no_run(server: Server, tmp_path: Path) -> None:
+async def test_a_request_that_is_cancelled_interrupts_no_run(server: Server) -> None:
     body = {"input": "the garden", "run_id": "mine"}
     for wait in (0.0, 0.005, 0.02):
         async with httpx2.AsyncClient() as client:
@@ -143,13 +149,13 @@ async def test_a_request_that_is_cancelled_interrupts_no_run(server: Server, tmp
     assert await page.read("asked")
     tokens = [str(event.data["text"]) for event in page.events if event.type == "token"]
     assert "".join(tokens) == " ".join(DRAFT) + " "  # each one once
-    assert len(await away(get, f"{server.url}/runs")) == 1
+    assert [one["run_id"] for one in await away(get, f"{server.url}/runs")].count("mine") == 1
     assert "resumed" not in {event.type for event in page.events}
 
 
 @pytest.mark.parametrize("number", sized([signal.SIGKILL], [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
 async def test_a_server_that_dies_in_the_middle_of_a_reply_goes_on_with_the_run(
-    server: Server, number: int, tmp_path: Path
+    server: Server, number: int, place: Path
 ) -> None:
     run_id = (await away(post, f"{server.url}/runs", input="the garden"))["run_id"]
     page = Page(server.url, run_id)
@@ -159,7 +165,7 @@ async def test_a_server_that_dies_in_the_middle_of_a_reply_goes_on_with_the_run(
     assert await page.read("asked")
     assert page.streamed == page.settled
     assert "reset" in page.types
-    assert list(page.texts.values()) == await journaled(tmp_path, run_id)
+    assert list(page.texts.values()) == await journaled(place, run_id)
 
 
 @pytest.mark.full

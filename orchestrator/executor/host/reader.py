@@ -96,7 +96,7 @@ class RunReader:
             follow: continue with new events, with live ones if this executor drives the run. A run that goes on
                 after its end, because it was reopened, continues the numbers.
             until: where following stops: at the `end` of the run, or also where it stands still in a `pause`, because
-                it waits for answers or was paused.
+                it waits for answers, events or a timer, or was paused.
             style: `embedia` uses the names and order of that framework; None: the library's own.
         """
         return RunEvents(self._host, run_id, after=after, follow=follow, until=until, style=style)
