@@ -22,6 +22,7 @@ from orchestrator.kernel.records import Ended, Record
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Lease, Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.contest import ACTS, Sure, fetch, opened
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
@@ -151,6 +152,47 @@ async def test_an_effect_is_called_whose_lease_ran_out_and_is_still_ours(store: 
     async with Executor(store, lease_ttl=0.2) as executor:
         run = await executor.start(single(work), run_id="r")
     assert run.output == ["done"]
+
+
+async def test_of_two_runs_the_one_that_was_taken_over_is_lost_and_the_other_goes_on(store: Store) -> None:
+    released = anyio.Event()
+
+    async def work(state: Log) -> Update:
+        await released.wait()
+        return {"log": "went on"}
+
+    graph = single(work)
+    async with Executor(store, lease_ttl=0.3) as executor:
+        for run_id in ("q", "r"):
+            await executor.submit(graph, run_id=run_id)
+        mine = await taken(store)
+        with pytest.raises(RunConflict, match="took its lease over"):
+            await executor.wait("r")  # found out by a beat: no record is written meanwhile
+        released.set()
+        assert (await executor.wait("q")).output == ["went on"]
+        assert await store.lease("r") == mine
+        assert (await store.info("r")).deaths == 1
+
+
+async def test_all_runs_of_an_executor_are_renewed_by_one_write(tmp_path: Path) -> None:
+    released = anyio.Event()
+
+    async def work(state: Log) -> Update:
+        await released.wait()
+        return {"log": "went on"}
+
+    graph = single(work)
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", lease_ttl=0.6) as executor:
+        ids = [await executor.submit(graph, run_id=f"r{number}") for number in range(20)]
+        assert isinstance(executor.store, SQLiteStore)
+        before = executor.store.statistics().writes
+        await anyio.sleep(1.3)
+        assert executor.store.statistics().writes - before <= 8
+        leases = [await executor.store.lease(run_id) for run_id in ids]
+        assert all(lease is not None and lease.left > 0 for lease in leases)
+        released.set()
+        for run_id in ids:
+            assert (await executor.wait(run_id)).output == ["went on"]
 
 
 # -- other processes ---------------------------------------------------------------------------------------------------

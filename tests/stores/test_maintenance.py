@@ -139,6 +139,7 @@ async def test_the_space_of_deleted_runs_is_given_back_and_their_words_are_gone(
     for run_id in ids[:-12]:
         await store.delete(run_id)
     appends: list[float] = []
+    given = 0
 
     async def append() -> None:
         for after in range(21, 41):
