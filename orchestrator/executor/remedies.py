@@ -118,7 +118,7 @@ def remedies(comparison: Comparison) -> Iterator[Remedy]:
             renamed = {
                 **said.nodes,
                 **chosen,
-                **{old: new for old, new in joins.items() if old in chosen and new is not None},
+                **{old: new for old, new in joins.items() if new is not None and new != old},
             }
             yield Remedy(renamed, fields, given, joins, drop)
 
@@ -168,6 +168,8 @@ def _join(comparison: Comparison, one: GradedChange) -> dict[str, str | None]:
     joins = new.topology.joins_of(fork)
     if comparison.names.node(place, name) in joins:
         return {inside(place, name): inside(place, comparison.names.node(place, name))}
+    if comparison.names.node(place, name) in new.nodes:  # it is there, and joins nothing of this fork any more
+        return {inside(place, name): None}
     free = [join for join in joins if join not in old.nodes]
     return {inside(place, name): inside(place, (free or list(joins))[0]) if joins else None}
 

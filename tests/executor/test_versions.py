@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import create_model, model_validator
+from pydantic_core import to_json
 
 from orchestrator import Approve, Context, Executor, Graph, Migration, Outcome, Update, node
-from orchestrator.errors import GraphChanged, GraphUnknown, InvalidMigration, StaleAnswer
+from orchestrator.errors import GraphChanged, GraphUnknown, InvalidMigration, StaleAnswer, StepError
+from orchestrator.kernel.snapshot import dump
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
@@ -391,3 +393,97 @@ async def test_a_version_that_is_given_twice_is_one(store: Store) -> None:
     question = await waiting(store)
     async with Executor(store, graphs=[graph(), graph()]) as executor:
         assert (await executor.answer("r", question, Approve())).output == ["before", "after"]
+
+
+# -- what else has to follow a migration -------------------------------------------------------------------------------
+
+
+async def migrated(store: Store, **values: Any) -> tuple[Graph, int]:
+    """A run that was moved to a graph in which the node that it is at has another name; the record of the move."""
+    await waiting(store, **values)
+    new = graph(
+        EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?"), state=fields(more=(int, 7))
+    )
+    async with Executor(store, graphs=[new]) as executor:
+        await executor.resume("r", migrate=Migration(nodes={"ask": "confirm"}))
+        moved = [event.seq async for event in executor.events("r") if event.type == "migrated"]
+    assert moved[0] is not None
+    return new, moved[0]
+
+
+async def test_a_snapshot_behind_a_migration_is_loaded_in_the_new_graph(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.executor.snapshots.EVERY", 1)
+    monkeypatch.setattr("orchestrator.executor.snapshots.BYTES", 1 << 20)
+    new, at = await migrated(store)
+    run = await _loaded(store)
+    machine = run.machine
+    await store.put_snapshot("r", machine.head, to_json(dump(machine)))
+    for graphs in ([], [new], [new, graph()]):
+        async with Executor(store, graphs=graphs) as executor:
+            again = await executor.load("r")
+            assert (again.values, again.waiting, again.definition.structure) == (run.values, run.waiting, new.structure)
+            assert again.at(at - 1).values == {name: run.values[name] for name in run.values if name != "more"}
+            assert again.overlay() == run.overlay()
+    async with Executor(store, graphs=[new]) as executor:
+        assert (await executor.answer("r", run.waiting[0].id, Approve())).output == ["before", "after"]
+
+
+async def _loaded(store: Store) -> Any:
+    async with Executor(store) as executor:
+        return await executor.load("r")
+
+
+async def test_a_fork_before_a_migration_is_in_the_old_graph_and_one_behind_it_in_the_new_one(store: Store) -> None:
+    new, at = await migrated(store)
+    async with Executor(store, graphs=[new, graph()]) as executor:
+        old_fork = await executor.fork("r", at=at - 1, run_id="old")
+        assert (old_fork.waiting[0].node, old_fork.definition.structure) == ("ask", graph().structure)
+        new_fork = await executor.fork("r", at=(await executor.load("r")).seq, run_id="new")
+        assert (new_fork.waiting[0].node, new_fork.values["more"]) == ("confirm", 7)
+        for fork in (old_fork, new_fork):
+            run = await executor.answer(fork.run_id, fork.waiting[0].id, Approve())
+            assert (run.status, run.output) == ("completed", ["before", "after"])
+            assert run.to_svg()
+
+
+async def test_a_fork_goes_on_in_a_graph_of_another_structure(store: Store) -> None:
+    await waiting(store)
+    longer = graph(EDGES.replace("after -> END", "after -> more -> END"), more=says("more"))
+    async with Executor(store, graphs=[graph()]) as executor:
+        seq = (await executor.load("r")).seq
+        fork = await executor.fork("r", at=seq, graph=longer, run_id="f")
+        assert [event.type async for event in executor.events("f")].count("migrated") == 1
+        run = await executor.answer("f", fork.waiting[0].id, Approve())
+        assert run.output == ["before", "after", "more"]
+        assert (await executor.load("r")).definition.structure == graph().structure
+
+
+async def test_a_failed_run_is_continued_in_a_version_that_does_not_fail(store: Store) -> None:
+    @node
+    async def fails(state: Log) -> Update:
+        raise StepError("broken")
+
+    async with Executor(store) as executor:
+        run = await executor.start(graph(after=fails), run_id="r")
+        assert (await executor.answer("r", run.waiting[0].id, Approve())).status == "failed"
+    mended = graph(EDGES.replace("after", "later"), after=None, later=says("later"))
+    async with Executor(store, graphs=[mended]) as executor:
+        with pytest.raises(GraphChanged, match="node 'after' is gone, and the run is at it"):
+            await executor.resume("r", retry=True)
+        run = await executor.resume("r", retry=True, migrate=Migration(nodes={"after": "later"}))
+        assert (run.status, run.output) == ("completed", ["before", "later"])
+
+
+async def test_an_edited_version_checks_against_the_runs_of_a_store(store: Store) -> None:
+    await waiting(store)
+    renamed = graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?"))
+    longer = graph(EDGES.replace("after -> END", "after -> more -> END"), more=says("more"))
+    async with Executor(store) as executor:
+        (found,) = await executor.check_against(renamed)
+        assert (found.run_id, found.grade, found.refused, found.at) == ("r", "migration", True, ["ask"])
+        assert found.options == ("--rename", "ask=confirm")
+        (found,) = await executor.check_against(longer)
+        assert (found.grade, found.refused) == ("compatible", False)
+        assert await executor.check_against(graph(name="other")) == []
