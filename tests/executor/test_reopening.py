@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import anyio
 import pytest
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Outcome, Run, Tool, Update, node, tool
-from orchestrator.errors import RunConflict, RunEnded, StaleAnswer
+from orchestrator.errors import RunConflict, RunEnded, StaleAnswer, StoreUnavailable
 from orchestrator.kernel.records import Reopened, StepFailed
 from orchestrator.nodes import Ask, Subgraph
 from orchestrator.seals import Seal, audit
@@ -599,3 +600,53 @@ async def test_limits_of_a_run_that_has_not_ended_can_be_changed() -> None:
         run = await executor.answer(run.run_id, run.waiting[0].id, "mine")
         assert (run.status, run.output) == ("completed", ["a", "b"])
         assert "limits_changed" in await records(run, executor.store)
+
+
+class Power(MemoryStore):
+    """A store whose power fails at a write: this write and those after it are not made, or this one still is."""
+
+    writes, fails_at, after = 0, 0, False
+
+    async def append(self, *args: Any, **options: Any) -> Any:
+        self.writes += 1
+        if self.fails_at and self.writes >= self.fails_at:
+            if self.after and self.writes == self.fails_at:
+                await super().append(*args, **options)
+            raise StoreUnavailable("no power")
+        return await super().append(*args, **options)
+
+
+async def test_a_process_may_die_at_any_write_of_a_reopened_run() -> None:
+    for after in (False, True):
+        for write in range(1, 30):
+            world, store = World(), Power()
+            inner = Graph(
+                name="inner", state=Log, nodes={"a": says("a"), "buy": world.buys()}, edges="START -> a -> buy -> END",
+                input="question", output="log",
+            )  # fmt: skip
+
+            @node
+            async def call(ctx: Context[Any]) -> Update:
+                return {"log": str((await ctx.tool("inner", question="?", check=True)).output)}
+
+            graph = chain(says("x"), call, says("y"), name="caller")
+            given: dict[str, Any] = {"graphs": [graph], "tools": [inner.as_tool("inner", "Works."), world.pay()]}
+            async with Executor(store, **given) as executor:
+                failed = await executor.start(graph, "?")
+            world.bug = False
+            store.fails_at, store.after = store.writes + write, after
+            async with Executor(store, **given) as executor:
+                with contextlib.suppress(StoreUnavailable):
+                    await executor.resume(failed.run_id, retry=True)
+            died = store.writes >= store.fails_at
+            store.fails_at = 0
+            async with Executor(store, **given) as executor:
+                if (await executor.load(failed.run_id)).status != "completed":
+                    await executor.resume(failed.run_id, retry=True)
+                run = await executor.load(failed.run_id)
+                assert (run.status, run.output) == ("completed", ["x", "['a', 'paid tea']", "y"]), (write, after)
+                assert len((await executor.runs(graph="inner")).runs) == 1
+            assert world.paid == ["tea"]
+            if not died:
+                break
+        assert write > 4
