@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
     from orchestrator.executor import Executor, Run
     from orchestrator.kernel.question import Answer, Question
-
-_NAMED = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
-"""`QUESTION=JSON`."""
 
 
 def fork(
@@ -168,10 +164,10 @@ def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
     found: dict[str, Answer] = {}
     alone: list[object] = []
     for text in given:
-        match = _NAMED.fullmatch(text)
-        question = seen.opened.get(match[1]) if match else None
-        if match and question is not None:
-            found[match[1]] = _answer(question, match[2])
+        name, equals, rest = text.partition("=")
+        question = seen.opened.get(name) if equals else None
+        if question is not None:
+            found[name] = _answer(question, rest)
         else:
             alone.append(_answer(seen.answered, text))
     if len(alone) > 1:

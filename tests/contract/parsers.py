@@ -445,7 +445,7 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 OWN: Mapping[str, str] = {
-    "orchestrator.cli.fork_command:_NAMED": "an argument that the user types",
+    "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.moments:_AGE": "an option that the user types",
     "orchestrator.graph.node:__init_subclass__()": "names of classes in the program",
     "orchestrator.render.html.page:_STYLE": "a drawing of ours, in which all text is escaped",

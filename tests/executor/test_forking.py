@@ -358,6 +358,29 @@ async def test_a_running_run_is_forked_at_its_last_durable_record(store: Store) 
         assert (await executor.wait("r")).output == ["first", "waited"]
 
 
+class Tasks(Bill):
+    tasks: list[dict[str, Any]] = Field(default_factory=list)
+
+
+@node
+async def works(state: Tasks, item: dict[str, Any]) -> Update:
+    return {"log": f"{item['id']} {state.note}"}
+
+
+async def test_items_that_wait_for_others_are_not_edited_and_see_the_edits_of_those(store: Store) -> None:
+    graph = Graph(
+        name="items", state=Tasks, nodes={"first": first, "works": works, "last": last.with_(join="all")},
+        edges="START -> first\nfirst -> works : each tasks\nworks -> last -> END", output="log",
+    )  # fmt: skip
+    tasks = [{"id": "1", "needs": ["2"]}, {"id": "2", "needs": []}]
+    async with Executor(store, graphs=[graph]) as executor:
+        await executor.start(graph, {"tasks": tasks}, run_id="r")
+        with pytest.raises(InvalidValue, match="has not begun"):
+            await executor.fork("r", at=2, update={"note": "x"}, branch="first.0")
+        fork = await executor.fork("r", at=2, update={"note": "x"}, branch="first.1")
+        assert fork.output == ["first", "2 x", "1 x", "last"]
+
+
 # -- results and answers that are replaced -----------------------------------------------------------------------------
 
 
@@ -413,6 +436,42 @@ async def test_the_result_of_another_run_can_be_taken(executor: Executor, desk: 
     fork = await executor.answer(fork.run_id, question.id, "recorded")
     assert fork.output == ["first", "paid 1", "last"]
     assert desk.paid == [1]
+
+
+async def test_a_fork_of_a_fork_that_asks_is_asked_once(executor: Executor, desk: Desk) -> None:
+    await executor.start(BILL, {}, run_id="r")
+    fork = await executor.fork("r", at=2)
+    again = await executor.fork(fork.run_id)
+    assert asked(again).id != asked(fork).id
+    again = await executor.answer(again.run_id, asked(again).id, Approve())
+    assert (again.status, desk.paid) == ("completed", [1, 1])
+
+
+async def test_what_became_of_a_call_of_the_parent_is_no_question_of_the_fork(store: Store) -> None:
+    begun, paid = anyio.Event(), list[int]()
+
+    @tool(effect="irreversible", risk="none")
+    async def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        begun.set()
+        if len(paid) == 1:
+            await anyio.sleep_forever()
+        return f"paid {amount}"
+
+    desk = Desk()
+    async with Executor(store, graphs=[BILL], tools=[pay, *desk.tools()[1:]]) as executor:
+        await executor.submit(BILL, {}, run_id="r")
+        await begun.wait()
+    async with Executor(store, graphs=[BILL], tools=[pay, *desk.tools()[1:]]) as executor:
+        parent = await executor.resume("r")
+        assert asked(parent).kind == "unknown_outcome"
+        fork = await executor.fork("r")
+        assert "it was called with the same arguments and may have happened" in asked(fork).prompt
+        assert asked(fork).choices == ()
+        fork = await executor.answer(fork.run_id, asked(fork).id, Approve())
+        assert fork.output == ["first", "paid 1", "last"]
+        assert paid == [1, 1]
 
 
 async def test_no_policy_answers_what_a_fork_asks(executor: Executor, desk: Desk) -> None:

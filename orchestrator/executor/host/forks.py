@@ -79,6 +79,8 @@ class Moment:
 
 async def fork(host: Host, order: Order, *, start: bool, context: object = None) -> Run:
     """See `Executor.fork`."""
+    if start:
+        host.background()  # refuses a closed executor before there is a fork
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
     draft = await draft_of(host, order, name, start=start)
     if start:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from orchestrator.kernel import admission
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.effects import supersede, unmake
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.reopening import reopen_fork
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameState
+from orchestrator.kernel.state import Activation, FrameState, Phase
 from orchestrator.kernel.version import Version
+
+_FAMILY = "family"
+"""Key in the payload of the questions that a fork asks before calls that cannot be undone."""
 
 
 def forked(run: RunState, record: r.Forked) -> None:
@@ -61,8 +65,14 @@ def _answer_anew(run: RunState, record: r.Forked) -> None:
 
 
 def _ask_anew(run: RunState, record: r.Forked) -> None:
-    """Open questions are the fork's own: an answer for the parent does not fit them, and their time begins again."""
+    """Open questions are the fork's own: an answer for the parent does not fit them, and their time begins again.
+
+    Those about calls of the parent are asked anew by their steps, about the calls of the fork.
+    """
     for name, question in list(run.questions.items()):
+        if name in run.askers and (question.kind == "unknown_outcome" or _FAMILY in question.payload):
+            _withdraw_open(run, name)
+            continue
         changes: dict[str, object] = {}
         if name in record.digests:
             changes["digest"] = record.digests[name]
@@ -71,6 +81,16 @@ def _ask_anew(run: RunState, record: r.Forked) -> None:
             changes["deadline"], run.asked_at[name] = record.ts + left, record.ts
         if changes:
             run.questions[name] = question.model_copy(update=changes)
+
+
+def _withdraw_open(run: RunState, name: str) -> None:
+    """Close a question without an answer: its step runs again."""
+    del run.questions[name]
+    run.asked_at.pop(name, None)
+    token = run.askers.pop(name)
+    token.phase = Phase.QUEUED
+    token.frame.queue.append(token)
+    admission.mark(run, token.frame)
 
 
 def _set_values(token: Activation, record: r.Forked) -> None:
