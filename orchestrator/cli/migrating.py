@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -126,6 +126,7 @@ def _referred(ref: str, directory: str) -> Migration:
         found = attribute(module_of_file(place), name) if place.endswith(".py") else resolve(ref)
     if isinstance(found, Migration):
         return found
-    if callable(found) or isinstance(found, Mapping):
-        return Migration(state=found)
+    state: Any = found
+    if callable(state) or isinstance(state, Mapping):
+        return Migration(state=state)
     raise UsageError(f"--migrate {ref}: it is a {type(found).__name__}, not a Migration, a mapping or a function")

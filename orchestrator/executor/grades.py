@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.errors import InvalidMigration
 from orchestrator.executor.migrated_state import FrameValues, StateMove, field_names, graph_at
 from orchestrator.executor.migration import NO_MIGRATION, Migration
-from orchestrator.executor.open_forks import GRADES, Compared, Grade, GradedChange, changed_joins, misplaced
+from orchestrator.executor.open_forks import GRADES, LOWEST, Compared, Grade, GradedChange, changed_joins, misplaced
 from orchestrator.graph.checks.lost_proofs import lost_proofs
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change, structure_changes
@@ -47,9 +47,10 @@ class Comparison(Compared):
     ) -> None:
         self.machine, self.old, self.new, self.migration = machine, old, new, migration
         self.names = Renames(dict(migration.nodes), field_names(migration, new))
-        self.frames: dict[str, list[FrameState]] = {}
+        frames: dict[str, list[FrameState]] = {}
         for frame in machine.frames():
-            self.frames.setdefault(frame.place, []).append(frame)
+            frames.setdefault(frame.place, []).append(frame)
+        self.frames = frames
         self.at = {
             place: {token.node for frame in frames for token in frame.live.values()}
             for place, frames in self.frames.items()
@@ -63,7 +64,7 @@ class Comparison(Compared):
     @property
     def grade(self) -> Grade:
         """The highest grade of a change that the migration does not settle."""
-        return max((one.grade for one in self.changes if not one.settled), key=GRADES.index, default="compatible")
+        return max((one.grade for one in self.changes if not one.settled), key=GRADES.index, default=LOWEST)
 
     def touched(self, token: Activation) -> bool:
         """Whether the node that a token is at changed, or has another path."""

@@ -17,6 +17,7 @@ from orchestrator.kernel.state import Activation, FrameState, OpenFork
 
 Grade: TypeAlias = Literal["compatible", "decision", "migration"]
 GRADES: Sequence[Grade] = ("compatible", "decision", "migration")
+LOWEST: Grade = "compatible"
 
 
 @dataclass(frozen=True, slots=True)
