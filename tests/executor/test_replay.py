@@ -27,11 +27,12 @@ from orchestrator import (
     node,
     tool,
 )  # fmt: skip
-from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, RunExists
+from orchestrator.errors import ContextMissing, GraphUnknown, InvalidInput, InvalidValue, RunExists, RunUnknown
 from orchestrator.executor import Replay
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Ask, Confirm, Execute, Sleep, Subgraph, Wait
 from orchestrator.stores import Store, open_store
+from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 from tests.graphs.pictures import RUNS, get_current_weather
@@ -759,6 +760,50 @@ async def test_a_replay_is_a_run_with_an_id_and_is_refused_where_it_does_not_fit
     async with Executor(store) as executor:
         with pytest.raises(GraphUnknown):
             await executor.replay(run_id)
+
+
+async def test_breakpoints_are_not_taken_over_and_a_context_is_given_again(store: Store) -> None:
+    @node
+    async def greet(state: Log, ctx: Context) -> Update:
+        return {"log": (await ctx.model.complete(f"greet {ctx.context}")).text}
+
+    graph = Graph(
+        name="greeting", state=Log, nodes={"first": asks("first"), "greet": greet}, output="log",
+        edges="START -> first -> greet -> END",
+    )  # fmt: skip
+    async with Executor(store, graphs=[graph], model=Diary().model) as executor:
+        run = await executor.start(graph, pause_before={"greet"}, context="Kim")
+        assert run.status == "paused"
+        run = await executor.resume(run.run_id, context="Kim")
+        assert run.output == ["re: first", "re: greet Kim"]
+    async with Executor(store, graphs=[graph]) as executor:
+        for at in (None, 2, 5):
+            with pytest.raises(ContextMissing):
+                await executor.replay(run.run_id, at=at)
+            replay = await executor.replay(run.run_id, at=at, context="Kim")
+            assert replay.same, replay.diff.to_text()
+        assert (await executor.replay(run.run_id, context="Lee")).status == "diverged"
+
+
+async def test_a_replay_can_be_exported_imported_and_is_deleted_without_its_parent(store: Store) -> None:
+    graph = chain("one", "two")
+    run_id = await recorded(store, graph, "tea", model=Diary().model)
+    async with Executor(store, graphs=[graph]) as executor:
+        for at in (None, 3):
+            replay = await executor.replay(run_id, at=at)
+            lines = [line async for line in executor.export([replay.run.run_id])]
+            async with Executor(MemoryStore(), graphs=[graph]) as other:
+                await other.import_(lines)
+                assert (await other.load(replay.run.run_id)).output == replay.run.output
+            info = await store.info(replay.run.run_id)
+            assert info.parent is not None
+            assert (info.parent.run_id, info.parent.relation) == (run_id, "replay")
+            assert await executor.delete(replay.run.run_id) == [replay.run.run_id]
+        kept = await executor.replay(run_id)
+        await executor.delete(run_id)
+        assert (await executor.load(kept.run.run_id)).output == ["re: one", "re: two"]
+        with pytest.raises(RunUnknown):
+            await executor.replayed(kept.run.run_id)
 
 
 async def test_the_replayed_run_is_not_changed(store: Store) -> None:

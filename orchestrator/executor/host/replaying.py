@@ -27,6 +27,7 @@ class RunReplaying(RunControl):
         *,
         at: int | None = None,
         approve: str | None = None,
+        context: object = None,
         live: Live = "never",
         replay_id: str | None = None,
     ) -> Replay:
@@ -49,6 +50,7 @@ class RunReplaying(RunControl):
                 record whose answer or result is replaced.
             approve: approve live calls of tools up to this risk without asking, except irreversible ones; the policy of
                 the run is not taken over.
+            context: the value of `ctx.context` in nodes, for a run that was begun with one.
             live: what to do where the run is live. `never`: the replay ends there as `diverged`, and nothing is called.
                 `ask`: a person is asked before each call, of models too. `always`: calls are made, except that
                 irreversible ones, and those that a confirm of the graph asks about, are asked about.
@@ -62,11 +64,12 @@ class RunReplaying(RunControl):
             InvalidInput, InvalidUpdate, InvalidAnswer, InvalidValue: what is changed does not fit the run.
             GraphChanged: the run cannot go on in the graph at record `at`.
             RunExists: another run has the id `replay_id`.
+            ContextMissing: the run was begun with a context, and none is given or made.
             GraphUnknown: the graph, a tool that it names, or a model for a live call is missing.
             StoreError, RunConflict: the journal cannot be written; the replay can be resumed.
         """
         return await replay(
-            self._host, Order(run_id, live, graph, models, update, replay_id, at, answer, result, approve)
+            self._host, Order(run_id, live, graph, models, update, replay_id, at, answer, result, approve, context)
         )
 
     async def replayed(self, run_id: str) -> Replay:

@@ -39,6 +39,7 @@ class Order:
     answer: object = None
     result: object = None
     approve: str | None = None
+    context: object = None
 
 
 async def replay(host: Host, order: Order) -> Replay:
@@ -87,13 +88,17 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
         order.parent, at=at, update=order.update, answer=order.answer, result=order.result, graph=order.graph,
         run_id=name, replay={"live": order.live, "models": models},
     )  # fmt: skip
+    how = Manner(
+        own=with_models(host.resources, order.models or {}), pause_before=(), pause_after=(), context=order.context
+    )
     draft = await forks.draft_of(host, fork, name, start=True)
+    host.contexts.check(order.parent, draft.records[0], order.context)
     try:
         await host.store.create(draft.info, draft.records)
     except RunExists:
         await forks.check_same(host, draft, order.parent)
     try:
-        live = await host.open(name, Manner(own=with_models(host.resources, order.models or {})))
+        live = await host.open(name, how)
     except (RunConflict, RunEnded):
         return None
     host.resumed(live, order.approve)
@@ -105,12 +110,16 @@ async def _from_its_start(host: Host, order: Order, parent: Run, name: str, reso
     graph = _graph_of(host, order, parent)
     resources.check(graph, models=False)
     host.resources.begun[graph.content] = graph
+    context = order.context or await host.contexts.for_new(name, graph.name, {}, None)
     started, forked = _first_records(host, order, parent, graph, name)
+    host.contexts.check(order.parent, started, context)
     try:
-        return await create(host, graph, started, forked, own=resources)
+        live = await create(host, graph, started, forked, own=resources)
     except RunExists:
         await _check_same(host, name, forked)
         return None
+    live.log.context = context
+    return live
 
 
 async def replayed(host: Host, run_id: str) -> Replay:
@@ -166,6 +175,7 @@ def _first_records(
             "content": graph.content,
             "values": dict(graph.schema.initial(values)), "labels": {}, "approve": order.approve,
             "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
+            "pause_before": (), "pause_after": (),
         }
     )  # fmt: skip
     forked = Forked(
