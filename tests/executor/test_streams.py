@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator import Approve, Context, Event, Executor, Graph, Run, Update, node
 from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunConflict, RunExists, RunUnknown, StaleAnswer
+from orchestrator.nodes import Sleep
 from orchestrator.stores.base import Store
 from tests.support.executors import Log, chain, says
 
@@ -117,6 +118,24 @@ async def test_leaving_a_stream_leaves_a_run_alone_that_goes_on_in_the_backgroun
         run = await executor.wait("r")
         assert (run.status, run.output) == ("completed", ["through", "last"])
         assert "resumed" not in kinds([event async for event in executor.events("r") if event.seq and event.seq < 3])
+
+
+async def test_leaving_a_stream_leaves_a_run_alone_that_sleeps_in_the_background(store: Store) -> None:
+    nodes = {"first": says("first"), "sleep": Sleep(seconds=0.3), "last": says("last")}
+    graph = Graph(name="sleeper", state=Log, nodes=nodes, edges="START -> first -> sleep -> last -> END", output="log")
+    async with Executor(store) as executor:
+        await executor.submit(graph, run_id="r")
+        async for event in executor.events("r", follow=True):
+            if event.type == "timer_set":
+                break
+        await anyio.sleep(0.05)
+        async with executor.stream(run_id="r") as live:
+            pass
+        assert (await executor.wait("r", 5)).output == ["first", "last"]
+        await executor.submit(graph, run_id="s")
+        async with executor.stream(run_id="s", after=0) as live:
+            assert kinds([event async for event in live])[-1] == "ended"
+        assert live.run.output == ["first", "last"]
 
 
 async def test_a_stream_of_a_run_that_another_executor_drives_follows_it(store: Store) -> None:

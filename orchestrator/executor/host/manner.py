@@ -32,6 +32,13 @@ class Manner:
     pause_after: Collection[str] | None = None
     context: object = None
     """What its nodes get as `ctx.context`; None: not given."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it changes nothing in the run."""
+        changes = (self.approve, self.limits, self.pause_before, self.pause_after)
+        return not self.retry and all(one is None for one in changes)
+
     own: Resources | None = None
     """What it is driven with, if that is not what the executor was given: a replay may have other models."""
 

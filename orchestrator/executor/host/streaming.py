@@ -179,6 +179,8 @@ async def existing(
         elif manner.approve is not None and sent.live is not None:
             host.resumed(sent.live, manner.approve, unpause=False)
             sent.live.answer_by_policy()
+    elif resume and manner.is_plain and host.watched.goes_on(run_id):
+        pass  # it sleeps, and goes on without this call: leaving the stream must not interrupt it
     elif resume and (info.status not in FINAL or manner.retry):
         try:
             held = await take_up(host, run_id, manner)

@@ -126,6 +126,11 @@ class WatchedRuns:
         one = self._runs.get(run_id)
         return self._clock.steady() - one.since if one is not None and one.head == head else 0.0
 
+    def goes_on(self, run_id: str) -> bool:
+        """Whether the run is taken up here when it is due: in the background, or by a caller that waits for it."""
+        one = self._runs.get(run_id)
+        return one is not None and one.due is not None
+
     def context_of(self, run_id: str) -> object:
         """The value of `ctx.context` that the run had when this executor drove it; None: there is none."""
         one = self._runs.get(run_id)
