@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -190,3 +191,20 @@ async def test_a_closed_store_reads_on(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["runs.db"]
     with pytest.raises(StoreError, match="is closed; open it again to write"):
         await store.append("r", events(2), after=1)
+
+
+@pytest.mark.anyio
+async def test_a_file_whose_tables_are_being_made_reads_as_a_store_without_runs(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("CREATE TABLE runs (id INTEGER PRIMARY KEY)")
+        store = open_store(f"sqlite:///{path}")
+        begun = time.monotonic()
+        assert (await store.runs()).runs == ()
+        assert time.monotonic() - begun < 5  # it does not wait for the other's lock
+        other.execute("ROLLBACK")
+    await store.put_graph("g", {})
+    assert await store.graph("g") == {}
+    await store.close()

@@ -70,9 +70,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
         StoreError, StoreTooNew, StoreUnavailable: it is not a file for this version, or not as it is.
     """
     if not path.exists() or path.stat().st_size == 0:
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        migrate(connection, url)
-        return connection, False
+        return _nothing(url), False
     connection, reusable = _connect(path, url, "rw"), True  # SQLite goes on read-only where it may not write
     try:
         try:
@@ -84,6 +82,9 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
             connection.close()
             connection, reusable = _connect_frozen(path, url, full=full), False
             version = check_version(connection, url)
+        if version == 0:  # another process is making the tables, and may take its time
+            connection.close()
+            return _nothing(url), False
         if version < len(MIGRATIONS):
             connection.close()
             open_to_write(path, url).close()
@@ -94,6 +95,13 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
         connection.close()
         raise
     return connection, reusable
+
+
+def _nothing(url: str) -> sqlite3.Connection:
+    """A store without runs."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    migrate(connection, url)
+    return connection
 
 
 def _connect_frozen(path: Path, url: str, *, full: bool) -> sqlite3.Connection:
