@@ -126,7 +126,7 @@ def _referred(ref: str, directory: str) -> Migration:
         found = attribute(module_of_file(place), name) if place.endswith(".py") else resolve(ref)
     if isinstance(found, Migration):
         return found
-    state: Any = found
-    if callable(state) or isinstance(state, Mapping):
+    if callable(found) or isinstance(found, Mapping):
+        state: Any = found
         return Migration(state=state)
     raise UsageError(f"--migrate {ref}: it is a {type(found).__name__}, not a Migration, a mapping or a function")

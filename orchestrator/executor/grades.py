@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.errors import InvalidMigration
 from orchestrator.executor.migrated_state import FrameValues, StateMove, field_names, graph_at
 from orchestrator.executor.migration import NO_MIGRATION, Migration
-from orchestrator.executor.open_forks import GRADES, LOWEST, Compared, Grade, GradedChange, changed_joins, misplaced
+from orchestrator.executor.open_forks import GRADES, Compared, Grade, GradedChange, changed_joins, highest, misplaced
 from orchestrator.graph.checks.lost_proofs import lost_proofs
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change, structure_changes
@@ -64,7 +64,7 @@ class Comparison(Compared):
     @property
     def grade(self) -> Grade:
         """The highest grade of a change that the migration does not settle."""
-        return max((one.grade for one in self.changes if not one.settled), key=GRADES.index, default=LOWEST)
+        return highest(one.grade for one in self.changes if not one.settled)
 
     def touched(self, token: Activation) -> bool:
         """Whether the node that a token is at changed, or has another path."""
@@ -225,7 +225,7 @@ def _regions(
         found |= topology.reachable([topology.exhausted_target])
         again |= topology.reachable([topology.exhausted_target])
     yield place, found
-    frames: Mapping[str, list[FrameState]] = comparison.frames
+    frames: Mapping[str, Sequence[FrameState]] = comparison.frames
     queued = {
         token.node
         for frame in frames.get(place, ())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from orchestrator.errors import GraphChanged, InvalidMigration, OrchestratorError, message_of
 from orchestrator.executor.grades import Comparison
 from orchestrator.executor.migration import NO_MIGRATION, Migration
-from orchestrator.executor.open_forks import GRADES, LOWEST, Grade, GradedChange
+from orchestrator.executor.open_forks import Grade, GradedChange, highest
 from orchestrator.executor.remedies import Remedy, remedies
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
@@ -135,7 +135,7 @@ def _record(comparison: Comparison) -> Migrated:
         inside=inside,
         joins=dict(comparison.migration.joins),
         withdrawn=tuple(token.key for token in machine.live_tokens() if _asks_again(comparison, token)),
-        grade=max((one.grade for one in comparison.changes), key=GRADES.index, default=LOWEST),
+        grade=highest(one.grade for one in comparison.changes),
         changes=tuple(map(str, comparison.changes)),
     )
 

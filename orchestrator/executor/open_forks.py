@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -17,7 +17,12 @@ from orchestrator.kernel.state import Activation, FrameState, OpenFork
 
 Grade: TypeAlias = Literal["compatible", "decision", "migration"]
 GRADES: Sequence[Grade] = ("compatible", "decision", "migration")
-LOWEST: Grade = "compatible"
+
+
+def highest(grades: Iterable[Grade]) -> Grade:
+    """The highest of some grades; of none the lowest there is."""
+    found: list[Grade] = ["compatible", *grades]
+    return max(found, key=GRADES.index)
 
 
 @dataclass(frozen=True, slots=True)
