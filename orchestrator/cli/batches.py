@@ -163,7 +163,7 @@ def _shown(progress: _Progress) -> Iterator[None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(file=sys.stderr)
-    text, last = TextColumn("resuming"), TextColumn("{task.fields[last]}")
+    text, last = TextColumn("resuming"), TextColumn("{task.fields[last]}", markup=False)
     columns = text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), last
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("resuming", total=None, last="")

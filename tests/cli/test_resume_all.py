@@ -52,7 +52,7 @@ class Orders:
                 async def one(number: int) -> None:
                     async with gate:
                         labels = {"batch": "night" if number < RUNS - EVERY else "day"}
-                        run = await executor.start(code.graph, number, run_id=f"order-{number}", labels=labels)
+                        run = await executor.start(code.graph, number, run_id=self.id_of(number), labels=labels)
                         assert run.status == ("failed" if number in self.failing else "completed")
 
                 async with anyio.create_task_group() as tasks:
@@ -60,6 +60,10 @@ class Orders:
                         tasks.start_soon(one, number)
 
         anyio.run(run)
+
+    @staticmethod
+    def id_of(number: int) -> str:
+        return f"order-{number}"
 
     def write(self, bug: int) -> None:
         """Write the code: with a bug, or without it."""
@@ -148,6 +152,19 @@ def test_two_processes_that_resume_one_batch_do_each_run_once(orders: Orders) ->
             assert run["status"] == "completed" or re.match("RunConflict|RunEnded", run["error"]), run
     assert all("completed" in statuses for statuses in found.values())
     assert len(found) == len(orders.failing)
+    orders.all_is_done_once()
+
+
+def test_a_terminal_shows_a_bar_whatever_runs_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Orders, "id_of", staticmethod(lambda number: f"order-{number}[red][bold"))
+    monkeypatch.setattr(sys.modules[__name__], "RUNS", 3 * EVERY)
+    orders = Orders(Shell(tmp_path))
+    orders.write(0)
+    with orders.shell.terminal("resume", "--all", "--status", "failed", "--retry", *orders.words) as terminal:
+        assert terminal.end() == 0
+        assert "3/3" in terminal.shown
+        assert "━" in terminal.shown
+        assert "order-0[red][bold  orders  failed  completed" in terminal.shown
     orders.all_is_done_once()
 
 
