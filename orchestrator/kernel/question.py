@@ -17,8 +17,24 @@ Shown: TypeAlias = Mapping[str, object]
 """Fields of the state that a node shows with its question, by name, as plain JSON."""
 
 
+class FamilyCallPayload(TypedDict):
+    """A call that a relative of a fork made, as the relative's journal knows it."""
+
+    run: str
+    """The relative."""
+    seq: int
+    """The record with the call's intent."""
+    same: bool
+    """Whether the arguments are those of the call that is asked about."""
+    status: Literal["returned", "failed", "unknown"]
+    args: NotRequired[object]
+    """The arguments, if they are others."""
+    result: NotRequired[object]
+    error: NotRequired[str]
+
+
 class ApprovalPayload(TypedDict, total=False):
-    """The payload of an approval. For a tool call it has all keys, otherwise none of them.
+    """The payload of an approval. For a tool call it has all keys but the last two, otherwise none of them.
 
     A node may show fields of its state as well: type checkers let you read those in `dict(question.payload)`.
     """
@@ -29,6 +45,10 @@ class ApprovalPayload(TypedDict, total=False):
     effect: _Effect
     call_id: str
     """The call's id in the conversation with the model."""
+    family: list[FamilyCallPayload]
+    """Of a fork that asks before a call that cannot be undone: what its relatives know of the call."""
+    deleted: list[str]
+    """Of such a fork: relatives whose journals are gone."""
 
 
 class UnknownOutcomePayload(TypedDict):

@@ -76,6 +76,14 @@ def test_a_fork_asks_before_it_pays_again_and_the_printed_command_goes_on(paid: 
     assert "----- forked from r at record 2" in shown.out
 
 
+def test_the_error_of_a_completed_run_names_a_command_that_forks_it(paid: Shell) -> None:
+    done = paid("resume", "r")
+    assert done.code == 1
+    words = done.err.partition("`orchestrator ")[2].partition("`")[0].split()
+    assert words[:2] == ["fork", "r"]
+    assert paid(*words).code == 3
+
+
 def test_the_recorded_result_is_taken_as_an_answer(paid: Shell) -> None:
     paid("fork", "r", "--at", 2, "--run-id", "f")
     done = paid("answer", "f", "recorded")
