@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import anyio
 from pydantic import BaseModel
 
 from orchestrator import Context, Graph, Limits, Update, node, tool
@@ -55,6 +56,7 @@ async def buy(state: Order, ctx: Context[object]) -> Update:
 @node(effect="irreversible")
 async def ship(state: Order) -> Update:
     note(f"ship {state.number}")
+    await anyio.sleep(0.1)  # long enough to be killed in
     return {"parcel": f"parcel {state.number}"}
 
 
