@@ -34,7 +34,7 @@ def everything() -> Graph[Orders]:
 @pytest.fixture
 async def run() -> Any:
     clock = MockClock()
-    async with Executor(graphs=[everything()], clock=clock) as ex:
+    async with Executor(graphs=[everything()], clock=clock, idle="sleep") as ex:
         await ex.start("everything", [1, 2], run_id="r")
         clock.jump(1001)
         await ex.recover()
