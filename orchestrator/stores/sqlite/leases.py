@@ -236,13 +236,12 @@ def _ways(
         for retry in ("IS NULL", "<= ?"):
             yield from connection.execute(
                 f"{columns} FROM runs INDEXED BY runs_free WHERE graph = ? AND retry_at {retry} AND {_FREE}"
-                " AND due IS NULL"
                 " ORDER BY retry_at, created LIMIT ?",
                 (name, limit) if retry == "IS NULL" else (name, wall, limit),
             ).fetchall()
 
 
-_FREE = f"status = 'running' AND token IS NULL AND deaths < {MAX_DEATHS}"
+_FREE = f"status = 'running' AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL"
 
 
 def _graphs(connection: sqlite3.Connection) -> list[str]:
@@ -274,7 +273,7 @@ def next_due(connection: sqlite3.Connection, clock: StoreClock, graphs: Collecti
         f" AND status IN ('running', 'paused') AND {free} ORDER BY due LIMIT 1"
     )
     backing_off = (
-        "SELECT min(CASE status WHEN 'running' THEN retry_at ELSE max(due, retry_at) END)"
+        "SELECT min(CASE WHEN status = 'running' AND due IS NULL THEN retry_at ELSE max(due, retry_at) END)"
         " FROM runs INDEXED BY runs_by_retry WHERE graph = ? AND retry_at IS NOT NULL"
         f" AND status IN ('running', 'paused') AND {free}"
     )

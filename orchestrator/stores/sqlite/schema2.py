@@ -42,7 +42,8 @@ _STATEMENTS = """
     CREATE INDEX runs_by_holder ON runs (holder) WHERE holder IS NOT NULL;
     CREATE INDEX runs_by_due ON runs (graph, due) WHERE due IS NOT NULL;
     CREATE INDEX runs_by_retry ON runs (graph, retry_at) WHERE retry_at IS NOT NULL;
-    CREATE INDEX runs_free ON runs (graph, retry_at, created) WHERE status = 'running' AND token IS NULL AND deaths < 5;
+    CREATE INDEX runs_free ON runs (graph, retry_at, created)
+        WHERE status = 'running' AND token IS NULL AND deaths < 5 AND due IS NULL;
     CREATE INDEX runs_by_parent ON runs (parent, created) WHERE parent IS NOT NULL;
 
     CREATE TABLE summaries (

@@ -199,6 +199,7 @@ async def check_claims(store: Store) -> None:
     await store.post(ended, {"late": 1})
     overdue = await run("overdue", "paused", due=past)
     later = await run("later", "paused", due=past + 3600)
+    enqueued, for_later = await run("enqueued", due=past), await run("enqueued for later", due=past + 1800)
     expired, held = await run("expired"), await run("held")
     await store.take_lease(a_lease(expired, "t"), ttl=0.0)
     await store.take_lease(a_lease(held, "t"), ttl=60.0)
@@ -213,9 +214,9 @@ async def check_claims(store: Store) -> None:
     equal(first[0].run_id, addressed, "the run that is given out first: one that has messages")
     rest = await store.claim(owner, graphs=[mark, uuid4().hex], limit=100, ttl=60.0)
     given = {info.run_id: (info, lease) for info, lease in [first, *rest]}
-    mine = {addressed, overdue, expired, free, retried}
+    mine = {addressed, overdue, expired, free, retried, enqueued}
     equal(set(given), mine, "the runs that are given out")
-    for out in (paused, ended, later, held, backs_off, dead):
+    for out in (paused, ended, later, for_later, held, backs_off, dead):
         that(out not in given, f"a run is given out that nothing can be done with: {(await store.info(out)).labels}")
     for run_id, (info, lease) in given.items():
         equal(await store.lease(run_id), lease, "the lease of a run that was given out")
