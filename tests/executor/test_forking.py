@@ -23,10 +23,13 @@ from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Approve, Deny, Question
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Record, Spent, StepDone, StepFailed
 from orchestrator.nodes import Ask, Confirm, Execute
+from orchestrator.render.terminal.tree import summary
 from orchestrator.stores import Store
 from orchestrator.testing import ScriptedModel
 from orchestrator.views.events import record_of
 from orchestrator.views.history import points
+from orchestrator.views.reader import read
+from orchestrator.views.step_tree import StepTree
 
 pytestmark = pytest.mark.anyio
 
@@ -185,6 +188,10 @@ async def test_usage_of_the_parent_is_inherited_and_counted_once(executor: Execu
     assert (fork.usage.steps, fork.usage.calls, fork.steps) == (1, 0, 1)
     assert fork.machine.usage.steps == parent.usage.steps
     assert fork.to_json()["parent"] == {"run_id": "r", "seq": at, "relation": "fork"}
+    tree = StepTree()
+    read(fork.machine.plan, fork.records(), tree)
+    assert summary(tree, 0.0, 100)[0].text.endswith("1 step · 2 steps inherited")
+    assert (await executor.store.info(fork.run_id)).usage == fork.usage
 
 
 async def test_inherited_usage_counts_against_limits(store: Store) -> None:

@@ -57,20 +57,21 @@ def where_it_stands(model: StepTree, standing: LiveBranches, now: float, width: 
 
 def summary(model: StepTree, now: float, width: int, doing: str = "running") -> list[Line]:
     """Status, spending and what the limits leave: one line, or two on a narrow terminal."""
-    machine, usage = model.run, model.run.usage
+    machine, usage, inherited = model.run, model.run.own_usage, model.run.inherited
     status = machine.status
     seconds = usage.seconds + (max(0.0, now - machine.updated) if machine.running and status == "running" else 0.0)
     mark, style = (_spinner(now), "cyan") if status == "running" else _OF_STATUS.get(status, ("–", "yellow"))
     spent = [
         doing if status == "running" else status,
         excerpts.elapsed(seconds, over=status != "running") or "0 s",
-        _many(machine.steps, "step"),
+        _many(usage.steps, "step"),
     ]
     spent += [_many(usage.calls, "call")] if usage.calls else []
     spent += [f"{'about ' if usage.estimated else ''}{usage.tokens:,} tokens"] if usage.tokens else []
     spent += [f"cost {usage.cost:.4f}"] if usage.cost else []
+    spent += [f"{_many(inherited.steps, 'step')} inherited"] if inherited.steps else []
     first = Line(((f"{mark} ", style), (" · ".join(spent), "bold")), going_on=True)
-    left = _left(model, seconds) if machine.ended is None else ""
+    left = _left(model, seconds + inherited.seconds) if machine.ended is None else ""
     if not left:
         return [first]
     if len(first.text) + len(left) + 5 <= width:
