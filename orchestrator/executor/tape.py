@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from orchestrator.executor.recording import (
@@ -38,6 +39,8 @@ REPLAYED = "replay"
 """Who gave the answers, and made the cancels, of a replay itself."""
 ABSENT = "absent"
 """Name of what stands for a model that a replay was not given."""
+_MOST_BESIDE = 200
+"""Recorded calls with the same request that are looked at for the one of the same step."""
 DEFAULT = "default"
 """Name of the model of nodes that name none, where models of a replay are given."""
 
@@ -118,7 +121,11 @@ class Tape(Observer):
         left = self._calls_by_request.get((activation.path, activation.node, kind, name, wanted))
         while left and left[0].seq in self._taken:
             left.popleft()
-        return next((call for call in left or () if call.state == state and call.seq not in self._taken), None)
+        first = islice(left or (), _MOST_BESIDE)
+        found = [call for call in first if call.state == state and call.seq not in self._taken]
+        # Steps of one node may run at the same place at the same time: then the key of the step tells them apart.
+        own = (call for call in found if call.intended.activation == activation.key)
+        return next(own, found[0] if found else None)
 
     def model_name(
         self, activation: Activation, given: str, alias: str, request: Mapping[str, object], known: Mapping[str, str]

@@ -45,7 +45,8 @@ def diff(run_a: Run, run_b: Run) -> RunDiff:
 
 def diff_of(run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]) -> RunDiff:
     """The same, of runs whose records were read."""
-    found = _differences(_Read.of(run_a, records_a), _Read.of(run_b, records_b))
+    one = _Read.of(run_a, records_a)
+    found = _differences(one, _Read.of(run_b, records_b, one if run_a.root_id == run_b.root_id else None))
     kept = tuple(islice(found, MOST))
     more = next(found, None) is not None
     return RunDiff((_figures(run_a), _figures(run_b)), kept, more, (run_a, run_b))
@@ -69,13 +70,19 @@ class _Read:
     """Whether it is a replay that ended where it diverged: what did not come is no difference."""
 
     @classmethod
-    def of(cls, run: Run, records: Sequence[Record]) -> _Read:
+    def of(cls, run: Run, records: Sequence[Record], beside: _Read | None = None) -> _Read:
+        """Read a run. `beside`: a run of the same family, whose steps have the same keys where they are the same."""
+        known = {} if beside is None else {row.activation: place for place, row in beside.steps.items()}
         counts: Counter[tuple[str, str]] = Counter()
         steps: dict[_Place, TimelineRow] = {}
         rows = timeline(run.plan, records)
+        taken = {known[row.activation] for row in rows.rows if row.activation in known}
         for row in rows.rows:
-            counts[row.path, row.node] += 1
-            steps[row.path, row.node, counts[row.path, row.node]] = row
+            place = known.get(row.activation)
+            while place is None or (place in taken and row.activation not in known):
+                counts[row.path, row.node] += 1
+                place = (row.path, row.node, counts[row.path, row.node])
+            steps[place] = row
         for fork in (record for record in records if isinstance(record, r.Forked)):
             _unmake(rows.rows, fork)
         for call in _calls_not_made(records):
