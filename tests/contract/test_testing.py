@@ -26,7 +26,7 @@ def test_the_clock_that_jumps() -> None:
 
 
 async def test_the_crash_kit(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = await awaited(blocks(PAGE)[2] + blocks(PAGE)[3], {"__name__": "testing_page"})
+    names: dict[str, Any] = await awaited(blocks(PAGE)[3] + blocks(PAGE)[4], {"__name__": "testing_page"})
     assert names["report"].stops >= 6
     assert "unknown outcomes asked about" in capsys.readouterr().out
     program = names["shop_program"]()
