@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -123,10 +123,9 @@ def _referred(ref: str, directory: str) -> Migration:
         raise UsageError(f"--migrate {ref}: use module:attr or file.py:attr")
     import_for(ref, directory)
     with importing(f"migration {ref}"):
-        found = attribute(module_of_file(place), name) if place.endswith(".py") else resolve(ref)
+        found: Any = attribute(module_of_file(place), name) if place.endswith(".py") else resolve(ref)
     if isinstance(found, Migration):
         return found
     if callable(found) or isinstance(found, Mapping):
-        state: Any = found
-        return Migration(state=state)
+        return Migration(state=cast(Any, found))
     raise UsageError(f"--migrate {ref}: it is a {type(found).__name__}, not a Migration, a mapping or a function")

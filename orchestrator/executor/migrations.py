@@ -22,6 +22,8 @@ from orchestrator.kernel.records import Migrated
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Phase
 
+_TRIES = 30
+"""Suggestions that are tried for one refusal."""
 _BESIDE = "To continue it as it is, give the executor the version that it has, too: Executor(graphs=[new, old])."
 
 
@@ -170,13 +172,21 @@ def _refusal(comparison: Comparison, *, accept: bool, strict: bool) -> GraphChan
 
 def _remedy(comparison: Comparison, *, strict: bool = False) -> Remedy | None:
     """A way to go on that was tried on a copy of the run."""
-    for remedy in remedies(comparison):
-        try:
-            better = Comparison(comparison.machine, comparison.old, comparison.new, remedy.migration)
-            if better.grade == "migration":
+    tries = 0
+    todo = [comparison]
+    while todo:
+        unfit = todo.pop(0)
+        for remedy in remedies(unfit):
+            tries += 1
+            if tries > _TRIES:
+                return None
+            try:
+                better = Comparison(comparison.machine, comparison.old, comparison.new, remedy.migration)
+                if better.grade == "migration":
+                    todo.append(better)  # what is inside a renamed subgraph can be compared now
+                    continue
+                _tried(better)
+            except InvalidMigration:
                 continue
-            _tried(better)
-        except InvalidMigration:
-            continue
-        return replace(remedy, accept=better.grade == "decision" or strict)
+            return replace(remedy, accept=better.grade == "decision" or strict)
     return None

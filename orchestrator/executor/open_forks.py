@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -20,9 +20,12 @@ GRADES: Sequence[Grade] = ("compatible", "decision", "migration")
 
 
 def highest(grades: Iterable[Grade]) -> Grade:
-    """The highest of some grades; of none the lowest there is."""
-    found: list[Grade] = ["compatible", *grades]
-    return max(found, key=GRADES.index)
+    """The grade that needs most."""
+    found: Grade = "compatible"
+    for grade in grades:
+        if GRADES.index(grade) > GRADES.index(found):
+            found = grade
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Compared:
     new: GraphDefinition
     migration: Migration
     names: Renames
-    frames: Mapping[str, Sequence[FrameState]]
+    frames: dict[str, list[FrameState]]
 
 
 def _forks(run: Compared) -> Iterator[tuple[str, OpenFork, FrameState]]:

@@ -137,7 +137,7 @@ def _nodes(comparison: Comparison, path: str) -> Iterator[str]:
         level = [t for one in level for t in old.topology.successors.get(one, ()) if t not in following]
         following.update(dict.fromkeys(level))
     there += [one for one in following if one in new.nodes]
-    yield from (inside(place, one) for one in dict.fromkeys(there))
+    yield from (inside(comparison.names.place(place), one) for one in dict.fromkeys(there))
 
 
 def _likeness(old: GraphDefinition, node: Node, name: str, new: GraphDefinition, other: str) -> tuple[bool, int, int]:
@@ -167,11 +167,12 @@ def _join(comparison: Comparison, one: GradedChange) -> dict[str, str | None]:
     fork = comparison.names.vertex(place, one.fork, old.topology, new.topology)
     joins = new.topology.joins_of(fork)
     if comparison.names.node(place, name) in joins:
-        return {inside(place, name): inside(place, comparison.names.node(place, name))}
+        return {inside(place, name): inside(comparison.names.place(place), comparison.names.node(place, name))}
     if comparison.names.node(place, name) in new.nodes:  # it is there, and joins nothing of this fork any more
         return {inside(place, name): None}
     free = [join for join in joins if join not in old.nodes]
-    return {inside(place, name): inside(place, (free or list(joins))[0]) if joins else None}
+    there = comparison.names.place(place)
+    return {inside(place, name): inside(there, (free or list(joins))[0]) if joins else None}
 
 
 def _fields(

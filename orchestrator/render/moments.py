@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.renames import Renames
+from orchestrator.kernel.migration import moved_edges, plan_at
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import Record
+from orchestrator.kernel.records import Migrated, Record
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing
 from orchestrator.render.overlaid import Mark, edge_mark, node_mark, plan_marks, status_mark
@@ -76,8 +78,10 @@ def replay(graph: GraphDefinition, records: Iterable[Record], *folds: Fold, plan
         folds: Further views to be folded from the same records.
         plan: The plan to fold the records with (`run.plan`); None: that of the graph.
     """
+    journal = list(records)
     live = Live(graph, *folds, plan=plan)
-    moments = [moment for moment in map(live.apply, records) if moment.changes]
+    live.expect([record for record in journal if isinstance(record, Migrated)])
+    moments = [moment for moment in map(live.apply, journal) if moment.changes]
     for fold in folds:
         fold.finish()
     return Replay(live.drawing, tuple(moments), live.trace.overlay())
@@ -98,7 +102,34 @@ class Live:
         self._ends: dict[tuple[str, int], tuple[str, ...]] = {}
         self._edges: dict[tuple[str, int], str] = {}
         self._marks: dict[str, Mark] = {}
+        self._moves: list[tuple[Renames, Plan, Plan]] = []
+        """Migrations to come, with the plans before and after."""
         self._fill(graph)
+
+    def expect(self, moves: Iterable[Migrated]) -> None:
+        """Show what comes before migrations at the parts of the last version, which is the one that is drawn."""
+        plan = self._reader.run.first
+        for record in moves:
+            after = self._reader.run.later.get(record.content)
+            if after is not None:
+                self._moves.append((Renames(record.nodes, record.fields), plan, after))
+                plan = after
+
+    def _node(self, key: tuple[str, str]) -> tuple[str, str]:
+        """A node of the version that the run has now, in the last one."""
+        for names, _, _ in self._moves:
+            key = names.place(key[0]), names.node(*key)
+        return key
+
+    def _edge(self, key: tuple[str, int]) -> tuple[str, int] | None:
+        """The same for an edge; None if the last version does not have it."""
+        for names, before, after in self._moves:
+            there = names.place(key[0])
+            edges = moved_edges(names, key[0], plan_at(before, key[0]), plan_at(after, there))
+            if key[1] not in edges:
+                return None
+            key = there, edges[key[1]]
+        return key
 
     def _fill(self, graph: GraphDefinition) -> None:
         drawing = self.drawing
@@ -117,6 +148,8 @@ class Live:
             StoreCorrupt: the record does not follow the ones before it; nothing was changed.
         """
         self._reader.read(record)
+        if isinstance(record, Migrated) and self._moves:
+            self._moves.pop(0)
         found = self._marks_of(self.trace.changed)
         changes = {part: mark for part, mark in found.items() if self._marks.get(part, _NOTHING) != mark}
         self._marks.update(changes)
@@ -126,13 +159,13 @@ class Live:
         trace, run = self.trace, self.trace.live
         found: dict[str, Mark] = {RUN: status_mark(run)}
         for place in changed.places:
-            if place in self._nodes:
-                found[self._nodes[place]] = node_mark(run, *place)
+            if (node := self._node(place)) in self._nodes:
+                found[self._nodes[node]] = node_mark(run, *place)
         for way in changed.edges:
-            if way in self._edges:
-                mark = found[self._edges[way]] = edge_mark(run, *way)
+            if (edge := self._edge(way)) in self._edges:
+                mark = found[self._edges[edge]] = edge_mark(run, *way)
                 if mark.classes:
-                    found.update(dict.fromkeys(self._ends[way], _VISITED))
+                    found.update(dict.fromkeys(self._ends[edge], _VISITED))
         for number in changed.plans:
             found.update(plan_marks(number + 1, trace.planned(number)))
         return found

@@ -17,6 +17,7 @@ from orchestrator import Approve, Context, Executor, Graph, Migration, Outcome, 
 from orchestrator.errors import GraphChanged, GraphUnknown, InvalidMigration, StaleAnswer, StepError
 from orchestrator.kernel.snapshot import dump
 from orchestrator.nodes import Confirm, Subgraph
+from orchestrator.render.moments import replay
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
@@ -458,6 +459,34 @@ async def test_a_fork_goes_on_in_a_graph_of_another_structure(store: Store) -> N
         run = await executor.answer("f", fork.waiting[0].id, Approve())
         assert run.output == ["before", "after", "more"]
         assert (await executor.load("r")).definition.structure == graph().structure
+
+
+async def test_a_page_shows_what_came_before_a_migration_at_the_parts_of_the_last_version(store: Store) -> None:
+    _, at = await migrated(store)
+    run = await _loaded(store)
+    replayed = replay(run.definition, run.records(), plan=run.plan)
+    before = replayed.at(at - 1)
+    assert "waiting" in before["node-confirm"].classes
+    taken = {part for part, mark in before.items() if "taken" in mark.classes}
+    assert taken == {"edge-START--before", "edge-before--confirm"}
+    assert "node-confirm" in run.to_html()
+
+
+async def test_a_refusal_suggests_names_inside_a_subgraph_that_has_another_name_itself(store: Store) -> None:
+    def outer(name: str, ask: str) -> Graph:
+        edges = EDGES.replace("ask", ask)
+        inner = graph(edges, name="inner", **{"ask": None, ask: Confirm(prompt="Go on?")})
+        nodes = {name: Subgraph(inner)}
+        return Graph(name="outer", state=Log, nodes=nodes, edges=f"START -> {name} -> END", output="n")
+
+    async with Executor(store) as executor:
+        await executor.start(outer("sub", "ask"), run_id="r")
+    async with Executor(store, graphs=[outer("draft", "confirm")]) as executor:
+        with pytest.raises(GraphChanged) as caught:
+            await executor.resume("r")
+        assert caught.value.options == ("--rename", "sub=draft", "--rename", "sub/ask=draft/confirm")
+        run = await executor.resume("r", migrate=Migration(nodes={"sub": "draft", "sub/ask": "draft/confirm"}))
+        assert (run.waiting[0].path, run.waiting[0].node) == ("draft", "confirm")
 
 
 async def test_a_failed_run_is_continued_in_a_version_that_does_not_fail(store: Store) -> None:
