@@ -128,16 +128,16 @@ async def forked_everywhere(
     return asked_between
 
 
-def question_again(run: Run) -> Mapping[str, Any]:
-    """An edit that changes nothing: the question, as it is; nothing at a place without a branch."""
+def question_again(run: Run, field: str = "question") -> Mapping[str, Any]:
+    """An edit that changes nothing: a field that no node writes, as it is; nothing at a place without a branch."""
     if not run.branches:
         return {}
     trunk = next((one for one in run.branches if not one.path), None)
     at = trunk or run.branches[0]
     values: Mapping[str, Any] = at.values
-    if "question" not in values or "/" in at.path or at.phase == "pending":
+    if field not in values or "/" in at.path or at.phase == "pending":
         return {}
-    return {"update": {"question": values["question"]}, **({} if trunk else {"branch": at.path})}
+    return {"update": {field: values[field]}, **({} if trunk else {"branch": at.path})}
 
 
 @pytest.mark.parametrize("edited", [False, True])
@@ -172,6 +172,17 @@ async def test_a_strategy_with_another_question_is_as_one_that_was_asked_it(name
         assert (fork.output, fork.values) == (wanted.output, wanted.values)
 
 
+def lists_again(run: Run) -> Mapping[str, Any]:
+    """The same for generated graphs."""
+    return question_again(run, "xs")
+
+
+def as_it_is(run: Run, *, edited: bool) -> str:
+    """The state. An edit is an update, a cause of what its branch does later: that may change an order (R6)."""
+    log = sorted(run.values["log"]) if edited else run.values["log"]
+    return canonical({**run.values, "log": log, "trail": sorted(run.values["trail"])})
+
+
 async def everywhere(kind: str, seed: int, most: int) -> int | None:
     """Fork a run of a generated graph at its records; None: it is of no use."""
     found = drawn_graph(kind, seed)
@@ -183,8 +194,8 @@ async def everywhere(kind: str, seed: int, most: int) -> int | None:
         if parent.status == "failed":
             return None
         return await forked_everywhere(
-            executor, parent, said, most=most,
-            compare=lambda run: (run.status, canonical({**run.values, "trail": sorted(run.values["trail"])})),
+            executor, parent, said, most=most, edit=lists_again if seed % 2 else None,
+            compare=lambda run: (run.status, as_it_is(run, edited=bool(seed % 2))),
         )  # fmt: skip
 
 
