@@ -135,6 +135,8 @@ def question_again(run: Run, field: str = "question") -> Mapping[str, Any]:
     trunk = next((one for one in run.branches if not one.path), None)
     at = trunk or run.branches[0]
     values: Mapping[str, Any] = at.values
+    if sum(one.path == at.path for one in run.branches) > 1:
+        return {}  # tokens at equal places: they would write one field in two branches
     if field not in values or "/" in at.path or at.phase == "pending":
         return {}
     return {"update": {field: values[field]}, **({} if trunk else {"branch": at.path})}

@@ -48,9 +48,9 @@ def withdraw(run: RunState, questions: Collection[str]) -> None:
 
 
 def edited_tokens(run: RunState, branch: str | None) -> list[Activation]:
-    """The tokens that an edit is for: those at the path of a branch, or those of the run's graph outside all forks."""
+    """The tokens that an edit is for: those at the path of a branch, or those outside all branches."""
     if branch is None:
-        return [] if run.root is None else [token for token in run.root.live.values() if not token.forks]
+        return [] if run.root is None else [token for token in run.root.live.values() if not token.path]
     return [token for token in run.live_tokens() if token.path == branch]
 
 
