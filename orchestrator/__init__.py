@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from orchestrator.comparison import compare
     from orchestrator.context import Context
-    from orchestrator.executor import Event, Executor, Migration, Run
+    from orchestrator.executor import App, Event, Executor, Migration, Run
     from orchestrator.graph import Edge, Node, Outcome, Port, Update, add, append, extend, local, merge, replace, union
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
@@ -44,7 +44,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "orchestrator.comparison": ("compare",),
     "orchestrator.context": ("Context",),
-    "orchestrator.executor": ("Event", "Executor", "Migration", "Run"),
+    "orchestrator.executor": ("App", "Event", "Executor", "Migration", "Run"),
     "orchestrator.graph": (
         "Edge", "Node", "Outcome", "Port", "Update", "add", "append", "extend", "local", "merge", "replace",
         "union",
@@ -65,6 +65,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AnyQuestion",
+    "App",
     "Approve",
     "Context",
     "Deny",

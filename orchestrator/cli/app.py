@@ -28,6 +28,7 @@ from orchestrator.cli import (
     view_commands,
     watch_command,
     why_command,
+    worker_command,
 )
 from orchestrator.cli.guard import guarded
 
@@ -66,7 +67,7 @@ for command in (
     view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
     graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
     diff_command.diff, fork_command.fork, schedule_command.schedule, replay_command.replay,
-    serve_mcp.serve_mcp,
+    serve_mcp.serve_mcp, worker_command.worker, worker_command.enqueue,
     retention_commands.export, retention_commands.delete, retention_commands.prune,
 ):  # fmt: skip
     app.command()(guarded(command))

@@ -76,7 +76,7 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
     elif colon:
         module = _module(module_named(place), ref)
     elif ref in shipped():
-        module, name = _import(f"orchestrator.strategies.{ref}"), "graph"
+        module, name = module_from_name(f"orchestrator.strategies.{ref}"), "graph"
     else:
         module = _module(module_named(place), ref)
     return _attribute(module, name, place) if name else _only(module, place)
@@ -118,7 +118,7 @@ def _module(name: str, ref: str) -> ModuleType:
         raise unknown(
             ref, f"there is no module {name!r}" if name != ref else "it is neither a shipped graph nor a module"
         )
-    return _import(name)
+    return module_from_name(name)
 
 
 def _is_there(name: str) -> bool:
@@ -133,7 +133,8 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _import(name: str) -> ModuleType:
+def module_from_name(name: str) -> ModuleType:
+    """Import a module that a user named."""
     with importing(name):
         return importlib.import_module(name)
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.executor.executor import Executor
+    from orchestrator.executor.executor import App, Executor
     from orchestrator.executor.host.batches import Resumed, ResumedRun
     from orchestrator.executor.host.checking import Checked
     from orchestrator.executor.host.observers import RunObserver
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.views.run_diff import Difference, RunDiff
 
 _HOME = {
+    "App": "orchestrator.executor.executor",
     "Checked": "orchestrator.executor.host.checking",
     "Divergence": "orchestrator.views.replay_result",
     "Difference": "orchestrator.views.run_diff",
@@ -58,6 +59,7 @@ _HOME = {
 
 __all__ = [
     "EVENT_TYPES",
+    "App",
     "Checked",
     "Difference",
     "Divergence",

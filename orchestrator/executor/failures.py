@@ -25,7 +25,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from orchestrator.errors import EffectFailed, ToolError, ToolFailed, message_of
+from orchestrator.errors import (
+    EffectFailed,
+    RunConflict,
+    RunEnded,
+    RunUnknown,
+    StoreError,
+    ToolError,
+    ToolFailed,
+    message_of,
+)
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact, without_known
@@ -90,6 +99,13 @@ def without_group() -> Iterator[None]:
         if len(group.exceptions) == 1:
             raise group.exceptions[0] from group.exceptions[0].__cause__
         raise
+
+
+def fault_of(error: BaseException | None) -> str | None:
+    """What a store notes about a drive that was given up for an error; None: the run itself is not the cause."""
+    if not isinstance(error, Exception) or isinstance(error, RunConflict | RunEnded | RunUnknown | StoreError):
+        return None
+    return bounded(f"{type(error).__name__}: {error}", 2000)
 
 
 def failure_of(error: BaseException, activation: Activation) -> Failure:

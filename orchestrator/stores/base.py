@@ -173,6 +173,19 @@ class Finding:
 
 
 @runtime_checkable
+class Changing(Protocol):
+    """A store that can tell cheaply whether anything was written to it. Others are asked again and again."""
+
+    def changes(self) -> object | None:
+        """A value that stays the same while nothing is written to the store; None if that is not known. Costs little.
+
+        Returns:
+            The value, to be compared with an earlier one.
+        """
+        ...
+
+
+@runtime_checkable
 class Store(Protocol):
     """A store of runs.
 

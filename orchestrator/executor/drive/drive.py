@@ -22,7 +22,7 @@ from orchestrator.executor.drive.ending import end_if_over
 from orchestrator.executor.drive.taped_answers import answer_from_tape
 from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
-from orchestrator.executor.failures import find_exception, unwrap_single
+from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
 from orchestrator.executor.lease import give_back, given_back
 from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.resources import Resources
@@ -214,6 +214,10 @@ class Drive:
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
 
+    def wind_down(self) -> None:
+        """Interrupt the run when the steps that run now have ended: no other step begins."""
+        self.log.closing = True
+
     def stop(self) -> None:
         """Stop the drive as a cancellation does: the journal is flushed, and the run can be resumed."""
         self.log.closing = True
@@ -233,7 +237,7 @@ class Drive:
             given_back(log.lease.token)
         else:
             with anyio.move_on_after(LAST_FLUSH):
-                await give_back(log.journal.store, log.run_id, log.lease.token)
+                await give_back(log.journal.store, log.run_id, log.lease.token, fault_of(self.fault))
         for watcher in tuple(log.watchers):
             watcher.close()
         self.done.set()

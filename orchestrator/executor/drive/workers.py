@@ -116,7 +116,7 @@ class Workers:
         last = False
         while True:
             if activation is None:
-                if not queue or last:
+                if not queue or last or log.closing:
                     return
                 activation = queue.popleft()
             key = activation.key
@@ -135,7 +135,7 @@ class Workers:
             started = [] if record is None else self._steps.land(record)
             if record is not None and record.type == "step_retried":
                 started.insert(0, activation)
-            activation = started.pop(0) if started and not last else None
+            activation = started.pop(0) if started and not last and not log.closing else None
             for other in started:
                 self.add(other)
             if len(journal.buffer) >= MOST:

@@ -13,6 +13,7 @@ from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock, Standstill
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.drive.drive import LAST_FLUSH, Drive
+from orchestrator.executor.failures import fault_of
 from orchestrator.executor.followers import IdleFollower
 from orchestrator.executor.host.contexts import Contexts
 from orchestrator.executor.host.heartbeat import Heartbeat
@@ -125,8 +126,8 @@ class Host:
             raise RuntimeError("the executor is not open: use it in `async with Executor(...) as executor:`")
         return self.tasks
 
-    async def open(self, run_id: str, how: Manner = AS_IT_IS) -> Drive:
-        """Take the lease of a stored run and load it with the current code of its graph.
+    async def open(self, run_id: str, how: Manner = AS_IT_IS, hold: leases.LeaseHandle | None = None) -> Drive:
+        """Take the lease of a stored run, unless `hold` is its lease, and load it with the current code of its graph.
 
         Raises:
             RunUnknown, RunEnded, GraphUnknown, GraphChanged
@@ -134,16 +135,17 @@ class Host:
             ContextMissing: it was begun with a context, and none is given or made.
             RunConflict: another executor holds it.
         """
-        info = await self.store.info(run_id)
-        reopening = reopening_of(self.resources.clock, info, how)
+        given = taken = hold
         try:
-            graph = self.resources.graph(info.graph, run_id)
-        except GraphUnknown:
-            await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
-            raise
-        self.background()
-        hold = await self._take(run_id, how.wait)
-        try:
+            info = await self.store.info(run_id)
+            reopening = reopening_of(self.resources.clock, info, how)
+            try:
+                graph = self.resources.graph(info.graph, run_id)
+            except GraphUnknown:
+                await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
+                raise
+            self.background()
+            hold = taken = taken or await self._take(run_id, how.wait)
             found = await self.loader.load_to_resume(info, graph, how, strict=self.strict, reopening=reopening)
             machine, fit = found.checkpoint.machine, found.fit
             if machine.ended is not None:
@@ -153,8 +155,9 @@ class Host:
             stops = stops_of(how, graph)
             context = await self.contexts.for_stored(info, machine, how.context)
             checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
-        except BaseException:
-            await self._drop(run_id, hold.token)
+        except BaseException as error:
+            if taken is not None:
+                await self._drop(run_id, taken.token, None if given is None else fault_of(error))
             raise
         known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
         live = self.add(self.new_drive(machine, hold, found.checkpoint.kept, how.own))
@@ -216,9 +219,9 @@ class Host:
             follower.notify()
         return live
 
-    async def _drop(self, run_id: str, token: str) -> None:
+    async def _drop(self, run_id: str, token: str, fault: str | None = None) -> None:
         with anyio.CancelScope(shield=True):
-            await leases.give_back(self.store, run_id, token)
+            await leases.give_back(self.store, run_id, token, fault)
 
     def resumed(self, live: Drive, approve: str | None = None, *, unpause: bool = True) -> None:
         """Journal that a run is resumed, if there is anything left to do in it."""

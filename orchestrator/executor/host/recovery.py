@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Collection
 
 import anyio
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown
+from orchestrator.executor import lease as leases
 from orchestrator.executor.answers import RISKS
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
@@ -17,6 +19,7 @@ from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.reopening import change_limits
 from orchestrator.executor.host.resumption import stops_of
 from orchestrator.executor.lease import is_held
+from orchestrator.stores.base import MAX_DEATHS
 from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
@@ -140,6 +143,7 @@ async def take_up(host: Host, run_id: str, manner: Manner) -> Drive | None:
         return None
     if live is not None:
         await live.done.wait()
+    await _forgive(host, run_id)
     live = await host.open(run_id, manner)
     host.resumed(live, manner.approve)
     return live
@@ -166,6 +170,14 @@ async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
         with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
             await live.log.durable()
     return await load(host, run_id)
+
+
+async def _forgive(host: Host, run_id: str) -> None:
+    """Forget that drives of a run were given up, where someone asks for it to go on: back-off begins from the start."""
+    info = await host.store.info(run_id)
+    if info.deaths and not is_held(info.lease):
+        hold = await leases.take(host.presence, run_id, stopping=lambda: host.stopping)
+        await leases.give_back(host.store, run_id, hold.token)
 
 
 async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
@@ -212,7 +224,8 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
         for info in known:
             lost_by_its_holder = info.status == "running" and info.due is None
             recoverable = lost_by_its_holder or host.standstill.overdue(info) or info.run_id in addressed
-            if recoverable and not is_held(info.lease):
+            parked = info.deaths >= MAX_DEATHS or (info.retry_at is not None and info.retry_at > time.time())
+            if recoverable and not parked and not is_held(info.lease):
                 found.append(info.run_id)
         cursor = page.cursor
         if cursor is None:

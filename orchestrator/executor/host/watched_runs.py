@@ -63,6 +63,7 @@ class WatchedRuns:
         """Takes a run up and drives it; set when the executor is made."""
         self._store, self._clock = store, clock
         self._open = False
+        self._for_workers: set[str] = set()
         self._runs: dict[str, Watched] = {}
         self._dues: list[tuple[float, str]] = []
         """A heap; an entry that is not the `due` of its run any more is skipped."""
@@ -96,7 +97,9 @@ class WatchedRuns:
         its caller goes on with it. Neither is a replay.
         """
         machine, fault = drive.machine, drive.fault
-        if not self._open or _moved_by_others(machine) or machine.ended is not None:
+        if drive.run_id in self._for_workers:
+            self._for_workers.discard(drive.run_id)
+        elif not self._open or _moved_by_others(machine) or machine.ended is not None:
             self.forget(drive.run_id)
         elif isinstance(fault, RunConflict):
             self.watch(drive.run_id)
@@ -114,6 +117,10 @@ class WatchedRuns:
             before = self._runs.get(run_id)
             one = Watched(0, self._clock.steady(), driven=True, context=None if before is None else before.context)
             self._add(run_id, one, None)
+
+    def leave_to_workers(self, run_id: str) -> None:
+        """Do not watch this run from now on: a worker of this executor, or of another, takes it up when it is due."""
+        self._for_workers.add(run_id)
 
     def forget(self, run_id: str) -> None:
         """Stop watching a run: it has ended, is driven here, or sleeps until it is resumed."""

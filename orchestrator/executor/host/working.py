@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from orchestrator.executor.host import scheduling, work_queue
+import anyio
+
+from orchestrator.executor.host import scheduling, work_queue, worker
 from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import new_run
 from orchestrator.executor.host.work_queue import Driven
@@ -78,6 +80,37 @@ class RunWorker(RunRetention):
             and the other errors of `resume`.
         """
         return await work_queue.drive(self._host, run_id, wait)
+
+    async def work(
+        self,
+        *,
+        slots: int = 20,
+        poll: float = 1.0,
+        graphs: Collection[str] | None = None,
+        stop: anyio.Event | None = None,
+        grace: float = 10.0,
+    ) -> None:
+        """Take up runs of this executor's graphs that no executor drives, and drive them, until cancelled.
+
+        These are runs that were enqueued, answered or interrupted, whose timer or deadline is due, and whose process
+        died. Any number of workers can share a store: each run is driven by one. A run whose drive was given up, or
+        whose process died, backs off: 1 second, doubled each time to 1 hour at most. After 5 times only `resume`
+        continues it. A store that fails is asked again, less and less often.
+
+        Cancelling the call interrupts the runs that it took up. So does SIGTERM.
+
+        Args:
+            slots: how many runs this call drives at the same time.
+            poll: seconds between two looks at the store, where it cannot tell when something is due.
+            graphs: names of graphs whose runs are taken up; None: of all graphs of the executor.
+            stop: when it is set, no further run is taken up, and the call returns when its runs have been interrupted:
+                each when the steps that run have ended.
+            grace: seconds that these steps get.
+
+        Raises:
+            ValueError: `slots` or `poll` is out of range.
+        """
+        await worker.work(self._host, slots=slots, poll=poll, graphs=graphs, stop=stop or anyio.Event(), grace=grace)
 
     async def schedule(
         self,

@@ -1,0 +1,201 @@
+"""Commands that hand runs over to other processes: `enqueue`, and `worker`, which drives them."""
+
+from __future__ import annotations
+
+import signal
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.executor import App
+
+
+def worker(
+    app: Annotated[
+        str,
+        typer.Option(
+            "--app", metavar="MODULE:ATTR", help="An `App`, or a function that returns one.", show_default=False
+        ),
+    ],
+    slots: Annotated[int, typer.Option("--slots", metavar="N", min=1, help="The most runs at the same time.")] = 20,
+    graph: Annotated[
+        list[str] | None,
+        typer.Option("--graphs", metavar="NAME", help="Only runs of this graph; repeatable.", show_default=False),
+    ] = None,
+    grace: Annotated[
+        float, typer.Option("--grace", metavar="S", min=0, help="Seconds that steps get to end at SIGTERM.")
+    ] = 10.0,
+    store: options.Store = None,
+) -> int:
+    """Drive runs that no process drives, until SIGTERM or Ctrl-C.
+
+    These are runs of the app's graphs that were enqueued, answered or interrupted, and whose time has come. Several
+    workers can share a store. At SIGTERM the worker takes no more runs, lets steps end, and exits with code 0.
+
+    Example: orchestrator worker --app shop.agents:app
+    """
+    import anyio
+
+    from orchestrator.cli.storage import store_url
+
+    url = store_url(store)
+    found = _app(app)
+    unknown = [name for name in graph or () if name not in {one.name for one in found.graphs}]
+    if unknown:
+        known = ", ".join(one.name for one in found.graphs) or "none"
+        raise UsageError(f"--graphs {unknown[0]}: {app} has {known}")
+    anyio.run(partial(_work, found, url, slots, graph, grace))
+    return COMPLETED
+
+
+async def _work(app: App, url: str, slots: int, graphs: list[str] | None, grace: float) -> None:
+    import anyio
+
+    from orchestrator.cli.environment import on_change
+    from orchestrator.cli.output import warn
+    from orchestrator.cli.trust import journal_seal
+
+    _log_runs()
+    stop = anyio.Event()
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with anyio.create_task_group() as tasks:
+
+            async def listen() -> None:
+                async for number in signals:
+                    if stop.is_set():
+                        tasks.cancel_scope.cancel()
+                    warn(f"{signal.Signals(number).name}: no more runs are taken; another signal interrupts at once")
+                    stop.set()
+
+            tasks.start_soon(listen)
+            executor = app.executor(url, seal=journal_seal(url, make=True), on_change=on_change())
+            async with executor:
+                warn(f"a worker for {', '.join(graphs or [one.name for one in app.graphs])} on {url}")
+                await executor.work(slots=slots, graphs=graphs, stop=stop, grace=grace)
+            tasks.cancel_scope.cancel()
+    warn("the worker has ended; its runs were given back")
+
+
+def _log_runs() -> None:
+    """Print a line on stderr for each run, and for each problem."""
+    import logging
+
+    from orchestrator.cli.output import warn
+    from orchestrator.cli.redaction import redacted
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warn(str(redacted(record.getMessage())))
+
+    log = logging.getLogger("orchestrator.worker")
+    log.setLevel(logging.INFO)
+    log.addHandler(Lines())
+    log.propagate = False
+
+
+def _app(ref: str) -> App:
+    """The app that a reference names.
+
+    Raises:
+        UsageError: there is none.
+    """
+    import os
+
+    from orchestrator.cli.environment import import_for
+    from orchestrator.cli.graphrefs import importing, module_from_name
+    from orchestrator.executor import App
+    from orchestrator.graph.refs import attribute, module_named, module_of_file
+
+    place, colon, name = ref.partition(":")
+    if not colon:
+        raise UsageError(f"--app {ref}: use module:attr or file.py:attr")
+    import_for(ref, os.getcwd())
+    with importing(place):
+        module = module_of_file(place) if place.endswith(".py") else module_from_name(module_named(place))
+        found = attribute(module, name)
+        if callable(found) and not isinstance(found, App):
+            found = found()
+    if not isinstance(found, App):
+        raise UsageError(f"--app {ref}: it is not an App, and no function that returns one")
+    return found
+
+
+def enqueue(
+    graph: options.Graph,
+    question: Annotated[
+        str | None, typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False)
+    ] = None,
+    input: Annotated[  # noqa: A002 - the option's name
+        str | None,
+        typer.Option("--input", metavar="JSON|@FILE|-", help="State fields as a JSON object."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="When it begins: ISO 8601, UTC by default, or Unix seconds."),
+    ] = None,
+    tools: options.Tools = None,
+    model: options.Model = None,
+    trust: options.Trust = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", metavar="ID", help="Your own id: the same id and input mean the same run.")
+    ] = None,
+    label: options.Labels = None,
+    approve: options.Approve = None,
+    store: options.Store = None,
+) -> int:
+    """Add a run that a worker, or `recover`, begins. Prints its id.
+
+    Example: orchestrator enqueue tool_user "What is 20+(2*4)?" --at 2027-01-01T09:00
+    """
+    from orchestrator.cli.environment import new_run_id
+    from orchestrator.cli.interrupts import run_async
+    from orchestrator.cli.launch import Given
+    from orchestrator.cli.output import out
+    from orchestrator.cli.run_session import opened
+    from orchestrator.cli.storage import store_url
+    from orchestrator.cli.trust import seal as sealed
+    from orchestrator.cli.values import input_of
+
+    risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
+    due = _time(at)
+    launch = Given.of(graph, tools, model, trust).new()
+    code = launch.load()
+    given = input_of(code.graph, question, input)
+    name = new_run_id(run_id)
+    refs = launch.refs()
+    seal = sealed(name, refs, url)
+
+    async def put() -> str:
+        async with opened(url, code) as executor:
+            return await executor.enqueue(
+                code.graph, given, run_id=name, labels=labels, approve=risk, at=due,
+                refs={**refs, "seal": seal} if seal else refs,
+            )  # fmt: skip
+
+    out(run_async(put))
+    return COMPLETED
+
+
+def _time(text: str | None) -> float | None:
+    """Unix seconds.
+
+    Raises:
+        UsageError: it is no time.
+    """
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--at {text}: use a date and time as ISO 8601, or Unix seconds") from None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

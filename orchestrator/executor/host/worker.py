@@ -1,0 +1,140 @@
+"""Taking up runs that no executor drives, for as long as a worker works."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection
+
+import anyio
+from anyio.abc import TaskGroup
+
+from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
+from orchestrator.executor import lease as leases
+from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host import scheduling
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.manner import AS_IT_IS
+from orchestrator.executor.lease import LeaseHandle
+from orchestrator.stores.base import Changing
+
+log = logging.getLogger("orchestrator.worker")
+
+_LONGEST = 30.0
+"""Seconds between two attempts at most while the store fails."""
+_DUE_IS_LATE = 0.002
+"""Seconds added to a due time, so that it has passed by the clock of the store."""
+
+
+async def work(
+    host: Host, *, slots: int, poll: float, graphs: Collection[str] | None, stop: anyio.Event, grace: float
+) -> None:
+    """See `Executor.work`."""
+    if slots < 1 or not poll > 0:
+        raise ValueError(f"slots={slots}, poll={poll}: slots is 1 or more, and poll is above 0 seconds")
+    host.background()
+    worker = _Worker(host, slots, poll, graphs)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.take_runs, tasks)
+        await stop.wait()
+        await worker.drain(grace)
+        tasks.cancel_scope.cancel()
+
+
+class _Worker:
+    def __init__(self, host: Host, slots: int, poll: float, graphs: Collection[str] | None) -> None:
+        self._host, self._slots, self._poll, self._graphs = host, slots, poll, graphs
+        self._busy = 0
+        """Runs that this worker drives."""
+        self._lives: dict[str, Drive] = {}
+        self._ended = anyio.Event()
+        """Set when one of them is over."""
+        self._stops = False
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self._host.resources.graphs if self._graphs is None else self._graphs)
+
+    async def take_runs(self, tasks: TaskGroup) -> None:
+        """Claim runs and drive them in tasks of the group."""
+        pause = self._poll
+        while not self._stops:
+            try:
+                full = await self._claim(tasks)
+                pause = self._poll
+                if not full:
+                    await self._rest()
+            except StoreError as error:
+                log.warning("the store fails, the next attempt is in about %.1f s: %s", pause, error)
+                await anyio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(_LONGEST, pause * 2)
+            while self._busy >= self._slots:
+                await self._one_ends()
+
+    async def _claim(self, tasks: TaskGroup) -> bool:
+        """Take up what can be taken; whether there may be more."""
+        if self._host.stopping:
+            await anyio.sleep_forever()
+        await scheduling.fire_due(self._host)
+        free = self._slots - self._busy
+        taken = await leases.claim(self._host.presence, graphs=self._names, limit=free)
+        for info, hold in taken:
+            self._busy += 1
+            tasks.start_soon(self._drive, info.run_id, hold)
+        return len(taken) == free
+
+    async def _drive(self, run_id: str, hold: LeaseHandle) -> None:
+        host = self._host
+        try:
+            live = await host.open(run_id, AS_IT_IS, hold)
+            self._lives[run_id] = live
+            host.watched.leave_to_workers(run_id)
+            if self._stops:
+                live.wind_down()
+            host.resumed(live, unpause=False)
+            run = await host.drive(live)
+            log.info("run %s of %s: %s", run_id, run.graph, run.status)
+        except (RunConflict, RunEnded, RunUnknown) as error:
+            log.debug("run %s: %s", run_id, error)
+        except (OrchestratorError, ValueError, TypeError) as error:
+            log.warning("run %s was given up, and is tried again later: %s", run_id, error)
+        finally:
+            self._lives.pop(run_id, None)
+            self._busy -= 1
+            self._ended.set()
+
+    async def _one_ends(self) -> None:
+        self._ended = anyio.Event()
+        await self._ended.wait()
+
+    async def _rest(self) -> None:
+        """Wait until there may be something to take: it is due, a run here was given back, or the store changed."""
+        store, host = self._host.store, self._host
+        self._ended = anyio.Event()
+        before = store.changes() if isinstance(store, Changing) else None
+        times = [one.next_at for one in await store.schedules() if one.graph in host.resources.graphs]
+        next_due = await store.next_due(self._names)
+        due = min(times if next_due is None else [next_due, *times], default=None)
+        others = before is None or bool((await store.runs(status="running", limit=1)).runs)
+        if before is not None and before != store.changes():  # type: ignore[attr-defined]
+            return
+        while not self._stops:
+            wait = self._poll
+            if due is not None:
+                wait = min(wait, max(0.0, due - host.resources.clock.now() + _DUE_IS_LATE))
+            with anyio.move_on_after(wait):
+                await self._ended.wait()
+            overdue = due is not None and due <= host.resources.clock.now()
+            if others or overdue or self._ended.is_set():
+                return  # where other workers hold runs, one of them may have died, which changes nothing
+            if isinstance(store, Changing) and store.changes() != before:
+                return
+
+    async def drain(self, grace: float) -> None:
+        """Take nothing more up, and let the steps that run end."""
+        self._stops = True
+        for live in list(self._lives.values()):
+            live.wind_down()
+        with anyio.move_on_after(grace):
+            while self._busy:
+                await self._one_ends()
