@@ -148,7 +148,7 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
     """
     try:
         yield
-    except OrchestratorError:
+    except (OrchestratorError, UsageError):
         raise
     except (Exception, SystemExit) as error:
         ours = (str(Path(orchestrator.__file__).parent), "<frozen importlib")

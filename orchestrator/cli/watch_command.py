@@ -44,7 +44,7 @@ def watch(
     watching = Watch(run, by if by is not None else user_name(), json=json, asks=asks, store=store)
     found = one_run(url, run, watching.until_it_ends_or_can_go_on, writes=asks)
     while found.status not in FINAL:
-        if found.status == "interrupted" and watching.asks:
+        if (found.status == "interrupted" or found.queued) and watching.asks:
             code = _go_on(found, url, store, watching)
             if code is not None:
                 return code

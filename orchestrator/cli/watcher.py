@@ -81,7 +81,7 @@ class Watch:
         from orchestrator.cli import report
 
         said = f"{run.status} {run.seq}"
-        if said != self._left and run.status in ("paused", "interrupted"):
+        if said != self._left and (run.status in ("paused", "interrupted") or run.queued):
             self._left = said
             self._sink.hold()
             note(run, store_url(self._store))

@@ -175,6 +175,18 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "graphs": [([], 0)],
     "tools": [([], 0), (["view_file"], 0), (["terminal"], 0)],
     "compare": [([ASKED, "react", "tool_user", "--approve", "none", "-o", "compared"], 0), ([ASKED, "own.json"], 2)],
+    "send": [(["planted", "any"], 2)],
+    "fork": [(["forged", "--at", "1"], 2)],
+    "replay": [(["forged"], 2)],
+    "diff": [(["forged", "done"], 0)],
+    "enqueue": [(["plain.json", "x"], 0), (["code.json"], 2)],
+    "worker": [(["--app", "nosuch"], 2)],
+    "schedule": [(["plain.json", "* * * * *", "x"], 0), (["code.json", "* * * * *"], 2), (["--list"], 0)],
+    "export": [(["forged", "-o", "forged.jsonl"], 0)],
+    "import": [(["code.json"], 1)],
+    "prune": [(["--older-than", "1w"], 0)],
+    "delete": [(["nosuch"], 4)],
+    "store": [(["check"], 0)],
     "serve-mcp": [(["code.json"], 2), *sized([], [(["react"], 0)])],
 }  # fmt: skip
 """For each command what is typed, and the exit code. Whoever adds a command adds its row."""

@@ -189,9 +189,9 @@ async def test_it_finds_a_ledger_that_forgets_an_intent(monkeypatch: pytest.Monk
 
 
 async def test_it_finds_a_ledger_that_reuses_a_reply_for_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    def known(self: AttemptEffects, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
+    def known(self: AttemptEffects, effect: Effect[Any], wanted: str, occurrence: int) -> EffectEntry | None:
         entries = self.attempt.log.machine.ledger.of(self.attempt.activation.key)
-        return next((entry for entry in entries if entry.intended.name == name), None)
+        return next((entry for entry in entries if entry.intended.name == effect.name), None)
 
     monkeypatch.setattr(AttemptEffects, "_find", known)
     assert "with another request" in await found_in()
@@ -284,8 +284,8 @@ async def test_it_finds_a_ledger_that_calls_again_what_failed(monkeypatch: pytes
     await assert_crash_safe(graph)
     original = AttemptEffects._find
 
-    def known(self: AttemptEffects, name: str, wanted: str, occurrence: int) -> EffectEntry | None:
-        entry = original(self, name, wanted, occurrence)
+    def known(self: AttemptEffects, effect: Effect[Any], wanted: str, occurrence: int) -> EffectEntry | None:
+        entry = original(self, effect, wanted, occurrence)
         failed = entry is not None and entry.settled is not None and not entry.settled.ok
         return None if failed else entry
 
