@@ -107,7 +107,7 @@ class RunInfo:
     parent: Parent | None = None
     """The run from which this one began; None: it began by itself."""
     deaths: int = 0
-    """How many drives in a row failed, or ended without giving their lease back."""
+    """How many drives in a row, since a step landed, were given up or ended without giving their lease back."""
     retry_at: float | None = None
     """Before this time, in Unix seconds, `Store.claim` does not give the run out."""
     fault: str = ""
@@ -428,8 +428,9 @@ class Store(Protocol):
     async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
         """Take a run's lease if none is held, it has expired by the store's clock, or the held one is `replaces`.
 
-        A lease that was never given back and is taken from another holder adds one to the run's `deaths`, and sets
-        `retry_at` for the case that this drive dies too. Its former holder's next `beat` returns False. Asked again
+        A lease that was never given back and is taken from another holder adds one to the run's `deaths`, says so in
+        `fault`, and sets `retry_at` for the case that this drive dies too. If the drive that died wrote a `step_done`,
+        its run came forward: it is the first death again. Its former holder's next `beat` returns False. Asked again
         for the token that the run has already, it returns True.
 
         Args:
@@ -467,8 +468,9 @@ class Store(Protocol):
             run_id: the run's id.
             token: the token of the lease.
             fault: None: the drive ended as it should, and the run's `deaths`, `retry_at` and `fault` are cleared. A
-                text says why the drive was given up: it is stored, `deaths` grows by one, and `retry_at` becomes
-                1 second from now after the first death, doubled with each further one, at most an hour.
+                text says why the drive was given up: it is stored, `deaths` grows by one (it becomes 1 if the drive
+                wrote a `step_done`), and `retry_at` becomes 1 second from now after the first death, doubled with each
+                further one, at most an hour.
         """
         ...
 
@@ -480,7 +482,8 @@ class Store(Protocol):
         These are runs that have messages, whose `due` time has passed, that are `running` and whose holder's leases
         have expired or whose holder's process is dead, and that are `running` and held by no executor, in this order.
         A running run with `due` in the future is left out: it is to begin later.
-        A run with `retry_at` in the future, or with 5 or more `deaths`, is left out. What it costs does not grow with
+        A run with `retry_at` in the future, or with 5 or more `deaths`, is left out, also if it has just died for the
+        fifth time: then that is noted only. What it costs does not grow with
         the number of other runs.
 
         Args:

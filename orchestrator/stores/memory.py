@@ -35,6 +35,8 @@ from orchestrator.stores.base import (
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here, is_present
 from orchestrator.stores.shared import (
+    DIED,
+    STEP_LANDED,
     as_statuses,
     check_new,
     check_release,
@@ -61,6 +63,8 @@ class _MemoryRun:
     snapshots: dict[int, bytes] = field(default_factory=dict)
     token: str | None = None
     holder: str = ""
+    taken: int = 0
+    """The head when the lease was taken."""
 
 
 @dataclass(slots=True)
@@ -322,8 +326,8 @@ class MemoryStore:
     def _give(self, run: _MemoryRun, lease: Lease) -> None:
         if run.token is not None and run.holder != lease.holder:
             self._rob(run)
-            _die(run)
-        run.token, run.holder = lease.token, lease.holder
+            _die(run, DIED)
+        run.token, run.holder, run.taken = lease.token, lease.holder, run.info.head
 
     async def beat(self, holder: str, ttl: float) -> bool:
         with self._writing():
@@ -344,7 +348,6 @@ class MemoryStore:
             if fault is None:
                 _release(run)
             else:
-                run.token = None
                 _die(run, fault)
 
     async def claim(
@@ -361,6 +364,11 @@ class MemoryStore:
             self._hold(owner.executor, owner.data(), ttl)
             taken: list[tuple[RunInfo, Lease]] = []
             for run in found:
+                if run.token is not None and run.holder != owner.executor:
+                    self._rob(run)
+                    _die(run, DIED)
+                    if run.info.deaths >= MAX_DEATHS:
+                        continue
                 lease = Lease(run.info.run_id, os.urandom(16).hex(), owner.executor, owner.data(), ttl, ttl)
                 held_here[lease.token] = owner.executor
                 self._give(run, lease)
@@ -528,8 +536,9 @@ def _release(run: _MemoryRun) -> None:
     run.info = replace(run.info, deaths=0, retry_at=None, fault="")
 
 
-def _die(run: _MemoryRun, fault: str | None = None) -> None:
-    """Note that a drive died, or was given up."""
-    deaths = run.info.deaths + 1
-    retry_at = SYSTEM_CLOCK.now() + retry_delay(deaths)
-    run.info = replace(run.info, deaths=deaths, retry_at=retry_at, fault=run.info.fault if fault is None else fault)
+def _die(run: _MemoryRun, fault: str) -> None:
+    """Note that a drive died, or was given up; its lease is gone."""
+    landed = any(data.endswith(STEP_LANDED) for data in run.records[run.taken :])
+    deaths = 1 if landed else run.info.deaths + 1
+    run.token = None
+    run.info = replace(run.info, deaths=deaths, retry_at=SYSTEM_CLOCK.now() + retry_delay(deaths), fault=fault)

@@ -72,6 +72,13 @@ def as_statuses(status: Collection[str] | str | None) -> frozenset[str] | None:
     return wanted
 
 
+STEP_LANDED = b'"type":"step_done"}'
+"""What the record of a step that ended well ends with. A drive that wrote one brought its run forward."""
+
+DIED = "the process that drove it died, or was silent for too long"
+"""The fault of a drive whose lease was never given back."""
+
+
 def retry_delay(deaths: int) -> float:
     """Seconds before a run is given out again after so many deaths in a row: 1, doubled each time, at most an hour."""
     return min(3600.0, 2.0 ** min(max(deaths - 1, 0), 12))

@@ -16,13 +16,13 @@ from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import MAX_DEATHS, Lease, RunInfo
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here, is_present
-from orchestrator.stores.shared import json_object, retry_delay
+from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
 from orchestrator.stores.sqlite.clock import StoreClock
 
 _KEPT_SECONDS = 3600.0
 """Rows of holders whose leases expired so long ago are deleted if no run names them."""
 
-RELEASED = "token = NULL, holder = NULL, deaths = 0, retry_at = NULL, fault = ''"
+RELEASED = "token = NULL, holder = NULL, deaths = 0, retry_at = NULL, fault = '', taken = 0"
 """What a run's row says after its lease was given back as it should be."""
 
 
@@ -68,20 +68,33 @@ def take(connection: sqlite3.Connection, clock: StoreClock, lease: Lease, ttl: f
 def _give(connection: sqlite3.Connection, number: int, lease: Lease, before: tuple[str | None, str | None]) -> None:
     """Write a lease into its run's row. `before`: token and holder of the lease that was never given back."""
     token, holder = before
-    died = token is not None and holder != lease.holder
-    connection.execute(
-        "UPDATE runs SET token = ?, holder = ?, deaths = deaths + ? WHERE id = ?",
-        (lease.token, lease.holder, int(died), number),
-    )
-    if died:
+    if token is not None and holder != lease.holder:
         rob(connection, holder)
-        (deaths,) = connection.execute("SELECT deaths FROM runs WHERE id = ?", (number,)).fetchone()
-        _delay(connection, number, deaths)
+        _die(connection, number, DIED)
+    connection.execute(
+        "UPDATE runs SET token = ?, holder = ?, taken = head WHERE id = ?", (lease.token, lease.holder, number)
+    )
 
 
-def _delay(connection: sqlite3.Connection, number: int, deaths: object) -> None:
-    retry_at = SYSTEM_CLOCK.now() + retry_delay(deaths if isinstance(deaths, int) else 1)
-    connection.execute("UPDATE runs SET retry_at = ? WHERE id = ?", (retry_at, number))
+def _die(connection: sqlite3.Connection, number: int, fault: str) -> int:
+    """Note that a drive died, or was given up; returns how many did so in a row."""
+    deaths, taken, head = connection.execute("SELECT deaths, taken, head FROM runs WHERE id = ?", (number,)).fetchone()
+    before = deaths if isinstance(deaths, int) else 0
+    (landed,) = connection.execute(
+        "SELECT EXISTS(SELECT 1 FROM records WHERE id > ? AND id <= ? AND substr(data, -length(?)) = ?)",
+        (number << 32 | _seq(taken), number << 32 | _seq(head), STEP_LANDED, STEP_LANDED),
+    ).fetchone()
+    count = 1 if landed else before + 1
+    connection.execute(
+        "UPDATE runs SET deaths = ?, retry_at = ?, fault = ? WHERE id = ?",
+        (count, SYSTEM_CLOCK.now() + retry_delay(count), fault, number),
+    )
+    return count
+
+
+def _seq(value: object) -> int:
+    """A `seq` from a row; 0 if it is damaged."""
+    return value if isinstance(value, int) and 0 <= value < 1 << 32 else 0
 
 
 def rob(connection: sqlite3.Connection, holder: str | None) -> None:
@@ -108,14 +121,10 @@ def drop(connection: sqlite3.Connection, run_id: str, token: str, fault: str | N
     if fault is None:
         connection.execute(f"UPDATE runs SET {RELEASED} WHERE run_id = ? AND token = ?", (run_id, token))
         return
-    found = connection.execute("SELECT id, deaths FROM runs WHERE run_id = ? AND token = ?", (run_id, token)).fetchone()
-    if found is None:
-        return
-    number, deaths = found[0], (found[1] if isinstance(found[1], int) else 0) + 1
-    connection.execute(
-        "UPDATE runs SET token = NULL, holder = NULL, deaths = ?, fault = ? WHERE id = ?", (deaths, fault, number)
-    )
-    _delay(connection, number, deaths)
+    found = connection.execute("SELECT id FROM runs WHERE run_id = ? AND token = ?", (run_id, token)).fetchone()
+    if found is not None:
+        _die(connection, found[0], fault)
+        connection.execute("UPDATE runs SET token = NULL, holder = NULL WHERE id = ?", found)
 
 
 def read(connection: sqlite3.Connection, clock: StoreClock, run_id: str) -> Lease | None:
@@ -179,6 +188,13 @@ def claim(
     hold(connection, clock, owner.executor, canonical(owner.data()), ttl)
     taken: list[tuple[RunInfo, Lease]] = []
     for number, run_id, token, holder in found:
+        if token is not None and holder != owner.executor:
+            rob(connection, holder)
+            deaths = _die(connection, number, DIED)
+            connection.execute("UPDATE runs SET token = NULL, holder = NULL WHERE id = ?", (number,))
+            if deaths >= MAX_DEATHS:
+                continue
+            token, holder = None, None
         lease = Lease(run_id, os.urandom(16).hex(), owner.executor, owner.data(), ttl, ttl)
         held_here[lease.token] = owner.executor
         _give(connection, number, lease, (token, holder))
