@@ -1,0 +1,113 @@
+"""Workers as processes: they are killed at any moment, and some of their runs kill them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from orchestrator import Executor
+from orchestrator.stores.base import MAX_DEATHS
+from tests.executor.work_program import app, moves, poison
+from tests.support.programs import Piped
+from tests.support.sizes import quick_on, sized
+
+pytestmark = [pytest.mark.anyio, quick_on("asyncio")]
+
+LONG = sized(60.0, 300.0)
+
+
+def worker(url: str, diary: Path) -> Piped:
+    """A worker process."""
+    begun = Piped(
+        ("worker", "--app", "tests.executor.work_program:app", "--slots", 4, "--store", url),
+        env={**os.environ, "DIARY": str(diary)},
+        loads=["tests.executor.work_program"],
+    )
+    begun.read_no_further(err=False)
+    return begun
+
+
+def back_off_passes(path: Path) -> None:
+    """Bring a store to the time at which all runs are given out again."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE runs SET retry_at = 1.0 WHERE retry_at IS NOT NULL")
+
+
+async def test_runs_end_and_settled_calls_are_made_once_though_workers_are_killed(tmp_path: Path) -> None:
+    url, diary = f"sqlite:///{tmp_path}/runs.db", tmp_path / "diary"
+    count, kills, dice = sized(20, 100), sized(3, 30), random.Random(7)
+    async with Executor(url, graphs=app.graphs) as executor:
+        for number in range(count):
+            await executor.enqueue(moves, number, run_id=f"r{number}")
+        workers, killed, due = [worker(url, diary), worker(url, diary)], 0, 0.0
+        try:
+            with anyio.fail_after(LONG):
+                while len((await executor.runs(status="completed", limit=1000)).runs) < count:
+                    await anyio.sleep(0.02)
+                    if killed < kills and diary.exists() and time.monotonic() > due:
+                        place = dice.randrange(2)
+                        workers[place].signal(signal.SIGKILL)
+                        workers[place].close()
+                        workers[place] = worker(url, diary)
+                        killed, due = killed + 1, time.monotonic() + dice.uniform(0.1, 0.5)
+        finally:
+            for one in workers:
+                one.close()
+        made = Counter(diary.read_text().splitlines())
+        again = 0
+        for number in range(count):
+            records = await executor.store.read(f"r{number}")
+            assert [record.seq for record in records] == list(range(1, len(records) + 1))
+            settled = Counter(record.key for record in records if record.type == "effect_settled")
+            assert len(settled) == 3
+            assert set(settled.values()) == {1}
+            drives = sum(record.type == "resumed" for record in records)
+            calls = [made[f"r{number} {turn}"] for turn in range(3)]
+            assert all(calls)
+            # A call was made again only if its drive died before it was settled: at most once for each drive.
+            assert sum(calls) <= 3 + drives - 1, "a settled call was made twice, or two workers drove the run"
+            again += sum(calls) - 3
+        assert killed == kills
+        assert again <= 4 * killed, "more calls were made again than ran in the slots of killed workers"
+
+
+async def test_a_run_that_kills_its_workers_is_parked_and_the_others_go_on(tmp_path: Path) -> None:
+    url, diary = f"sqlite:///{tmp_path}/runs.db", tmp_path / "diary"
+    async with Executor(url, graphs=app.graphs, idle="sleep") as executor:
+        await executor.enqueue(poison, 1, run_id="poison")
+        restarts, begun = 0, worker(url, diary)
+        try:
+            with anyio.fail_after(60):
+                while (info := await executor.store.info("poison")).deaths < MAX_DEATHS or info.lease is not None:
+                    if begun.ended:
+                        begun.close()
+                        await anyio.to_thread.run_sync(sized(back_off_passes, lambda _: None), tmp_path / "runs.db")
+                        restarts, begun = restarts + 1, worker(url, diary)
+                    await anyio.sleep(0.05)
+                await executor.enqueue(moves, 1, run_id="other")
+                while (await executor.load("other")).status != "completed":  # noqa: ASYNC110  another process drives it
+                    await anyio.sleep(0.05)
+            await anyio.sleep(0.5)
+            assert not begun.ended, "the worker lives"
+        finally:
+            begun.close()
+        assert "died" in info.fault
+        assert restarts == MAX_DEATHS
+        assert diary.read_text().splitlines().count("deadly") == MAX_DEATHS
+        tmp_path.joinpath("antidote").touch()
+        os.environ["DIARY"] = str(diary)
+        try:
+            run = await executor.resume("poison")
+        finally:
+            del os.environ["DIARY"]
+        assert (run.status, (await executor.store.info("poison")).deaths) == ("completed", 0)
