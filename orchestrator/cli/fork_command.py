@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.exits import COMPLETED, INTERRUPTED, PAUSED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
@@ -94,7 +94,7 @@ def fork(
         return await TerminalSession(executor, name, manner.sink(), seen=made.seq).go(resume, resume)
 
     code = drive(url, taken.code, name, begin, replace(taken.manner, shows=not no_start))
-    return COMPLETED if no_start else code
+    return COMPLETED if no_start and code in (PAUSED, INTERRUPTED) else code  # the fork was made, and waits
 
 
 class _Seen:

@@ -64,6 +64,8 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
         raise UsageError(f"--against {against}: use runs, or the URL of a store")
     where = store if against == RUNS else against
     url = store_url(where)
+    if where is not None and not exists(url):
+        raise UsageError(f"--against {against}: there is no store at {url}")
     found = graph_from_ref(graph, None, trust)
 
     async def compare() -> list[VersionCheck]:

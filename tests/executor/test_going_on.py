@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from orchestrator import Approve, Context, Executor, Graph, Update, append, node, tool
 from orchestrator.errors import RunEnded
 from orchestrator.nodes import Ask, Sleep, Subgraph, Wait
+from orchestrator.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -225,3 +226,30 @@ async def test_a_run_that_waited_is_replayed_without_waiting() -> None:
         assert run.status == "completed"
         replay = await executor.replay("r")
         assert (replay.same, replay.run.status, replay.run.output) == (True, "completed", run.output)
+
+
+async def test_an_event_that_is_delivered_again_after_the_end_changes_nothing() -> None:
+    async with Executor(graphs=[waiting()]) as executor:
+        await executor.start("waiting", {"item": "shoes", "note": "x"}, run_id="r")
+        run = await executor.send("r", "paid", PAID, id="hook-1")
+        assert run.status == "completed"
+        assert (await executor.send("r", "paid", PAID, id="hook-1")).status == "completed"
+        with pytest.raises(RunEnded):
+            await executor.send("r", "paid", PAID, id="hook-2")
+
+
+async def test_a_run_that_was_enqueued_without_tools_is_begun_where_its_tools_are(desk: Desk) -> None:
+    desk.broken = False
+    store = MemoryStore()
+    graph = desk.graph()
+
+    @tool
+    def other() -> str:
+        """Not offered where the run is driven."""
+        return ""
+
+    async with Executor(store, graphs=[graph], tools=[other]) as executor:
+        await executor.enqueue("order", "shoes", run_id="r")
+    async with Executor(store, graphs=[graph], tools=desk.tools()) as executor:
+        assert (await executor.drive("r")).status == "paused"
+    assert desk.charged == ["shoes"]

@@ -30,7 +30,13 @@ def event_of(name: str, data: object, id_: str | None, by: str) -> SendEvent:
 async def send(host: Host, run_id: str, event: SendEvent, *, resume: bool, background: bool = False) -> Run:
     """See `Executor.send`."""
     while True:
-        sent = await deliver(host, run_id, event, resume=Manner() if resume else None)
+        try:
+            sent = await deliver(host, run_id, event, resume=Manner() if resume else None)
+        except RunEnded:
+            run = await load(host, run_id)
+            if event.id in run.machine.events.ids:
+                return run  # it was delivered before the run ended, and is delivered again
+            raise
         if sent.held is not None and resume:
             host.resumed(sent.held, unpause=False)
             if not background:
