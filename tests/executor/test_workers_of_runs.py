@@ -15,7 +15,7 @@ from orchestrator.nodes import Sleep
 from orchestrator.stores.base import MAX_DEATHS, Store
 from orchestrator.stores.sqlite.store import SQLiteStore
 from tests.support.executors import Log, chain, says
-from tests.support.sizes import sized
+from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
 
@@ -283,6 +283,16 @@ async def test_sleeping_runs_wake_in_time(store: str) -> None:
     late = await lateness(store, 200, 2.0)
     assert late[0] >= -0.01
     assert late[int(len(late) * 0.99)] < 1.0
+
+
+@pytest.mark.storm
+@quick_on("asyncio")
+async def test_ten_thousand_sleeping_runs_wake_in_time(store: str) -> None:
+    late = await lateness(store, 10_000, 60.0)
+    middle, most = late[len(late) // 2], late[int(len(late) * 0.99)]
+    print(f"late by {middle:.3f} s (p50), {most:.3f} s (p99), {late[-1]:.3f} s (max)")
+    assert late[0] >= -0.01
+    assert most < 1.0
 
 
 async def test_a_worker_whose_runs_all_sleep_asks_the_store_nothing(store: str) -> None:
