@@ -41,7 +41,10 @@ class Heartbeat:
             await self._any.wait()
             await anyio.sleep(self._presence.ttl / 3)
             with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
-                await self.beat()
+                if leases.keeps(self._presence.owner):
+                    await self.beat()
+                else:  # all runs went to sleep meanwhile; a beat is a write, at which workers look at the store
+                    await self._presence.release_given_up()
 
     async def beat(self) -> None:
         """Renew all leases at once. Where that is not enough, take each one again, and give up what is lost.
