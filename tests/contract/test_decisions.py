@@ -13,10 +13,16 @@ RECORDS = sorted((DOCS / "decisions").glob("*.md"))
 INDEX = (DOCS / "design.md").read_text(encoding="utf-8")
 
 
-def test_a_number_stands_for_one_record() -> None:
-    numbers = [path.name[:4] for path in RECORDS]
-    assert numbers == sorted(set(numbers))
-    assert all(number.isdigit() for number in numbers)
+def test_numbers_have_no_gap() -> None:
+    assert [path.name[:4] for path in RECORDS] == [f"{number:04}" for number in range(1, len(RECORDS) + 1)]
+
+
+def test_links_have_the_number_of_their_record() -> None:
+    link = re.compile(r"\[(?:decision\s+)?(\d+)\]\((?:\.\./)?(?:decisions/)?(\d{4}-[\w-]+\.md)\)")
+    links = [found for path in sorted(DOCS.rglob("*.md")) for found in link.findall(path.read_text(encoding="utf-8"))]
+    names = {path.name for path in RECORDS}
+    assert len(links) > len(RECORDS)
+    assert [(number, name) for number, name in links if name not in names or int(number) != int(name[:4])] == []
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
