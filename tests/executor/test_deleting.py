@@ -47,7 +47,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 async def ids(executor: Executor) -> set[str]:
-    return {info.run_id for info in (await executor.runs(limit=100)).runs}
+    return {info.run_id for info in (await executor.runs(limit=500)).runs}
 
 
 async def test_runs_that_its_calls_began_are_deleted_with_a_run_and_no_others(url: str) -> None:
