@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
+from orchestrator.kernel import records as r
 from orchestrator.kernel.breakpoints import PAUSE
+from orchestrator.kernel.run_state import Delta, RunState
 from tests.support.sizes import sized
 
 from .build import joins, plan
-from .harness import Simulation, agree, many
-from .sketches import structured, values_for
+from .harness import Simulation, TooLongError, agree
+from .test_laws import KINDS, Trial
 
 
-@pytest.mark.parametrize("seed", range(sized(15, 150)))
-def test_a_generated_graph_gives_the_same_with_breakpoints(seed: int) -> None:
-    sketch, dice = structured(seed), random.Random(seed)
-    graph = sketch.plan()
-    nodes = sorted(graph.nodes)
-    stops = {
-        "pause_before": dice.sample(nodes, dice.randint(0, len(nodes))),
-        "pause_after": dice.sample(nodes, dice.randint(0, len(nodes))),
-    }
-    given = {"values": values_for(random.Random(seed)), "seed": seed, "count": 5}
-    agree([*many(graph, **given), *many(graph, pauses=0.05, **given, **stops)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", KINDS)
+def test_generated_graphs_give_the_same_with_breakpoints(kind: str) -> None:
+    met: Counter[str] = Counter()
+
+    def look(machine: RunState, record: r.Record, delta: Delta) -> None:
+        question = machine.questions.get(PAUSE)
+        if question is not None and isinstance(record, r.StepDone | r.RunStarted | r.Answered):
+            met[" ".join(question.prompt.split()[:2])] += 1
+
+    for seed in range(sized(4, 60)):
+        trial = Trial.draw(kind, seed, asks=0.1, retries=0.1)
+        if trial is None or trial.races:
+            continue
+        nodes, dice = sorted(trial.plan.nodes), random.Random(seed)
+        stops = {
+            "pause_before": dice.sample(nodes, dice.randint(0, len(nodes))),
+            "pause_after": dice.sample(nodes, dice.randint(0, len(nodes))),
+        }
+        try:
+            agree([*trial.many(3, seed), *trial.many(4, seed, pauses=0.05, observers=[look], **stops)])
+        except TooLongError:
+            continue
+        met["graphs"] += 1
+    assert met["graphs"] >= sized(2, 40), met
+    assert min(met["paused before"], met["paused after"]) >= sized(2, 40), met
 
 
 def test_each_pause_names_its_node_and_no_step_begins_meanwhile() -> None:
