@@ -85,6 +85,34 @@ async def test_without_its_context_a_run_is_not_taken_up(store: Store) -> None:
         assert live.run.output == ["ann -", "carl -"]
 
 
+@node
+async def receive(state: Log, ctx: Context[object, User]) -> Update:
+    """Wait for an event."""
+    return {"log": f"{ctx.context.name} {await ctx.receive('paid')}"}
+
+
+waiting = chain(receive, greet, name="waiting")
+
+
+async def test_an_event_that_continues_a_run_brings_its_context(store: Store) -> None:
+    async with Executor(store, graphs=[waiting]) as executor:
+        for name in "rst":
+            await executor.start(waiting, run_id=name, labels={"team": "red"}, context=User("ann"))
+        with pytest.raises(ContextMissing, match=r"run 'r' was begun with a context"):
+            await executor.send("r", "paid", 1)
+        assert (await executor.load("r")).waiting  # the event was not journaled
+        run = await executor.send("r", "paid", 2, context=User("bob"))
+        assert run.output == ["bob 2", "bob red"]
+        runs = await executor.send(labels={"team": "red"}, event="paid", data=3, all=True, context=User("carl"))
+        assert [one.output for one in runs] == [["carl 3", "carl red"]] * 2
+        await executor.start(waiting, run_id="u", context=User("ann"))
+    async with Executor(store, graphs=[waiting]) as executor:
+        await executor.send("u", "paid", 4, context=User("dora"), background=True)
+        assert (await executor.wait("u")).output == ["dora 4", "dora -"]
+        await executor.start(waiting, run_id="v", context=User("ann"))
+        await executor.send("v", "paid", 5, resume=False)  # this needs no code, and no context
+
+
 @pytest.mark.parametrize("form", ["sync", "async"])
 async def test_an_executor_makes_contexts_by_the_row_of_a_run(store: Store, form: str) -> None:
     made: list[tuple[str, str]] = []

@@ -70,7 +70,7 @@ class ChildRuns:
                 )
             if isinstance(answer, Value):
                 event = SendEvent(asked.event, answer.value, hash_id(by, question), by)
-                return await sending.send(self.host, run.run_id, event, resume=True)
+                return await sending.send(self.host, run.run_id, event, Manner())
             return await sending.say(self.host, run.run_id, PassTime(question))
         except RunEnded:
             return await load(self.host, run.run_id)

@@ -70,6 +70,7 @@ class RunControl(RunReader):
         by: str = ...,
         resume: bool = ...,
         background: bool = ...,
+        context: object = ...,
     ) -> Run: ...
     @overload
     async def send(
@@ -84,6 +85,7 @@ class RunControl(RunReader):
         by: str = ...,
         resume: bool = ...,
         background: bool = ...,
+        context: object = ...,
     ) -> list[Run]: ...
     async def send(
         self,
@@ -97,6 +99,7 @@ class RunControl(RunReader):
         by: str = "",
         resume: bool = True,
         background: bool = False,
+        context: object = None,
     ) -> Run | list[Run]:
         """Send an event to a run, whichever executor drives it. It is durable when this call returns.
 
@@ -113,6 +116,7 @@ class RunControl(RunReader):
             by: who sends it, for the journal.
             resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
             background: return as soon as the event is durable; the run continues in the background.
+            context: the `ctx.context` of the run, or with `all` of every run, see `start`.
 
         Returns:
             The run when it ends or pauses again; with `background`, or without `resume`, after the event. With `all` a
@@ -124,17 +128,19 @@ class RunControl(RunReader):
             RunEnded: the run has ended.
             RunBusy: the event is a message for a node that takes none now, or the run keeps too many events.
             InvalidAnswer: the event is a message for a node that waits for one, and does not fit its question.
-            InvalidValue: the data has no JSON form, or is too deep or too large. After each of these errors the run is
-                unchanged.
+            InvalidValue: the data has no JSON form, or is too deep or too large.
+            ContextMissing: the run was begun with a context, and none is given or made. After each of these errors the
+                run is unchanged.
         """
         message = sending.event_of(event, data, id, by)
         if (run_id is None) == (labels is None) or (all and labels is None):
             raise TypeError("give either the id of a run, or labels=; all=True goes with labels")
+        how = Manner(context=context) if resume else None
         if all and labels is not None:
-            return await sending.send_to_all(self._host, labels, message, resume=resume, background=background)
+            return await sending.send_to_all(self._host, labels, message, how, background=background)
         one = run_id if labels is None else await sending.the_one(self._host, labels)
         assert one is not None
-        return await sending.send(self._host, one, message, resume=resume, background=background)
+        return await sending.send(self._host, one, message, how, background=background)
 
     async def resume(
         self,
@@ -223,12 +229,7 @@ class RunControl(RunReader):
             graph: the name of a graph.
             labels: labels that a run must have, with their values.
             only: ids of the runs to resume, if they match; None: all.
-            retry: see `resume`.
-            limits: see `resume`.
-            approve: see `resume`.
-            accept_changes: see `resume`.
-            migrate: see `resume`.
-            wait: see `resume`.
+            retry, limits, approve, accept_changes, migrate, wait: see `resume`.
             concurrency: how many runs are driven at the same time.
             on_progress: called for each run with its result, the number of runs that are over, and the number of all.
 

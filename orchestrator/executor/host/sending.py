@@ -27,17 +27,21 @@ def event_of(name: str, data: object, id_: str | None, by: str) -> SendEvent:
     return SendEvent.of({"name": name, "data": data, "id": uuid4().hex if id_ is None else id_, "by": by})
 
 
-async def send(host: Host, run_id: str, event: SendEvent, *, resume: bool, background: bool = False) -> Run:
-    """See `Executor.send`."""
+async def send(host: Host, run_id: str, event: SendEvent, resume: Manner | None, *, background: bool = False) -> Run:
+    """See `Executor.send`.
+
+    Args:
+        resume: how a run that is driven nowhere is taken up to continue; None: the event is journaled only.
+    """
     while True:
         try:
-            sent = await deliver(host, run_id, event, resume=Manner() if resume else None)
+            sent = await deliver(host, run_id, event, resume=resume)
         except RunEnded:
             run = await load(host, run_id)
             if event.id in run.machine.events.ids:
                 return run  # it was delivered before the run ended, and is delivered again
             raise
-        if sent.held is not None and resume:
+        if sent.held is not None and resume is not None:
             host.resumed(sent.held, unpause=False)
             if not background:
                 return await drive_on(host, sent.held)
@@ -60,7 +64,7 @@ async def send(host: Host, run_id: str, event: SendEvent, *, resume: bool, backg
                     raise RunEnded(run_id, run.status)
                 await anyio.sleep(LOOK)
                 continue
-        return await (wait_for(host, run_id, None) if resume and not background else load(host, run_id))
+        return await (wait_for(host, run_id, None) if resume is not None and not background else load(host, run_id))
 
 
 async def say(host: Host, run_id: str, command: Command) -> Run:
@@ -98,7 +102,7 @@ async def unfinished(host: Host, labels: Mapping[str, str]) -> list[str]:
 
 
 async def send_to_all(
-    host: Host, labels: Mapping[str, str], event: SendEvent, *, resume: bool, background: bool = False
+    host: Host, labels: Mapping[str, str], event: SendEvent, resume: Manner | None, *, background: bool = False
 ) -> list[Run]:
     """Send an event to every unfinished run that has these labels; one that ends meanwhile is left out."""
     found: dict[str, Run] = {}
@@ -107,7 +111,7 @@ async def send_to_all(
 
     async def send_one(run_id: str) -> None:
         try:
-            found[run_id] = await send(host, run_id, event, resume=resume, background=background)
+            found[run_id] = await send(host, run_id, event, resume, background=background)
         except RunEnded:
             return
         except Exception as error:
