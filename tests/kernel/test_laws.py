@@ -284,13 +284,6 @@ def test_the_generators_draw_what_they_are_for() -> None:
 
 
 @pytest.mark.storm
-@pytest.mark.parametrize("law", LAWS)
-def test_a_storm_of_each_law(law: str, scale: int) -> None:
-    """`--storm-scale N`: N times 30 graphs for each law."""
-    settings(quick, max_examples=30 * scale)(LAWS[law])()
-
-
-@pytest.mark.storm
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_storm_of_graphs(kind: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
     """`--storm-scale N`: N times 50 graphs of each kind, eight interleavings each."""
