@@ -11,6 +11,8 @@ from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from orchestrator.executor import Executor
     from orchestrator.stores import Schedule
 
@@ -49,6 +51,10 @@ def schedule(
     trust: options.Trust = None,
     list_: Annotated[bool, typer.Option("--list", help="List the schedules of the store.")] = False,
     remove: Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove a schedule.")] = None,
+    pause: Annotated[str | None, typer.Option("--pause", metavar="NAME", help="Begin no runs of a schedule.")] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="NAME", help="Begin runs of a paused schedule again.")
+    ] = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -63,11 +69,15 @@ def schedule(
     from orchestrator.cli.storage import exists, store_url
 
     url = store_url(store)
-    if list_ or remove is not None:
-        if graph is not None:
-            raise UsageError("--list and --remove take no GRAPH")
-        if remove is not None:
-            return _removed(url, remove)
+    named = [
+        (act, name) for act, name in ((_removed, remove), (_paused, pause), (_resumed, resume)) if name is not None
+    ]
+    if list_ or named:
+        if graph is not None or len(named) + list_ > 1:
+            raise UsageError("--list, --remove, --pause and --resume take no GRAPH, and go alone")
+        if named:
+            ((act, known),) = named
+            return _done(url, act, known)
         found = looking(url, lambda executor: executor.schedules()) if exists(url) else []
         if json:
             out_json([_row(one) for one in found])
@@ -75,7 +85,9 @@ def schedule(
             out(_line(one))
         return COMPLETED
     if graph is None or cron is None:
-        raise UsageError("name a GRAPH and a CRON expression, or use --list or --remove NAME")
+        raise UsageError(
+            "name a GRAPH and a CRON expression, or use --list, --remove NAME, --pause NAME or --resume NAME"
+        )
     made = _made(url, graph, cron, question, input, name, timezone, catch_up, label, approve, trust)
     if json:
         out_json(_row(made))
@@ -117,25 +129,44 @@ def _made(
     return looking(url, put, writes=True)
 
 
-def _removed(url: str, name: str) -> int:
+def _done(url: str, act: Callable[[Executor, str], Awaitable[object]], name: str) -> int:
     from orchestrator.cli.exits import UNKNOWN
     from orchestrator.cli.output import warn
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists
 
-    if not exists(url) or not looking(url, lambda executor: executor.unschedule(name), writes=True):
+    async def work(executor: Executor) -> object:
+        try:
+            return await act(executor, name)
+        except ImportError as error:
+            raise UsageError(str(error)) from None
+
+    if not exists(url) or not looking(url, work, writes=True):
         warn(f"error: there is no schedule {name!r} in {url}")
         return UNKNOWN
     return COMPLETED
+
+
+def _removed(executor: Executor, name: str) -> Awaitable[object]:
+    return executor.unschedule(name)
+
+
+def _paused(executor: Executor, name: str) -> Awaitable[object]:
+    return executor.pause_schedule(name)
+
+
+def _resumed(executor: Executor, name: str) -> Awaitable[object]:
+    return executor.resume_schedule(name)
 
 
 def _row(one: Schedule) -> dict[str, object]:
     return {
         "name": one.name, "graph": one.graph, "cron": one.cron, "timezone": one.timezone, "catch_up": one.catch_up,
         "next_at": one.next_at, "labels": dict(one.labels), "values": dict(one.values), "approve": one.approve,
+        "paused": one.paused,
     }  # fmt: skip
 
 
 def _line(one: Schedule) -> str:
     upcoming = datetime.fromtimestamp(one.next_at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    return f"{one.name}  {one.graph}  {one.cron}  {one.timezone}  next {upcoming}"
+    return f"{one.name}  {one.graph}  {one.cron}  {one.timezone}  {'paused' if one.paused else f'next {upcoming}'}"

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 def copy(
     source: Annotated[str, typer.Argument(metavar="URL", help="The store to copy.", show_default=False)],
     to: Annotated[str, typer.Argument(metavar="URL", help="The store to add its runs to.", show_default=False)],
+    start_schedules: Annotated[
+        bool,
+        typer.Option("--start-schedules", help="Let copied schedules begin runs. Without it they are paused."),
+    ] = False,
     json: options.Json = False,
 ) -> int:
-    """Copy all runs of a store into another one.
+    """Copy all runs and schedules of a store into another one.
 
     Asked again, it continues where it stopped, and copies what has happened since.
+    Let workers work on one of the two stores only: unfinished runs are in both.
 
     Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
     """
@@ -50,7 +55,7 @@ def copy(
             second = open_store(urls[1])
             try:
                 with ProgressLine("runs copied") as line:
-                    return await copy_store(first, second, line.show)
+                    return await copy_store(first, second, line.show, start_schedules=start_schedules)
             finally:
                 await second.close()
         finally:
@@ -58,6 +63,7 @@ def copy(
 
     found = anyio.run(work)
     fields = {name: list(getattr(found, name)) for name in ("runs", "extended", "skipped", "differing")}
+    fields |= {name: list(getattr(found, name)) for name in ("schedules", "differing_schedules")}
     if json:
         out_json(fields)
     else:
@@ -68,9 +74,14 @@ def copy(
             f"{len(found.runs)} runs copied, {len(found.extended)} brought up to date, "
             f"{len(found.skipped)} were there already"
         )
+        if found.schedules:
+            how = "started" if start_schedules else "paused; `schedule --resume NAME` starts one"
+            warn(f"{len(found.schedules)} schedules copied, {how}")
         for run_id in found.differing:
             warn(f"{run_id}: {urls[1]} has other records under this id; it was left as it is")
-    return FAILED if found.differing else COMPLETED
+        for name in found.differing_schedules:
+            warn(f"schedule {name}: {urls[1]} has another one of this name; it was left as it is")
+    return FAILED if found.differing or found.differing_schedules else COMPLETED
 
 
 def check(

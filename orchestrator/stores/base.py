@@ -157,6 +157,8 @@ class Schedule:
     labels: Mapping[str, str] = field(default_factory=dict)
     approve: str | None = None
     """Calls of tools up to this risk are approved by policy."""
+    paused: bool = False
+    """Whether workers leave it alone."""
 
 
 @dataclass(frozen=True, slots=True)

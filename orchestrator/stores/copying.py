@@ -1,9 +1,9 @@
-"""Copying all runs of a store into another one, of any kind."""
+"""Copying all runs and schedules of a store into another one, of any kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.stores.base import RunInfo, Store
@@ -14,7 +14,7 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy of a store did. Each field has ids of runs, the oldest first."""
+    """What a copy of a store did. The first four fields have ids of runs, the oldest first."""
 
     runs: tuple[str, ...] = ()
     """They were added."""
@@ -24,19 +24,34 @@ class Copied:
     """They were there with the same records."""
     differing: tuple[str, ...] = ()
     """Other runs, or runs that went on, are there under these ids. They were left as they are."""
+    schedules: tuple[str, ...] = ()
+    """Names of schedules that were added, or started."""
+    differing_schedules: tuple[str, ...] = ()
+    """Other schedules are there under these names. They were left as they are."""
 
 
-async def copy_store(source: Store, to: Store, progress: Callable[[int, int], object] | None = None) -> Copied:
-    """Copy every run of a store, with graphs and unread messages, into another one.
+async def copy_store(
+    source: Store,
+    to: Store,
+    progress: Callable[[int, int], object] | None = None,
+    *,
+    start_schedules: bool = False,
+) -> Copied:
+    """Copy every run of a store, with graphs and unread messages, and every schedule into another one.
 
     Each run is copied in one write, so a copy that was interrupted leaves whole runs and goes on where it stopped when
     it is asked again. A run that is driven meanwhile is copied up to the record that it has then; copying again brings
     the rest. Leases and snapshots are not copied.
 
+    Unfinished runs are then in both stores. Workers would continue them in each, and make their calls twice: have them
+    work on one of the stores only.
+
     Args:
         source: the store to read.
         to: the store to add runs to.
         progress: called with the number of runs that are done, and of all runs.
+        start_schedules: whether copied schedules begin runs, as those of the source do. False: they are paused, because
+            otherwise each time would fire in both stores. Schedules that an earlier copy added paused are started, too.
 
     Raises:
         StoreCorrupt: a run is damaged; the runs before it are copied.
@@ -54,7 +69,22 @@ async def copy_store(source: Store, to: Store, progress: Callable[[int, int], ob
             continue  # deleted meanwhile
     if progress is not None:
         progress(len(ids), len(ids))
+    found |= await _copy_schedules(source, to, start=start_schedules)
     return Copied(**{name: tuple(some) for name, some in found.items()})
+
+
+async def _copy_schedules(source: Store, to: Store, *, start: bool) -> dict[str, list[str]]:
+    there = {one.name: one for one in await to.schedules()}
+    added: list[str] = []
+    differing: list[str] = []
+    for one in await source.schedules():
+        known = there.get(one.name)
+        if known is not None and replace(one, next_at=known.next_at, paused=known.paused) != known:
+            differing.append(one.name)
+        elif known is None or (start and known.paused and not one.paused):
+            await to.put_schedule(one if start else replace(one, paused=True))
+            added.append(one.name)
+    return {"schedules": added, "differing_schedules": differing}
 
 
 async def _all_runs(store: Store) -> list[str]:

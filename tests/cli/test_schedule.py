@@ -15,8 +15,13 @@ def test_schedules_are_made_listed_and_removed(shell: Shell) -> None:
     assert (made.json["name"], made.json["cron"], made.json["labels"]) == ("two", "30 6 * * 1-5", {"u": "a"})
     listed = shell("schedule", "--list")
     assert listed.out.startswith("two  two  30 6 * * 1-5  Europe/Vienna  next 20")
+    assert shell("schedule", "--pause", "two").code == 0
+    assert shell("schedule", "--list").out.endswith("  Europe/Vienna  paused\n")
+    assert shell("schedule", "--resume", "two").code == 0
+    assert "paused" not in shell("schedule", "--list").out
     assert shell("schedule", "--remove", "two").code == 0
-    assert shell("schedule", "--remove", "two").code == 4
+    for act in ("--remove", "--pause", "--resume"):
+        assert shell("schedule", act, "two").code == 4
 
 
 def test_what_cannot_be_scheduled_is_a_usage_error(shell: Shell) -> None:
@@ -27,6 +32,7 @@ def test_what_cannot_be_scheduled_is_a_usage_error(shell: Shell) -> None:
         (("schedule", "trial:two", "* * * * *", "x", "--timezone", "Mars"), "time zone"),
         (("schedule", "trial:two", "* * * * *", "x", "--catch-up", "twice"), "catch_up"),
         (("schedule", "trial:two", "--list"), "no GRAPH"),
+        (("schedule", "--pause", "two", "--list"), "go alone"),
         (("schedule", "nosuch", "* * * * *"), "nosuch"),
     ):
         done = shell(*words)

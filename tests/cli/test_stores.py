@@ -23,12 +23,30 @@ def test_a_store_is_copied_and_copied_again(ran: Shell) -> None:
     assert (first.code, first.out.split()) == (0, ["two"])
     assert "1 runs copied" in first.err
     again = ran("store", "copy", "sqlite:///.orchestrator/runs.db", there, "--json")
-    assert again.json == {"runs": [], "extended": [], "skipped": ["two"], "differing": []}
+    assert again.json == {
+        "runs": [], "extended": [], "skipped": ["two"], "differing": [], "schedules": [], "differing_schedules": [],
+    }  # fmt: skip
     assert ran("show", "two", "--store", there, "--json").json == ran("show", "two", "--json").json
     ran("cancel", "two", "--store", there)
     differs = ran("store", "copy", "sqlite:///.orchestrator/runs.db", there)
     assert differs.code == 1
     assert "two: " in differs.err
+
+
+def test_copied_schedules_are_paused_or_started(shell: Shell) -> None:
+    there = f"sqlite:///{shell.place}/copy.db"
+    shell("schedule", "trial:two", "30 6 * * *", "roses")
+    first = shell("store", "copy", "sqlite:///.orchestrator/runs.db", there)
+    assert first.code == 0, first.err
+    assert "1 schedules copied, paused; `schedule --resume NAME`" in first.err
+    assert shell("schedule", "--list", "--store", there).out.endswith("UTC  paused\n")
+    started = shell("store", "copy", "sqlite:///.orchestrator/runs.db", there, "--start-schedules", "--json")
+    assert started.json["schedules"] == ["two"]
+    assert "  next 20" in shell("schedule", "--list", "--store", there).out
+    shell("schedule", "trial:two", "31 6 * * *", "roses")
+    differs = shell("store", "copy", "sqlite:///.orchestrator/runs.db", there)
+    assert differs.code == 1
+    assert "schedule two: " in differs.err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Update, node
 from orchestrator.errors import InvalidInput, InvalidValue
 from orchestrator.executor.host.scheduling import fire_due
+from orchestrator.stores.copying import copy_store
 
 pytestmark = pytest.mark.anyio
 
@@ -132,6 +134,43 @@ async def test_a_time_that_fired_before_the_worker_was_killed_does_not_fire_agai
         await executor.store.move_schedule("daily", at=made.next_at + 60, to=made.next_at)  # as if it never moved
         await fire_due(executor._host)
         assert len(await ids(executor)) == 1
+
+
+async def test_a_paused_schedule_begins_nothing_and_resumes_with_the_first_time_from_then_on(url: str) -> None:
+    clock = At(NOON)
+    async with Executor(url, graphs=[GRAPH], clock=clock) as executor:
+        made = await executor.schedule(GRAPH, "*/5 * * * *", "x", catch_up="all")
+        paused = await executor.pause_schedule("daily")
+        assert paused == replace(made, paused=True)
+        clock.time = NOON + 3600
+        assert await fire_due(executor._host) == []
+        assert await executor.schedule(GRAPH, "*/5 * * * *", "x", catch_up="all") == paused
+        assert (await executor.schedule(GRAPH, "*/10 * * * *", "x", catch_up="all")).paused
+        resumed = await executor.resume_schedule("daily")
+        assert resumed is not None
+        assert (resumed.paused, resumed.next_at) == (False, NOON - 30 + 3600 + 600)
+        assert await executor.resume_schedule("daily") == resumed
+        assert await fire_due(executor._host) == []
+        clock.time = resumed.next_at
+        assert len(await fire_due(executor._host)) == 1
+        assert await executor.pause_schedule("none") is None
+        assert await executor.resume_schedule("none") is None
+
+
+async def test_a_time_fires_in_one_of_two_stores_after_a_copy(tmp_path: Path) -> None:
+    clock = At(NOON)
+    async with (
+        Executor(f"sqlite:///{tmp_path}/one.db", graphs=[GRAPH], clock=clock) as one,
+        Executor(graphs=[GRAPH], clock=clock) as copy,
+    ):
+        made = await one.schedule(GRAPH, "*/5 * * * *", "x")
+        await copy_store(one.store, copy.store)
+        clock.time = made.next_at + 1
+        assert [await fire_due(each._host) for each in (one, copy)] == [["daily.20261122T120500Z"], []]
+        await copy_store(one.store, copy.store, start_schedules=True)
+        clock.time += 300  # the one that moved in begins where the other one stood
+        assert await fire_due(copy._host) == ["daily.20261122T121000Z"]
+        assert await ids(copy) == {"daily.20261122T120500Z", "daily.20261122T121000Z"}
 
 
 async def test_what_cannot_be_scheduled_is_refused(url: str) -> None:

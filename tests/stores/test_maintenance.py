@@ -17,7 +17,7 @@ import pytest
 from orchestrator import Executor
 from orchestrator.kernel.records import Paused
 from orchestrator.stores import Store, open_store
-from orchestrator.stores.base import RunSummary
+from orchestrator.stores.base import RunSummary, Schedule
 from orchestrator.stores.copying import Copied, copy_store
 from orchestrator.testing.store_conformance.helpers import a_lease, event, events, new_run
 from tests.support.executors import chain, says
@@ -74,6 +74,39 @@ async def test_a_copy_has_every_run_and_asked_again_only_what_is_new(tmp_path: P
     assert (await copy_store(there, back)).runs == ids
     assert (await back.runs()).runs == (await there.runs()).runs
     for store in (source, back):
+        await store.close()
+
+
+@pytest.mark.parametrize("kinds", [("sqlite", "memory"), ("memory", "sqlite"), ("sqlite", "sqlite")])
+async def test_a_copy_has_every_schedule_paused_unless_it_is_to_start_them(
+    kinds: tuple[str, str], tmp_path: Path
+) -> None:
+    source, there = (
+        open_store("memory://" if kind == "memory" else f"sqlite:///{tmp_path}/{number}.db")
+        for number, kind in enumerate(kinds)
+    )
+    daily = Schedule(
+        name="daily", graph="g", cron="0 6 * * *", next_at=100.5, timezone="Europe/Vienna", catch_up="all",
+        values={"n": [1, None]}, labels={"k": "v"}, approve="read",
+    )  # fmt: skip
+    idle = Schedule(name="idle", graph="g", cron="* * * * *", next_at=60.0, paused=True)
+    other = Schedule(name="other", graph="g", cron="* * * * *", next_at=60.0)
+    for one in (daily, idle, other):
+        await source.put_schedule(one)
+    await there.put_schedule(replace(other, cron="5 * * * *"))
+    copied = await copy_store(source, there)
+    assert copied == Copied(schedules=("daily", "idle"), differing_schedules=("other",))
+    assert await there.schedules() == [replace(daily, paused=True), idle, replace(other, cron="5 * * * *")]
+    assert await copy_store(source, there) == Copied(differing_schedules=("other",))
+    await there.delete_schedule("other")
+    await source.move_schedule("daily", at=100.5, to=200.5)
+    started = await copy_store(source, there, start_schedules=True)
+    assert started == Copied(schedules=("daily", "other"))
+    assert await there.schedules() == await source.schedules() == [replace(daily, next_at=200.5), idle, other]
+    await there.move_schedule("daily", at=200.5, to=300.5)  # a worker fired there
+    assert await copy_store(source, there, start_schedules=True) == Copied()
+    assert (await there.schedules())[0].next_at == 300.5
+    for store in (source, there):
         await store.close()
 
 

@@ -62,11 +62,34 @@ async def put(
         approve=approve,
         next_at=next_time(cron, timezone, host.resources.clock.now()),
     )
-    for known in await host.store.schedules():
-        if known.name == chosen and replace(known, next_at=schedule.next_at) == schedule:
+    known = await _named(host, chosen)
+    if known is not None:
+        schedule = replace(schedule, paused=known.paused)
+        if replace(known, next_at=schedule.next_at) == schedule:
             return known  # unchanged: its next time stays
     await host.store.put_schedule(schedule)
     return schedule
+
+
+async def pause(host: Host, name: str, *, paused: bool) -> Schedule | None:
+    """Pause a schedule, or resume it with its first time from now on; None if there is none of this name."""
+    found = await _named(host, name)
+    if found is None or found.paused == paused:
+        return found
+    if not paused:  # what passed meanwhile was not missed
+        found = replace(found, next_at=next_time(found.cron, found.timezone, host.resources.clock.now()))
+    found = replace(found, paused=paused)
+    await host.store.put_schedule(found)
+    return found
+
+
+async def _named(host: Host, name: str) -> Schedule | None:
+    return next((one for one in await host.store.schedules() if one.name == name), None)
+
+
+def waits_for(host: Host, schedule: Schedule) -> bool:
+    """Whether workers of this executor begin the runs of a schedule."""
+    return not schedule.paused and schedule.graph in host.resources.graphs
 
 
 async def fire_due(host: Host) -> list[str]:
@@ -81,7 +104,7 @@ async def fire_due(host: Host) -> list[str]:
     now = host.resources.clock.now()
     begun: list[str] = []
     for schedule in await host.store.schedules():
-        if schedule.next_at <= now and schedule.graph in host.resources.graphs:
+        if schedule.next_at <= now and waits_for(host, schedule):
             try:
                 begun += await _fire(host, schedule, now)
             except StoreError:

@@ -112,7 +112,7 @@ class _Worker:
         store, host = self._host.store, self._host
         self._ended = anyio.Event()
         before = store.changes() if isinstance(store, Changing) else None
-        times = [one.next_at for one in await store.schedules() if one.graph in host.resources.graphs]
+        times = [one.next_at for one in await store.schedules() if scheduling.waits_for(host, one)]
         next_due = await store.next_due(self._names)
         due = min(times if next_due is None else [next_due, *times], default=None)
         others = before is None or bool((await store.runs(status="running", limit=1)).runs)

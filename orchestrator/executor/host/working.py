@@ -126,7 +126,7 @@ class RunWorker(RunRetention):
     ) -> Schedule:
         """Have workers begin runs of a graph at times. The schedule is a row of the store; a time never fires twice.
 
-        Scheduling the same again changes nothing; a schedule of the same name is replaced.
+        Scheduling the same again changes nothing; a schedule of the same name is replaced. One that is paused stays so.
 
         Args:
             graph: a graph, or the name of one of the executor's graphs.
@@ -155,6 +155,17 @@ class RunWorker(RunRetention):
     async def schedules(self) -> list[Schedule]:
         """Return all schedules of the store, by name."""
         return await self._host.store.schedules()
+
+    async def pause_schedule(self, name: str) -> Schedule | None:
+        """Have no worker begin runs of a schedule until `resume_schedule`. None: there is none of this name."""
+        return await scheduling.pause(self._host, name, paused=True)
+
+    async def resume_schedule(self, name: str) -> Schedule | None:
+        """Have workers begin runs of a schedule again. None: there is none of this name.
+
+        Times that passed while it was paused were not missed: the next one is the first from now on.
+        """
+        return await scheduling.pause(self._host, name, paused=False)
 
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule. Its runs stay. Returns False if there is none of this name."""

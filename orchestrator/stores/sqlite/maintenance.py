@@ -12,6 +12,7 @@ from orchestrator.errors import InvalidValue
 from orchestrator.graph.digests import content_digest
 from orchestrator.stores.base import Finding
 from orchestrator.stores.shared import json_object
+from orchestrator.stores.sqlite import schedules
 from orchestrator.stores.sqlite.searching import has_index
 from orchestrator.stores.sqlite.writes import checksum, labels_of
 
@@ -64,6 +65,7 @@ def look(connection: sqlite3.Connection) -> list[Finding]:
     """See `Store.check`, without repair; of a file without faults."""
     found = [Finding(text) for text, _ in _disorder(connection)]
     found += _graphs(connection)
+    found += _schedules(connection)
     if not can_shrink(connection):
         found.append(Finding("the file keeps the space of deleted runs, as those of earlier versions do", note=True))
     return found
@@ -180,6 +182,16 @@ def _graphs(connection: sqlite3.Connection) -> list[Finding]:
             whole = False
         if not whole and digest in used:
             found.append(Finding(f"graph {digest!r} is damaged; give executors the graph itself, or restore the store"))
+    return found
+
+
+def _schedules(connection: sqlite3.Connection) -> list[Finding]:
+    found: list[Finding] = []
+    for name, next_at, data in connection.execute("SELECT name, next_at, data FROM schedules ORDER BY name"):
+        try:
+            schedules.read(name, next_at, data)
+        except InvalidValue:
+            found.append(Finding(f"schedule {name!r} is damaged; remove it and schedule it again"))
     return found
 
 
