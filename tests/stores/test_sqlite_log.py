@@ -6,7 +6,10 @@ import random
 import shutil
 import sqlite3
 import struct
-from contextlib import closing
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -154,6 +157,42 @@ async def test_what_a_write_that_broke_off_or_an_older_log_left_is_no_damage(tmp
         again = copied(copy, tmp_path / "again")
     again.with_name("runs.db-wal").stat()
     assert len(await records_of(again)) == COMMITS + 1
+
+
+CHECKPOINTS = """
+import fcntl, sys
+
+with open(sys.argv[1], "r+b") as shared:
+    fcntl.lockf(shared, fcntl.LOCK_EX, 1, 121)  # WAL_CKPT_LOCK, see https://www.sqlite.org/walformat.html
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def emptying(path: Path) -> Iterator[None]:
+    """Hold the lock of a process that empties the log of a file."""
+    words = [sys.executable, "-c", CHECKPOINTS, f"{path}-shm"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield
+        process.kill()
+
+
+@quick_on("asyncio")
+async def test_a_store_is_whole_while_another_process_empties_its_log(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    store = open_store(url)
+    await add_run(store)
+    for seq in range(2, 10):
+        await store.append("r", events(seq), after=seq - 1)
+    with emptying(tmp_path / "runs.db"):
+        other = open_store(url)
+        assert len(await other.read("r")) == 9
+        await other.close()
+    assert not kept_log(tmp_path / "runs.db").exists()
+    await store.close()
 
 
 async def count_of(path: Path) -> None:

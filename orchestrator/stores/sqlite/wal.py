@@ -16,10 +16,14 @@ import struct
 from pathlib import Path
 
 from orchestrator.errors import StoreError
+from orchestrator.stores.sqlite.files import busy_error, patiently
 from orchestrator.stores.sqlite.schema import APPLICATION_ID
 
 _HEADER, _FRAME = 32, 24
 """Bytes of the log's header, and of that of each page in it; see https://www.sqlite.org/fileformat.html#walformat."""
+
+
+_BUSY_SECONDS = 1.0
 
 
 def kept_log(path: Path) -> Path:
@@ -71,9 +75,20 @@ def _is_damaged(connection: sqlite3.Connection, log: Path) -> bool:
 
 
 def _frames(connection: sqlite3.Connection) -> int:
-    """How many pages the log has by SQLite's own account."""
-    found: int = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
-    return max(found, 0)
+    """How many pages the log has by SQLite's own account.
+
+    Raises:
+        sqlite3.OperationalError: another process empties the log all the time, so that SQLite does not say. Such a
+            process has read the log to its end, and looked at it before as this one does.
+    """
+
+    def ask() -> int:
+        busy, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if busy and frames < 0:
+            raise busy_error()
+        return max(frames, 0)
+
+    return patiently(ask, _BUSY_SECONDS)
 
 
 def _commits_behind(log: Path, frames: int, page: int) -> int:
