@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from fractions import Fraction
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel
@@ -25,8 +26,8 @@ _said = re.compile(
     (?: (?:of|among)[ ][^.!?,:;\n]{1,40}?[ ] )?                                   # So of the choices A to E
     (?: (?:the|my|our)[ ]{1,4} )? (?: (?:final|correct|right|numerical)[ ]{1,4} ){0,2} answer\b [*_]{0,4}
     (?: [ ]{0,4}\([^()\n]{0,60}\) | ,[ ][^,.!?\n]{1,60}, | [ ](?:to|in|of|for|as)[ ][^.!?:;\n]{1,60}? )?
-    [ *_]{0,4} (?: \b(?:is|equals)\b(?!n?['’]t) | = | (?(colon) : | (?!) ) )
-    (?: [ ](?:as[ ]follows|below)\b )? [\s*_:]*
+    [ *_]{0,4} (?: \b(?:is|equals)\b(?!n?['’]t) | = | (?(colon) [:：] | (?!) ) )
+    (?: [ ](?:as[ ]follows|below)\b )? [\s*_:：]*
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
@@ -34,10 +35,34 @@ _said = re.compile(
 
 _digits = r"\d{1,3}(?:(?:,\d{3})+|(?:['’]\d{3})+|(?:[ \u00a0\u2009\u202f]\d{3})+)(?!\d)|\d+"
 _patterns = {
-    "number": re.compile(rf"(?<![\w.])(?:(?:{_digits})(?:\.\d+)?|\.\d+)(?:e[+−-]?\d+(?!\w))?", re.IGNORECASE),
-    "choice": re.compile(r"\b[A-E]\b"),
-    "yes_no": re.compile(r"\b(?:yes|no)\b", re.IGNORECASE),
+    "number": re.compile(
+        rf"""
+        (?<![\w.]) (?<![^\W\d_]\^) (?<![^\W\d_]\^\{{)               # in H2O and m^2 is no number
+        (?P<digits> (?:{_digits})(?:\.\d+)? | \.\d+ )
+        (?: (?P<power>e[+−-]?\d+)(?!\w) | /(?P<under>\d++)(?![/\w]) )?
+        (?P<more>                                                   # what makes another number of it
+          (?-i:[kKM]|[bm]n)\b | [ ]?(?:hundred|thousand|million|billion|trillion|dozen)\b
+          | [ ]?\^ | [ ]?\*\*[ ]?\d | [⁰¹²³⁴⁵⁶⁷⁸⁹⁻] )?
+        """,
+        re.IGNORECASE | re.VERBOSE,
+    ),
+    "choice": re.compile(r"\(([A-Ea-e])\)|(?<![\w.])([A-Ea-e])\)|\b([A-E])\b"),
+    "yes_no": re.compile(r"\b(yes|no)\b", re.IGNORECASE),
 }
+_operator = re.compile(r"[\s$€£¥₹()]{0,8}(?:[-+*x×÷/·−–]|\\times|\\div)[\s$€£¥₹()]{0,8}")
+_equals = re.compile(r"(?<![<>!])=|[≈≅≃]|\\approx\b|\bequals\b|\bequal[ ]to\b")
+_clause = {
+    "choice": re.compile(r"[;:.!?—–]|,(?!\s{0,9}(?:and|or)?\s{0,9}\(?[A-E]\b)|\b(?:because|since|as)\b"),
+    "yes_no": re.compile(r"[;:.!?—–]|,(?!\s{0,9}(?:yes|no)\b)|\b(?:because|since|as)\b", re.IGNORECASE),
+}
+"""What ends the part of a sentence that gives the answer: the rest says why."""
+_first = {
+    "choice": re.compile(r"[^\w\n]{0,8}[A-E][)\]*_\"”]{0,4}(?:[.;:!—]|,(?!\s{0,9}(?:and|or)?\s{0,9}\(?[A-E]\b))"),
+    "yes_no": re.compile(r"[^\w\n]{0,8}(?:yes|no)\b[*_\"”]{0,4}(?:[.;:!—]|,(?!\s{0,9}(?:yes|no)\b))", re.IGNORECASE),
+}
+"""A reply that begins with the answer: "Yes, since there is no other way." """
+_UNCERTAIN = ""
+"""Stands among readings for what looks like an answer and has no value: `1.5 million`, `10 + 10`."""
 _negative = re.compile(
     r"""
     (?: (?<![\w)\]%.])[-−–]                                     # -5, but neither 3-5 nor (a)-5
@@ -61,8 +86,11 @@ _quotes = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 class Extract(Node, kind="extract"):
     """Find the answer in a text. Take `found` and write the answer, or take `missing` and write nothing.
 
-    The answer is the first value of the form after "the answer is" on the same line; if several lines have one, that of
-    the last line. Without such a line, the last value of the form is used, unless the answer has to be `announced`.
+    The answer is what stands behind "the answer is"; if several lines have that, the last one counts. Without such a
+    line, the last line with a value of the form is read, unless the answer has to be `announced`.
+
+    A number is taken from behind the last equals sign of its sentence (`20 + 8 = 28`), or else only if the sentence has
+    one distinct number. In the same way a sentence that names two letters, or says both yes and no, has no answer.
 
     Raises:
         AgentError: there is no answer, and one is `required`.
@@ -103,45 +131,121 @@ class Extract(Node, kind="extract"):
 
 
 def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str | None:
-    """The answer that a text gives, in one way of writing it; None if it gives none."""
-    end, places = len(text), list(_said.finditer(text))
-    for place in reversed(places):
-        start, end = place.end(), _line_end(text, place.end(), end)
-        denied = form != "text" and text.startswith("not ", start)  # 'not 3' is a text, but no number
-        found = None if denied else _read(text, start, end, form, first=True)
-        if found is not None:
-            return found
-        end = place.start()
-    return None if places or announced else _read(text, 0, len(text), form, first=False)
+    """Read the answer that a text states.
 
+    Of a number, a letter, yes or no, a statement is read only if it has one reading: what stands behind its last equals
+    sign, or else its only value. A statement with several values has no answer, so that the model is asked, rather than
+    one of them taken.
 
-def _line_end(text: str, start: int, end: int) -> int:
-    found = text.find("\n", start, end)
-    return end if found < 0 else found
+    Args:
+        text: the text.
+        form: what an answer is.
+        announced: whether only what stands behind "the answer is" is taken.
 
-
-def _read(text: str, start: int, end: int, form: AnswerForm, *, first: bool) -> str | None:
-    """The first or last that has the form, between two places; of text all of it, or its first sentence."""
-    if form == "text":
-        found = _bare(_sentence(text[start:end]) if first else text[start:end])
-        return found if found.strip() else None
-    hits = _patterns[form].finditer(text, start, end)
-    hit = next(hits if first else reversed([*hits]), None)
-    if hit is None:
+    Returns:
+        The answer in one way of writing it; None if the text has none, or several.
+    """
+    lines = _statements(text)
+    for statements in lines:
+        found = set[str]()
+        for start, end in statements:
+            if form == "text":
+                said = _bare(_sentence(text[start:end]))
+                found |= {said} if said.strip() else set()
+                if found:
+                    return said
+            elif not text.startswith("not ", start):  # 'not 3' is a text, but no number
+                found |= _read(text, start, start + len(_sentence(text[start:end])), form)
+        if found:
+            return _only(found)
+    if lines or announced:
         return None
+    if form != "text":
+        return _only(_last_line(text, form))
+    said = _bare(text)
+    return said if said.strip() else None
+
+
+def _statements(text: str) -> list[list[tuple[int, int]]]:
+    """Where answers are announced, line by line from the last one on; within a line from its last one, too."""
+    lines: list[list[tuple[int, int]]] = []
+    after = len(text)
+    for place in reversed([*_said.finditer(text)]):
+        newline = text.find("\n", place.end(), after)
+        if newline >= 0 or not lines:
+            lines.append([])
+        lines[-1].append((place.end(), after if newline < 0 else newline))
+        after = place.start()
+    return lines
+
+
+def _only(found: set[str]) -> str | None:
+    return next(iter(found)) or None if len(found) == 1 else None
+
+
+def _last_line(text: str, form: AnswerForm) -> set[str]:
+    """The readings of the last line that has any, or of the beginning if that is the answer."""
+    if form in _first and (first := _first[form].match(text)):
+        return _values(text, 0, first.end(), form)
+    end = len(text)
+    while end >= 0:
+        begin = text.rfind("\n", 0, end) + 1
+        found = _read(text, begin, end, form) if form == "number" else _values(text, begin, end, form)
+        if found or not begin:
+            return found
+        end = begin - 1
+    return set()
+
+
+def _read(text: str, start: int, end: int, form: AnswerForm) -> set[str]:
+    """The readings of a statement."""
     if form == "number":
-        return _number(hit[0], negative=_negative.search(text[max(0, hit.start() - 16) : hit.start()]) is not None)
-    return hit[0].lower() if form == "yes_no" else hit[0]
+        last = next(reversed([*_equals.finditer(text, start, end)]), None)
+        behind = _values(text, last.end(), end, form) if last is not None else set[str]()
+        return behind or _values(text, start, end, form)
+    while start < end:  # the first clause with a value
+        clause = _clause[form].search(text, start, end)
+        stop = end if clause is None else clause.start()
+        if found := _values(text, start, stop, form):
+            return found
+        start = end if clause is None else clause.end()
+    return set()
 
 
-def _number(digits: str, *, negative: bool) -> str:
+def _values(text: str, start: int, end: int, form: AnswerForm) -> set[str]:
+    """All distinct values between two places."""
+    found = set[str]()
+    before: int | None = None
+    for hit in _patterns[form].finditer(text, start, end):
+        if form != "number":
+            said = hit[hit.lastindex or 0]
+            found.add(said.lower() if form == "yes_no" else said.upper())
+            continue
+        summed = before is not None and hit.start() - before <= 24 and _operator.fullmatch(text, before, hit.start())
+        before = hit.end()
+        negative = _negative.search(text[max(0, hit.start() - 16) : hit.start()]) is not None
+        found.add(_UNCERTAIN if hit["more"] else _number(hit, negative=negative))
+        found |= {_UNCERTAIN} if summed else set()
+    return found
+
+
+def _number(hit: re.Match[str], *, negative: bool) -> str:
     """One way to write a number: without groups, without zeros at the end; an exponent is worked out if it is small."""
-    number, e, power = re.sub(r"[,'’\s]", "", digits).lower().replace("−", "-").partition("e")
+    number = re.sub(r"[,'’\s]", "", hit["digits"])
+    e, power = ("e", hit["power"][1:].replace("−", "-")) if hit["power"] else ("", "")
+    if hit["under"]:
+        return _fraction(number, hit["under"], negative=negative)
     if e and len(power.lstrip("+-0")) <= 2:
         number, e = format(Decimal(f"{number}e{power}"), "f"), ""
     whole, dot, part = number.partition(".")
     plain = f"{whole or 0}{dot}{part}".rstrip("0").rstrip(".") if dot else whole
     return f"{'-' if negative and plain.strip('0') else ''}{plain}{e}{power if e else ''}"
+
+
+def _fraction(above: str, under: str, *, negative: bool) -> str:
+    if "." in above or max(len(above), len(under)) > 30 or not int(under):
+        return _UNCERTAIN
+    return str(Fraction(int(above), int(under)) * (-1 if negative else 1))
 
 
 def _sentence(line: str) -> str:
