@@ -98,25 +98,25 @@ def fork(
 
 
 class _Seen:
-    """The run that is forked, and the questions that an answer may be for."""
+    """The run at the moment that is forked, and the questions that an answer may be for."""
 
-    def __init__(self, run: Run, answered: Question | None, opened: Sequence[Question]) -> None:
+    def __init__(self, run: Run, answered: Question | None) -> None:
         self.run, self.answered = run, answered
-        self.opened = {question.id: question for question in opened}
+        self.opened = {question.id: question for question in run.waiting}
 
 
 async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
-    """The run as it is, the question that record `at` answers, and those that were open then."""
+    """The run as it was then, with the references to its code, and the question that record `at` answers."""
     from orchestrator.kernel.records import Answered, Asked
 
     run = await executor.load(run_id)
     if at is None or not 1 <= at <= run.seq:
-        return _Seen(run, None, run.waiting)
+        return _Seen(run, None)
     records = await executor.store.read(run_id, upto=at)
     last = records[-1]
     asked = {one.question.id: one.question for one in records if isinstance(one, Asked)}
     answered = asked.get(last.question) if isinstance(last, Answered) else None
-    return _Seen(run, answered, (await executor.load(run_id, at)).waiting)
+    return _Seen(await executor.load(run_id, at), answered)
 
 
 async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> Run:

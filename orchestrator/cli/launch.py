@@ -30,6 +30,8 @@ class Code:
     graph: Graph
     tools: Toolbox
     model: Model
+    launch: Launch
+    """The references."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Launch:
             graph_from_ref(self.graph, self.directory, self.trust),
             load_tools(self.tools, self.directory),
             load_model(self.model, self.directory),
+            self,
         )
         if self.by_default:
             warn(f"model: {self.model}, which only does arithmetic; choose another with --model or ORCHESTRATOR_MODEL")
@@ -88,7 +91,18 @@ class Launch:
     def is_of(self, refs: Mapping[str, object]) -> bool:
         """Whether a run that recorded these references finds the same code by itself."""
         stored = _stored(refs)
-        return (self.graph, self.tools, self.model) == (stored.graph, stored.tools, stored.model)
+        same = (self.graph, self.tools, self.model) == (stored.graph, stored.tools, stored.model)
+        return same and set(self.trust) <= set(stored.trust)
+
+    def is_found(self, root_id: str, refs: Mapping[str, object], url: str) -> bool:
+        """Whether a command of this user that names no code finds the same, because the run's references are followed.
+
+        Args:
+            root_id: see `Run.root_id`.
+            refs: the run's references.
+            url: the store.
+        """
+        return trust.trusted(root_id, refs, url) and self.is_of(refs)
 
     def options(self) -> tuple[str, ...]:
         """As options of a command that goes on."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,7 +15,7 @@ from orchestrator.cli import exits, progress, report, terminal_questions
 from orchestrator.cli.environment import on_change, on_terminal, user_name
 from orchestrator.cli.guard import alone
 from orchestrator.cli.interrupts import Interrupted, run_async
-from orchestrator.cli.launch import Code
+from orchestrator.cli.launch import Code, Launch
 from orchestrator.cli.output import nobody_reads, out_line, warn
 from orchestrator.cli.process_end import telling
 from orchestrator.cli.redaction import redacted
@@ -22,6 +23,7 @@ from orchestrator.cli.run_lookup import load
 from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import journal_seal
+from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import GraphChanged, ModelError, RunUnknown
 from orchestrator.kernel.records import FINAL
 
@@ -112,7 +114,7 @@ def drive(
     try:
         run = run_async(work)
     except Interrupted:
-        return _interrupted(url, run_id, manner)
+        return _interrupted(url, code, run_id, manner)
     except (BrokenPipeError, GraphChanged, ModelError, ExceptionGroup) as group:
         error = alone(group)
         if isinstance(error, GraphChanged) and error.options is not None:
@@ -120,12 +122,12 @@ def drive(
             return exits.FAILED
         if isinstance(error, ModelError):
             warn(f"error: {redacted(str(error))}")
-            return _interrupted(url, run_id, manner, code=exits.FAILED)
+            return _interrupted(url, code, run_id, manner, exit_code=exits.FAILED)
         if not isinstance(error, BrokenPipeError):
             raise
         nobody_reads()  # whoever read the events has gone
-        return _interrupted(url, run_id, manner)
-    return _concluded(run, manner, exits.of_status(run.status))
+        return _interrupted(url, code, run_id, manner)
+    return _concluded(run, _knowing(run, url, code, manner), exits.of_status(run.status))
 
 
 def conclude(run: Run, manner: Manner) -> None:
@@ -141,15 +143,23 @@ def conclude(run: Run, manner: Manner) -> None:
         report.tell_traceback(run)
 
 
-def _interrupted(url: str, run_id: str, manner: Manner, *, code: int = exits.INTERRUPTED) -> int:
+def _knowing(run: Run, url: str, code: Code, manner: Manner) -> Manner:
+    """The manner, with commands that name no code if the run's own references lead to it by now."""
+    if not code.launch.is_found(run.root_id, run.refs, url):
+        return manner
+    return replace(manner, next_commands=replace(manner.next_commands, code=()))
+
+
+def _interrupted(url: str, code: Code, run_id: str, manner: Manner, *, exit_code: int = exits.INTERRUPTED) -> int:
     try:
         run = load(url, run_id)
     except RunUnknown:
         warn(
             "interrupted; the store was in memory" if manner.next_commands.gone else "interrupted before the run began"
         )
-        return code
-    return _concluded(run, manner, exits.of_status(run.status) if run.status in FINAL else code)
+        return exit_code
+    result = exits.of_status(run.status) if run.status in FINAL else exit_code
+    return _concluded(run, _knowing(run, url, code, manner), result)
 
 
 def _concluded(run: Run, manner: Manner, code: int) -> int:
@@ -175,6 +185,7 @@ async def opened(url: str, code: Code, *further: Code, awake: bool = False) -> A
     from orchestrator.executor import Executor
 
     strictness = on_change()
+    launches = {one.graph.name: one.launch for one in (code, *further)}
     graphs = [code.graph, *(one.graph for one in further)]
     async with closing_model(code):
         seal = journal_seal(url, make=True)
@@ -184,10 +195,23 @@ async def opened(url: str, code: Code, *further: Code, awake: bool = False) -> A
             model=code.model,
             tools=code.tools,
             on_change=strictness,
+            refs=partial(_named, launches, url),
             seal=seal,
             idle="awake" if awake else "sleep",
         ) as executor:
             yield executor
+
+
+def _named(
+    launches: Mapping[str, Launch], url: str, root_id: str, graph: str, has: Mapping[str, object]
+) -> Mapping[str, object] | None:
+    """The references that a run gets, sealed; None: it finds its code by those that it has, or none can be sealed."""
+    launch = launches.get(graph)
+    if launch is None or launch.is_found(root_id, has, url):
+        return None
+    refs = launch.refs()
+    seal = sealed(root_id, refs, url)
+    return None if seal is None else {**refs, "seal": seal}
 
 
 @asynccontextmanager

@@ -15,7 +15,6 @@ from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_lookup import load, one_run
 from orchestrator.cli.run_session import Manner
 from orchestrator.cli.storage import store_url
-from orchestrator.cli.trust import trusted
 from orchestrator.errors import RunEnded
 from orchestrator.kernel.records import FINAL
 
@@ -65,5 +64,5 @@ def take(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Colle
 
 def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:
     """How to tell of a run that is in the store; with the code that it was told to go on in, unless it knows that."""
-    known = launch is None or (trusted(run.root_id, run.refs, url) and launch.is_of(run.refs))
+    known = launch is None or launch.is_found(run.root_id, run.refs, url)
     return Manner(NextCommands(store, () if known or launch is None else launch.options()), json=json)

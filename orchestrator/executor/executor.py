@@ -16,6 +16,7 @@ from orchestrator.executor.host.contexts import MakeContext
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.observers import Observation, RunObserver
+from orchestrator.executor.host.references import NameCode
 from orchestrator.executor.host.replaying import RunReplaying
 from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.host.streams import RunStreams
@@ -57,6 +58,8 @@ class Executor(RunWorker, RunReplaying, RunStreams):
             `always`, so that one who comes in the middle of a reply gets it from its beginning.
         contexts: makes the `ctx.context` of each run that is begun or taken up without a given one: a sync or async
             function of the run's row in the store (its id, graph and labels).
+        refs: names the code of this executor, as text, for readers of the runs that it continues: a function of
+            (`run.root_id`, the name of the graph, `run.refs`) that returns new references, or None to keep those.
         on_pause: called with (run, seq) when a run that this executor drives pauses for a person or an event.
         observers: functions that are called with (run, seq) when records of runs that this executor drives are durable.
             See `RunObserver` and docs/streaming.md.
@@ -83,6 +86,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         lease_ttl: float = 30.0,
         streams: Literal["watched", "always"] = "watched",
         contexts: MakeContext | None = None,
+        refs: NameCode | None = None,
         on_pause: RunObserver | None = None,
         observers: Sequence[RunObserver] = (),
         seal: Seal | None = None,
@@ -106,6 +110,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         children.host = host
         host.watched.take_up = partial(recovery.continue_alone, host)
         host.contexts.make = contexts
+        host.refs.name_code = refs
         host.observation = Observation(self.store, observers, on_pause)
         host.observation.reload = self.load
 

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from orchestrator.graph.limits import Reserve, Usage
+from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.event_queue import EventQueue
 from orchestrator.kernel.ledger import Ledger
 from orchestrator.kernel.observer import Observer
@@ -62,6 +63,8 @@ class RunState:
     approve: str | None = None
     """Tool calls of at most this risk are approved without asking."""
     paused: bool = False
+    latest_refs: JsonObject | None = None
+    """The references that a later drive brought, if any did."""
     breakpoints: Breakpoints | None = None
     """Where the run pauses; None: nowhere."""
     cancelled: bool = False
@@ -143,6 +146,13 @@ class RunState:
     def root_id(self) -> str:
         """The id that the keys of its activations come from: its own, or of a fork that of the run at the root."""
         return self.started.run_id if self.started is not None else ""
+
+    @property
+    def refs(self) -> JsonObject:
+        """The references to its code, as text: those that it was last given."""
+        if self.latest_refs is not None:
+            return self.latest_refs
+        return {} if self.started is None else self.started.refs
 
     @property
     def labels(self) -> dict[str, str]:

@@ -247,8 +247,8 @@ class Run(Generic[StateT]):
 
     @property
     def refs(self) -> Mapping[str, object]:
-        """The references that it was started with, as text."""
-        return {} if self.machine.started is None else self.machine.started.refs
+        """The references to its code, as text: those that it was started with, or was last given."""
+        return self.machine.refs
 
     def to_json(self) -> dict[str, Any]:
         """The result document as plain JSON; of a fork with its `parent` and what it `inherited`."""

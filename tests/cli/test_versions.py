@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
+import anyio
 import pytest
 
-from tests.support.shell import Shell
+from orchestrator import Executor
+from orchestrator.cli.graphrefs import graph_from_ref
+from tests.support.shell import Done, Shell
 
 MODULE = """
 from typing import Annotated
@@ -124,3 +130,62 @@ def test_check_against_no_store_and_no_url(shell: Shell) -> None:
     assert shell("check", "new:graph", "--against", "runs").code == 0
     done = shell("check", "new:graph", "--against", "nothing")
     assert (done.code, "--against nothing: use runs, or the URL of a store" in done.err) == (2, True)
+
+
+def printed(done: Done) -> list[str]:
+    """The commands that a command printed to go on."""
+    return re.findall(r"^ *(\S.* -m orchestrator .*)$", done.out + done.err, re.M)
+
+
+def test_every_command_that_is_printed_after_a_migration_leads_to_the_new_graph(paused: Shell) -> None:
+    moved = paused("resume", "r", "--graph", "new:graph", "--rename", "ask=confirm", "--rename", "state.price=cents")
+    for place, done in enumerate((moved, paused("resume", "r"), paused("show", "r"))):
+        (command,) = printed(done)
+        fork = f"f{place}"  # a run has one answer, so each command answers a fork
+        assert paused("fork", "r", "--run-id", fork, "--no-start").code == 0
+        end = paused(*(fork if word == "r" else word for word in shlex.split(command)[3:]))
+        assert (end.code, end.json) == (0, ["priced", "shipped"]), end.err
+    kept = paused("approve", "r", "--no-resume")
+    assert "is answered; to continue" in kept.err
+    assert paused.go_on(kept).json == ["priced", "shipped"]
+
+
+def test_recover_and_forks_find_the_graph_that_a_run_has_at_that_record(paused: Shell) -> None:
+    paused("resume", "r", "--graph", "new:graph", "--rename", "ask=confirm", "--rename", "state.price=cents")
+    assert paused("approve", "r", "--no-resume").code == 0
+    assert paused("recover", "--json").json[0]["output"] == ["priced", "shipped"]
+    early = paused("fork", "r", "--at", 3, "--run-id", "early")
+    assert early.code == 3, early.err
+    assert paused("show", "early", "--json").json["state"]["price"] == 7
+    assert paused.go_on(early).json == ["priced", "shipped"]
+
+
+def test_a_run_from_elsewhere_finds_its_code_once_a_command_has_named_it(paused: Shell) -> None:
+    file = paused.place / "r.jsonl"
+    assert paused("export", "r", "-o", file).code == 0
+    other = ("--store", f"sqlite:///{paused.place}/other.db")
+    assert paused("import", file, *other).code == 0
+    refused = paused("resume", "r", *other)
+    assert (refused.code, "its references are not followed" in refused.err) == (2, True)
+    named = ("--graph", "old:graph", "--tools", "arithmetic", "--model", "offline")
+    assert paused("resume", "r", *named, *other).code == 3
+    assert paused("approve", "r", *other).json == ["priced", "shipped"]
+
+
+def test_references_in_a_record_that_this_user_did_not_seal_are_not_followed(paused: Shell) -> None:
+    (paused.place / "evil.py").write_text(f"open('imported', 'w')\n{OLD}")
+
+    async def forge() -> None:
+        async with Executor(
+            f"sqlite:///{paused.place}/.orchestrator/runs.db",
+            refs=lambda _root, _graph, has: {**has, "graph": "evil:graph"},
+            graphs=[graph_from_ref("old:graph", str(paused.place))],
+        ) as executor:
+            await executor.resume("r")
+
+    anyio.run(forge)
+    done = paused("resume", "r")
+    assert (done.code, "its references are not followed" in done.err) == (2, True), done.err
+    assert not (paused.place / "imported").exists()
+    assert paused("resume", "r", "--graph", "old:graph", "--tools", "arithmetic", "--model", "offline").code == 3
+    assert paused("approve", "r").code == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +14,8 @@ from pydantic import create_model, model_validator
 from pydantic_core import to_json
 
 from orchestrator import Approve, Context, Executor, Graph, Migration, Outcome, Update, node
-from orchestrator.errors import GraphChanged, GraphUnknown, InvalidMigration, StaleAnswer, StepError
-from orchestrator.kernel.snapshot import dump
+from orchestrator.errors import GraphChanged, GraphUnknown, InvalidMigration, InvalidValue, StaleAnswer, StepError
+from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.render.moments import replay
 from orchestrator.stores import open_store
@@ -516,3 +516,41 @@ async def test_an_edited_version_checks_against_the_runs_of_a_store(store: Store
         (found,) = await executor.check_against(longer)
         assert (found.grade, found.refused) == ("compatible", False)
         assert await executor.check_against(graph(name="other")) == []
+
+
+async def test_a_run_has_the_references_that_it_was_last_given_and_its_snapshots_have_them(store: Store) -> None:
+    async with Executor(store) as executor:
+        await executor.start(graph(), run_id="r", refs={"graph": "old:graph"})
+
+    def named(root_id: str, name: str, has: Mapping[str, object]) -> dict[str, object] | None:
+        asked.append((root_id, name, dict(has)))
+        return None if has.get("graph") == "new:graph" else {**has, "graph": "new:graph"}
+
+    asked: list[tuple[str, str, dict[str, object]]] = []
+    new = graph(EDGES.replace("after -> END", "after -> last -> END"), last=says("last"))
+    async with Executor(store, graphs=[new], refs=named) as executor:
+        run = await executor.resume("r")
+        assert run.refs == {"graph": "new:graph"}
+        assert (await executor.resume("r")).seq == run.seq, "references that stay are not journaled again"
+        assert asked == [("r", "g", {"graph": "old:graph"}), ("r", "g", {"graph": "new:graph"})]
+        loaded = await executor.load("r")
+        assert loaded.refs == run.refs
+        assert (await executor.load("r", at=2)).refs == {"graph": "old:graph"}
+        restored = load(loaded.machine.plan, dump(loaded.machine))
+        assert restored.refs == run.refs
+        fork = await executor.fork("r", at=2, graph=new, start=False)
+        assert fork.refs == {"graph": "new:graph"}
+        assert (await executor.fork("r", at=2, start=False)).refs == {"graph": "old:graph"}
+        again = await executor.replay("r", new)
+        assert again.run.refs == {"graph": "new:graph"}
+
+
+async def test_references_that_cannot_be_stored_are_refused_and_the_run_stays_as_it_is(store: Store) -> None:
+    question = await waiting(store)
+    async with Executor(store, graphs=[graph()], refs=lambda *_: {"graph": object()}) as executor:
+        before = await executor.load("r")
+        with pytest.raises(InvalidValue, match="refs"):
+            await executor.resume("r")
+        assert (await executor.load("r")).seq == before.seq
+        assert (await store.info("r")).lease is None
+    await approved(store, question)

@@ -28,6 +28,7 @@ from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
+from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import time_left_inside
 from orchestrator.kernel.records import Asked, Record, TimerSet
 from orchestrator.kernel.run_state import RunState
@@ -51,6 +52,8 @@ class Drive:
         """The current tools, if they changed."""
         self.stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None = None
         """The nodes before and after which the run pauses from now on, if they change."""
+        self.refs: JsonObject | None = None
+        """The references to the code that it continues with, if they change."""
         self.notice: int | None = None
         """The message in the inbox that says that observers are still to be called."""
         self.fault: BaseException | None = None

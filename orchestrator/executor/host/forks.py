@@ -171,12 +171,14 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
         if moved.migrated is not None:
             moment.machine.later.update(moved.migrated.trial.later)
             _push(moment, moved.migrated.record)
-    elif version is not None and fit.changes is not None:
+    content = None if version is None or fit.changes is None else version.content
+    refs = None if version is None else host.refs.new(moment.machine)
+    if content is not None or refs is not None:
         _push(
             moment,
             Resumed(
                 seq=moment.machine.head + 1, ts=moment.machine.updated, holder=str(host.owner),
-                content=version.content, changes=fit.changes,
+                content=content, changes=fit.changes or (), refs=None if refs is None else dict(refs),
             ),
         )  # fmt: skip
     machine = moment.machine

@@ -23,6 +23,7 @@ from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.observers import Observation
 from orchestrator.executor.host.offered_tools import compare_offered, offered
 from orchestrator.executor.host.os_signals import guard
+from orchestrator.executor.host.references import References
 from orchestrator.executor.host.reopening import begin, reopening_of
 from orchestrator.executor.host.resumption import journal_resumed, stops_of
 from orchestrator.executor.host.run_status import due_of_given_back
@@ -79,6 +80,7 @@ class Host:
         self.heartbeat = Heartbeat(store, self.live, self.presence)
         self.observation = Observation(store, (), None)
         self.contexts = Contexts(self.live)
+        self.refs = References()
         self.watched = WatchedRuns(store, resources.clock, awake=awake)
 
     async def begin(self) -> None:
@@ -155,7 +157,7 @@ class Host:
             lines = compare_offered(
                 found.moved, graph, self.resources.tools, strict=self.strict, accept=how.accept or begins
             )
-            stops = stops_of(how, graph)
+            stops, refs = stops_of(how, graph), self.refs.new(found.moved)
             context = await self.contexts.for_stored(info, machine, how.context)
             checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
         except BaseException as error:
@@ -171,6 +173,7 @@ class Host:
             live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
         await guard_run(self.store, live.log, checked)
         live.changes, live.stops, live.log.context = fit.changes, stops, context
+        live.refs = refs
         if lines:
             live.changes = (*(fit.changes or ()), *lines)
             live.tools = offered(graph, self.resources.tools)

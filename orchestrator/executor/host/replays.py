@@ -172,7 +172,7 @@ def _first_records(
     started = first.model_copy(
         update={
             "ts": now, "seal": "", "run_id": parent.root_id, "graph": graph.name, "structure": graph.structure,
-            "content": graph.content,
+            "content": graph.content, "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
             "values": dict(graph.schema.initial(values)), "labels": {}, "approve": order.approve,
             "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
             "pause_before": (), "pause_after": (),

@@ -19,7 +19,7 @@ def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: b
         return
     unpause = unpause and machine.paused
     changed = approve is not None and approve != machine.approve
-    new = changed or live.changes is not None or live.stops is not None
+    new = changed or live.changes is not None or live.stops is not None or live.refs is not None
     if machine.running or machine.result is not None or unpause or new:
         graph = machine.plan.graph
         before, after = live.stops or (None, None)
@@ -34,9 +34,10 @@ def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: b
                 unpause=unpause,
                 pause_before=before,
                 pause_after=after,
+                refs=None if live.refs is None else dict(live.refs),
             )
         )
-        live.changes = live.tools = live.stops = None
+        live.changes = live.tools = live.stops = live.refs = None
 
 
 def stops_of(how: Manner, graph: GraphDefinition) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None:

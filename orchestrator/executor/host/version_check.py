@@ -33,7 +33,7 @@ class VersionCheck:
     fault: str = ""
     """Why the run could not be compared, if it could not."""
     refs: Mapping[str, object] = field(default_factory=dict)
-    """The references that it was started with, as text."""
+    """The references to its code, as text."""
     root_id: str = ""
     """The id that its first record names: of a fork that of the run at the root of all forks."""
 
@@ -62,7 +62,7 @@ async def check_against(host: Host, graph: GraphDefinition) -> list[VersionCheck
 async def _checked(host: Host, info: RunInfo, graph: GraphDefinition) -> VersionCheck:
     machine = await host.loader.machine_of(info, await host.loader.stored_graph(info))
     at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
-    refs = {} if machine.started is None else machine.started.refs
+    refs = machine.refs
     old = machine.plan.graph
     if old is None or machine.structure == graph.structure:
         return VersionCheck(info.run_id, machine.status, "compatible", at, refs=refs, root_id=machine.root_id)

@@ -134,6 +134,8 @@ def resumed(run: RunState, record: r.Resumed) -> None:
         run.content = record.content
     if record.tools is not None:
         run.tools = record.tools
+    if record.refs is not None:
+        run.latest_refs = record.refs
     if record.approve is not None:
         run.approve = record.approve
     if record.pause_before is not None or record.pause_after is not None:

@@ -84,6 +84,8 @@ class Resumed(RecordBase):
     pause_before: tuple[str, ...] | None = None
     """The nodes before which the run pauses from now on, if they have changed."""
     pause_after: tuple[str, ...] | None = None
+    refs: JsonDict | None = None
+    """As in `RunStarted`, if the run continues with other code."""
 
 
 class Cancelled(RecordBase):

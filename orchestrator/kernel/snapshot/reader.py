@@ -65,6 +65,7 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
             before=frozenset(stops["before"]), after=frozenset(stops["after"]), at=stops["at"],
             passed=frozenset(stops["passed"]),
         )  # fmt: skip
+    run.latest_refs = data.get("refs")
     events = data.get("events")  # only of runs that received any
     if events is not None:
         run.events = EventQueue.restored(events["kept"], events["ids"], events["count"])

@@ -43,6 +43,7 @@ def dump(run: RunState) -> Data:
         "asked": [[question, token.key] for question, token in run.askers.items()],
         **({"events": _events(run.events)} if run.events.count else {}),
         **_breakpoints(run),
+        **({} if run.latest_refs is None else {"refs": dict(run.latest_refs)}),
         "running": list(run.running),
         "ready": [frame.key for frame in run.ready_frames.values()],
         "spent": [frame.key for frame in run.exhausting_frames],
