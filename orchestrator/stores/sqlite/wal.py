@@ -83,7 +83,8 @@ def _frames(connection: sqlite3.Connection) -> int:
     """
 
     def ask() -> int:
-        busy, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        row: tuple[int, int, int] = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        busy, frames, _ = row
         if busy and frames < 0:
             raise busy_error()
         return max(frames, 0)
