@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.stores import open_store
     from orchestrator.tools import Registry, Tool, Toolbox, ToolResult
     from orchestrator.tools.function import tool
+    from orchestrator.tools.handoff import handoff
     from orchestrator.verbs import Graph
     from orchestrator.views.diff import diff
 
@@ -57,7 +58,7 @@ _HOMES = {
         "ToolCall", "with_middleware",
     ),
     "orchestrator.stores": ("open_store",),
-    "orchestrator.tools": ("Registry", "Tool", "ToolResult", "Toolbox", "tool"),
+    "orchestrator.tools": ("Registry", "Tool", "ToolResult", "Toolbox", "handoff", "tool"),
     "orchestrator.verbs": ("Graph",),
     "orchestrator.views.diff": ("diff",),
 }  # fmt: skip
@@ -106,6 +107,7 @@ __all__ = [
     "compare",
     "diff",
     "extend",
+    "handoff",
     "local",
     "merge",
     "node",

@@ -2,10 +2,10 @@
 
 One statement a line, `#` starts a comment:
 
-    names "->" names ("->" names)* [":" [outcome] ["each" FIELD]]
+    names "->" names ("->" names)* [":" [outcomes] ["each" FIELD]]
 
 Names are separated by commas; `a -> b, c` is two edges, `b, c -> j` too. A label belongs to the last arrow of
-its statement.
+its statement. Outcomes for failures can be a list: `* -> clean : error, exhausted` stands for a statement for each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 from orchestrator.errors import ArrowSyntaxError
 from orchestrator.graph.edge import Edge
-from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
+from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP
 
 EdgeTuple: TypeAlias = tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]
 """source, target, outcome, each."""
@@ -127,17 +127,18 @@ class _Statement:
             groups.append(self._names("a name after '->'"))
         if len(groups) == 1:
             self._refuse("there is no arrow", "write 'source -> target'")
-        outcome, each = self._label()
+        outcomes, each = self._label()
         if self._next().kind != "end":
             self._refuse(f"{self._next().text!r} is unexpected", "write one statement per line")
         last = len(groups) - 2
         for place, (sources, targets) in enumerate(pairwise(groups)):
-            label = (outcome, each) if place == last else (None, None)
-            for source in sources:
-                self._check_source(source, *label)
-                for target in targets:
-                    self._check_target(target)
-                    yield Edge(source.text, target.text, *label)
+            for outcome in outcomes if place == last else (None,):
+                label = (outcome, each if place == last else None)
+                for source in sources:
+                    self._check_source(source, *label)
+                    for target in targets:
+                        self._check_target(target)
+                        yield Edge(source.text, target.text, *label)
 
     def _next(self) -> _ArrowToken:
         return self.tokens[self.at]
@@ -157,23 +158,37 @@ class _Statement:
         self.at += 1
         return token
 
-    def _label(self) -> tuple[str | None, str | None]:
+    def _label(self) -> tuple[list[str | None], str | None]:
+        """The outcomes of the statement, one of them None if it names none, and the field of its map."""
         if self._next().kind != ":":
-            return None, None
+            return [None], None
         self.at += 1
         first = self._name("an outcome or 'each FIELD'")
-        outcome = None
+        outcomes: list[str | None] = [None]
         if first.text != "each":
-            outcome = first.text
-            if outcome in (ANY, START, END, STOP):
-                self._refuse(f"{outcome!r} is not an outcome", "name an outcome that the node declares", first)
+            outcomes = [*self._outcomes(first)]
             if self._next().text != "each":
-                return outcome, None
+                return outcomes, None
             self.at += 1
         field = self._name("a state field after 'each'")
         if FIELD.fullmatch(field.text) is None:
             self._refuse(f"{field.text!r} is not a field", "name a list in the state after 'each'", field)
-        return outcome, field.text
+        return outcomes, field.text
+
+    def _outcomes(self, first: _ArrowToken) -> Iterator[str]:
+        named = [first]
+        while self._next().kind == ",":
+            self.at += 1
+            named.append(self._name("an outcome after ','"))
+        for number, token in enumerate(named):
+            if token.text in (ANY, START, END, STOP):
+                self._refuse(f"{token.text!r} is not an outcome", "name an outcome that the node declares", token)
+            if len(named) > 1 and token.text not in IF_NAMED:
+                mend = "write one statement for each outcome"
+                self._refuse(f"a list of outcomes takes {', '.join(IF_NAMED)} only", mend, token)
+            if token.text in [one.text for one in named[:number]]:
+                self._refuse(f"{token.text!r} is there twice", "remove one", token)
+            yield token.text
 
     def _check_source(self, token: _ArrowToken, outcome: str | None, each: str | None) -> None:
         if token.text in (END, STOP):
@@ -203,17 +218,18 @@ class _ArrowLine(NamedTuple):
     label: str
 
 
-def format_edges(edges: Iterable[Edge]) -> str:
+def format_edges(edges: Iterable[Edge], *, lists: bool = False) -> str:
     """Write edges as arrow text, one statement a line.
 
     Args:
         edges: the edges.
+        lists: whether statements that differ in their outcomes for failures alone become one with a list of them.
 
     Returns:
         Text that `parse_edges` reads back as the same edges in the same order.
     """
     lines: list[_ArrowLine] = []
-    for line in _fans(edges):
+    for line in _listed(_fans(edges)) if lists else _fans(edges):
         # A label would be read as the whole chain's, so only arrows without one are chained.
         if lines and not lines[-1].label and not line.label and lines[-1].groups[-1] == line.groups[0]:
             previous = lines.pop()
@@ -233,6 +249,19 @@ def _fans(edges: Iterable[Edge]) -> Iterator[_ArrowLine]:
             out.append(_ArrowLine([sources, targets], label))
         else:
             out.append(_ArrowLine([(source,), targets], label))
+    return iter(out)
+
+
+def _listed(lines: Iterable[_ArrowLine]) -> Iterator[_ArrowLine]:
+    out: list[_ArrowLine] = []
+    for line in lines:
+        before = out[-1] if out else None
+        if before is not None and before.groups == line.groups and line.label in IF_NAMED:
+            said = before.label.split(", ")
+            if set(said).issubset(IF_NAMED) and line.label not in said:
+                out[-1] = _ArrowLine(line.groups, f"{before.label}, {line.label}")
+                continue
+        out.append(line)
     return iter(out)
 
 

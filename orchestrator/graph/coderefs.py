@@ -58,6 +58,10 @@ def _of_node(spec: object) -> Iterator[CodeRef]:
     for tool in tools if isinstance(tools, list | tuple) else ():
         if isinstance(tool, str) and ":" in tool[1:]:
             yield CodeRef("tools", tool, "tool")
+        elif isinstance(tool, Mapping):
+            if isinstance(tool.get("graph"), str):
+                yield CodeRef("tools", tool["graph"], "graph")
+            yield from code_refs(tool.get("graph"))
     graph = spec.get("graph")
     if isinstance(graph, str):
         yield CodeRef("graph", graph, "graph")

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable, UntrustedCode
+from orchestrator.graph.arrows import format_edges
 from orchestrator.graph.codec import explain
 from orchestrator.graph.coderefs import code_refs
 from orchestrator.graph.definition import GraphDefinition
@@ -182,7 +183,7 @@ def file_form(graph: GraphDefinition) -> dict[str, Any]:
         if data[key] not in (None, {}):
             form[key] = data[key]
     form["nodes"] = {name: _node_form(name, node) for name, node in graph.nodes.items()}
-    form["edges"] = f"{data['edges']}\n"
+    form["edges"] = f"{format_edges(graph.edges, lists=True)}\n"
     return form
 
 
@@ -199,8 +200,9 @@ def _state_form(graph: GraphDefinition) -> object:
 
 
 def _node_form(name: str, node: Node) -> object:
-    for tool in tools_data(node) or ():
-        if tool.startswith((":", "__main__:")):
+    tools = tools_data(node, in_file=True)
+    for tool in tools or ():
+        if isinstance(tool, str) and tool.startswith((":", "__main__:")):
             raise NotSerialisable(
                 f"node {name!r} has its own tool that a file cannot refer to ({tool.rpartition(':')[2]}): move its "
                 "function to the top of a module, or give the tool to the executor and the node its name"
@@ -218,8 +220,12 @@ def _node_form(name: str, node: Node) -> object:
                 "move its class to the top of a module"
             )
     del data["outcomes"]
+    if node.outcomes_field is not None and getattr(node, node.outcomes_field):
+        data["outcomes"] = list(getattr(node, node.outcomes_field))
     defaults = {key: info.default for key, info in type(node).model_fields.items()}
     data = {key: value for key, value in data.items() if value is not None or defaults.get(key) is not None}
+    if tools is not None:
+        data["tools"] = tools
     if node.subgraph is not None and "graph" in data:
         data["graph"] = file_form(node.subgraph)
     return data
@@ -242,5 +248,5 @@ def _function_form(name: str, node: FunctionNode[..., Any]) -> Any:
         form["outcomes"] = list(node.outcomes)
     dumped = node.model_dump(mode="json", include=set(changed))
     if node.tools is not None:
-        dumped["tools"] = tools_data(node)
+        dumped["tools"] = tools_data(node, in_file=True)
     return {**form, **{key: dumped[key] for key in changed}}

@@ -77,6 +77,9 @@ class Node(BaseModel):
     if_named: ClassVar[tuple[str, ...]] = ()
     """Outcomes of the kind that are taken only if an edge names them, beside `error`, `timeout` and `exhausted`."""
 
+    outcomes_field: ClassVar[str | None] = None
+    """The field with the outcomes that the graph names, in data and constructors `outcomes`; None: the kind has all."""
+
     timed_by: ClassVar[str] = "timeout"
     """The field with the seconds after which its step takes the outcome `timeout`."""
 

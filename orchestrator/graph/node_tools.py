@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from orchestrator.upward import above
 
@@ -21,6 +21,7 @@ class NodeTools(Protocol):
     """What makes tools of the things that a node is given."""
 
     def tools_of_a_node(self, things: object) -> dict[str, tuple[object, NodeTool] | None]: ...
+    def handoff(self, outcome: str, **fields: Any) -> NodeTool: ...
     def tools_in(self, thing: object) -> Sequence[NodeTool] | None: ...
 
 

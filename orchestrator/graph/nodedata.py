@@ -11,7 +11,9 @@ from pydantic_core import PydanticSerializationError
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
 from orchestrator.graph.codec import explain
 from orchestrator.graph.function import FunctionNode, function_node
+from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
+from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.refs import find, ref_of
 from orchestrator.graph.trust import Trust
@@ -45,7 +47,7 @@ def node_data(node: Node) -> JsonObject:
     else:
         if not is_shipped(type(node)):
             data["class"] = ref_of(type(node))
-        own = set(type(node).model_fields) - _COMMON
+        own = set(type(node).model_fields) - _COMMON - {node.outcomes_field}
     data["outcomes"] = list(node.outcomes)
     common = {name for name in _COMMON if getattr(node, name) != Node.model_fields[name].default}
     try:
@@ -58,15 +60,34 @@ def node_data(node: Node) -> JsonObject:
     return data
 
 
-def tools_data(node: Node) -> list[str] | None:
-    """The tools that a node gets, as text: names, and `module:attr` for those that are its own.
+def tools_data(node: Node, *, in_file: bool = False) -> list[str | JsonObject] | None:
+    """The tools that a node gets: names, `module:attr` for those that are its own, data for graphs and handoffs.
 
-    One of its own that no reference leads to (a closure, a renamed tool) is its name behind a colon.
+    One of its own that is neither data nor found by a reference (a closure, a renamed tool) is its name behind a colon.
+
+    Args:
+        node: the node.
+        in_file: whether graphs are written in the form of files.
     """
     if node.tools is None or node.tools_as_given is None:
         return None
     given = zip(node.tools, node.tools_as_given, strict=True)
-    return [one if isinstance(one, str) else _tool_ref(one) or f":{name}" for name, one in given]
+    return [one if isinstance(one, str) else _tool_ref(one) or _tool_data(one, name, in_file) for name, one in given]
+
+
+def _tool_data(given: object, name: str, in_file: bool) -> str | JsonObject:
+    as_data = getattr(given, "as_data", None)
+    data: JsonObject | None = None if as_data is None else as_data()
+    if data is None:
+        return f":{name}"
+    graph = data.get("graph")
+    if graph is None:
+        return data
+    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.files import file_form
+
+    assert isinstance(graph, GraphDefinition)
+    return {**data, "graph": file_form(graph) if in_file else graph.data()}
 
 
 def _tool_ref(given: object) -> str | None:
@@ -75,10 +96,11 @@ def _tool_ref(given: object) -> str | None:
     return ref if ref is not None and find(ref) is given else None
 
 
-def _resolved(data: JsonObject, trust: Trust) -> object:
-    """The tools of a node's data, references followed.
+def _resolved(data: JsonObject, trust: Trust | None) -> object:
+    """The tools of a node's data, references followed, and tools that are data made.
 
     Raises:
+        GraphError: one is neither text nor the data of a tool.
         GraphUnknown: one leads nowhere, or there was none to write.
         UntrustedCode: one leads to what is not trusted, or is no tool.
     """
@@ -87,10 +109,43 @@ def _resolved(data: JsonObject, trust: Trust) -> object:
         return names
     found: list[object] = []
     for name in names:
-        if isinstance(name, str) and name.startswith(":"):
+        if isinstance(name, Mapping):
+            found.append(_tool_of_data(name, trust))
+            continue
+        if trust is not None and isinstance(name, str) and name.startswith(":"):
             raise GraphUnknown(f"tool {name[1:]!r} has no reference: it was a closure, or changed where it was given")
-        found.append(trust.follow(name, "tool") if isinstance(name, str) and ":" in name else name)
+        follow = trust is not None and isinstance(name, str) and ":" in name
+        found.append(trust.follow(name, "tool") if trust is not None and follow else name)
     return found
+
+
+def _tool_of_data(data: JsonObject, trust: Trust | None) -> object:
+    """The tool that a mapping describes: a graph as a tool, or a handoff."""
+    fields = dict(data)
+    graph, outcome = fields.pop("graph", None), fields.pop("handoff", None)
+    fault = "a tool written as data is {graph, name, description} or {handoff, description}"
+    if (graph is None) == (outcome is None):
+        raise GraphError(f"{fault}, and this is {', '.join(map(str, data)) or 'empty'}")
+    try:
+        if outcome is not None:
+            return node_tools().handoff(str(outcome), **fields)
+        from orchestrator.graph.definition import GraphDefinition
+
+        if isinstance(graph, str) and trust is not None:
+            graph = trust.follow(graph, "graph")
+        elif isinstance(graph, Mapping):
+            graph = GraphDefinition.from_data(graph, resolve=trust or False)
+        if "limits" in fields:
+            fields["limits"] = Limits.model_validate(fields["limits"])
+        as_tool = getattr(graph, "as_tool", None)
+        if as_tool is None:
+            raise GraphError(f"{fault}; 'graph' is a mapping, or module:attr")
+        return as_tool(**fields)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, GraphError):
+            raise
+        words = explain(error) if isinstance(error, ValidationError) else str(error)
+        raise GraphError(f"{fault}: {words}") from None
 
 
 def node_from_data(data: JsonObject, *, resolve: bool | Trust = False, strict: bool = False) -> Node:
@@ -133,10 +188,8 @@ def _from_data(data: JsonObject, trust: Trust | None, strict: bool) -> Node:
 
 
 def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: bool) -> Node:
-    about = {"kind", "class", "outcomes"} - set(cls.model_fields)
+    about = {"kind", "class"} if cls.outcomes_field is not None else {"kind", "class", "outcomes"} - {*cls.model_fields}
     fields: dict[str, Any] = {key: value for key, value in data.items() if key not in about}
-    if trust is not None and "tools" in fields:
-        fields["tools"] = _resolved(data, trust)
     calls = data.get(cls.calls_code) if cls.calls_code is not None else None
     if isinstance(calls, str):
         if trust is not None and not trust.everything:
@@ -153,7 +206,11 @@ def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: boo
             fields["graph"] = trust.follow(graph, "graph")
         elif isinstance(graph, str):
             return _unresolved(cls.kind, data)
+    if trust is not None and "tools" in fields:
+        fields["tools"] = _resolved(data, trust)
     try:
+        if trust is None and "tools" in fields:
+            fields["tools"] = _resolved(data, None)
         node = cls(**fields)
     except (ValidationError, GraphError) as error:
         if not strict:
@@ -198,10 +255,18 @@ def _unresolved(kind: str, data: JsonObject) -> UnresolvedNode:
     outcomes = data.get("outcomes")
     declared = tuple(str(name) for name in outcomes) if isinstance(outcomes, list | tuple) else (DONE,)
     common: dict[str, Any] = {key: value for key, value in data.items() if key in _COMMON}
+    if isinstance(common.get("tools"), list | tuple):
+        common["tools"] = [_tool_name(one) for one in common["tools"]]
     try:
         return UnresolvedNode(original=kind, stored=dict(data), declared=declared, **common)
     except ValidationError as error:
         raise GraphError(f"node of kind {kind!r}: {explain(error)}") from None
+
+
+def _tool_name(entry: object) -> object:
+    if not isinstance(entry, Mapping):
+        return entry
+    return entry.get("name") or f"transfer_to_{entry.get('handoff')}"
 
 
 def _shipped_kinds() -> dict[str, type[Node]]:

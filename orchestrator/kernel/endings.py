@@ -103,7 +103,9 @@ def finish(run: RunState, frame: FrameState, result: FrameResult, *, keep: bool 
         return
     for observer in run.observers:
         observer.finished(frame, result)
-    frame.result = replace(result, irreversible=frame.irreversible) if frame.irreversible else result
+    if frame.irreversible or frame.entered:
+        result = replace(result, irreversible=frame.irreversible, entered=tuple(sorted(frame.entered)))
+    frame.result = result
     frame.exhausting = None
     if keep and result.status in _FREEZING:
         frame.frozen = set_aside(run, frame)

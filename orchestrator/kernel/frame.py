@@ -224,6 +224,7 @@ def _all_merged(run: RunState, frame: FrameState, key: str) -> tuple[Version, Fr
         return None
     versions = [token.version for token in live] + frame.ended_versions
     aside = set_aside(run, frame)
+    frame.entered.clear()  # what follows decides
     frame.touched_joins.clear()
     frame.touched_items.clear()
     try:

@@ -211,6 +211,8 @@ class FrameResult:
     """Number of irreversible effects in it that happened, or may have."""
     taken: int = 0
     """The events that the causes of this result took, as bits; see `Version.taken`."""
+    entered: tuple[str, ...] = ()
+    """The outcomes by which END or STOP was entered, sorted; only of a graph inside another one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -258,6 +260,8 @@ class FrameState:
     queue: deque[Activation] = field(default_factory=deque)
     """Tokens that may run as soon as limits allow."""
     ended_versions: list[Version] = field(default_factory=list)
+    entered: set[str] = field(default_factory=set)
+    """The outcomes by which END was entered; only of a graph inside another one, whose node may take one of them."""
     touched_joins: dict[tuple[int, str], tuple[OpenFork, str]] = field(default_factory=dict)
     """Joins that a move may have enabled; only these are looked at, so a step costs what it touches."""
     touched_items: dict[int, MapItem] = field(default_factory=dict)

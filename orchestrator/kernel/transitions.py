@@ -13,6 +13,8 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork, OrderedMap, Phase
 from orchestrator.kernel.version import Version
 
+_ENDS = frozenset({END, STOP})
+
 
 def send(run: RunState, source: Activation, version: Version, outcome: str, error: Failure | None) -> None:
     """Send tokens along all edges that an outcome takes.
@@ -36,6 +38,8 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
         if several:
             rank = source.rank.branch(node, number)
         take_edge(run, frame, route.index)
+        if route.target in _ENDS:
+            _note_entry(frame, route.target, outcome)
         if route.each is not None:
             _open_map(run, source, version, route, rank, forks)
         else:
@@ -47,6 +51,14 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
             _arrive(run, token)
     for observer in run.observers:
         observer.done()
+
+
+def _note_entry(frame: FrameState, end: str, outcome: str) -> None:
+    """Note the outcome by which an end of a graph inside another one is entered: the node around it may take it."""
+    if frame.parent is not None and frame.result is None:
+        if end == STOP:
+            frame.entered.clear()  # nothing of the other branches counts (R9)
+        frame.entered.add(outcome)
 
 
 def take_edge(run: RunState, frame: FrameState, index: int) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, JsonValue, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, field_validator, model_validator
 
 from orchestrator.context import Context
-from orchestrator.errors import AgentError, EffectFailed, ToolFailed
+from orchestrator.errors import AgentError, EffectFailed, InvalidOutcome, ToolFailed
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import FAILED, Failing, Outcome
 from orchestrator.graph.reducers import append
@@ -24,10 +24,15 @@ from orchestrator.tools.truncation import SHOWN
 
 _ONE = ("tool", "args", "result", "steps", "question", "current", "call", "message")
 _MANY = ("calls", "results")
+_OWN = ("done", "finished")
 
 
 class Execute(Node, kind="execute"):
     """Call tools, and take `finished` if a tool that ends the work (`ends=True`) succeeded, else `done`.
+
+    A tool can choose another outcome, one of those that `outcomes=` names: `ToolResult(outcome="billing")`, as tools
+    made by `handoff` do. It takes precedence over `finished`; of several calls, the first in order that chose one
+    counts. A call that failed chooses none.
 
     A failing tool fails the step with `ToolFailed`, after its `retry` if it has one. With an edge for the outcome
     `failed`, that edge is taken instead: the results are written, and `ctx.error` is set in the next node. With
@@ -42,9 +47,13 @@ class Execute(Node, kind="execute"):
     Raises:
         AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.
         ToolFailed: a tool call failed, and `on_failure` is `raise`; for several, the first in order.
+        InvalidOutcome: a tool chose an outcome that `outcomes=` does not name.
     """
 
+    model_config = ConfigDict(validate_by_name=True)
+
     if_named = (FAILED,)
+    outcomes_field = "chosen"
 
     class State(BaseModel):
         """The fields that the ports of the first form name by default."""
@@ -90,6 +99,15 @@ class Execute(Node, kind="execute"):
     """What becomes of a call that was made and failed: the step fails, or the call's result says so."""
     most: PositiveInt = 16
     """How many calls may be under way at the same time; they begin in their order."""
+    chosen: tuple[str, ...] = Field(default=(), alias="outcomes")
+    """Outcomes that tools can choose, beside `done` and `finished`; given as `outcomes=`."""
+
+    @field_validator("chosen")
+    @classmethod
+    def _check_chosen(cls, chosen: tuple[str, ...]) -> tuple[str, ...]:
+        if FAILED in chosen:
+            raise ValueError(f"{FAILED!r} is an outcome of every Execute, for calls that failed: leave it out")
+        return tuple(name for name in chosen if name not in _OWN)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -97,7 +115,8 @@ class Execute(Node, kind="execute"):
             raise ValueError("calls= and results= belong together: name both fields, or neither")
         if (self.call is None) != (self.message is None):
             raise ValueError("call= and message= belong together: name both fields, or neither")
-        own = sorted(self.model_fields_set.intersection(_ONE))
+        defaults = {name: type(self).model_fields[name].default for name in _ONE}
+        own = [name for name in sorted(_ONE) if getattr(self, name) != defaults[name]]  # data says the defaults, too
         if self.calls is not None and own:
             raise ValueError(f"{own[0]}= is for a single call and calls= for several: name one of them")
         if self.steps is not None and self.question is None:
@@ -106,7 +125,7 @@ class Execute(Node, kind="execute"):
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        return ("done", "finished")
+        return (*_OWN, *self.chosen)
 
     @property
     def calls_tools(self) -> bool:
@@ -131,7 +150,7 @@ class Execute(Node, kind="execute"):
         if self.call is not None and self.message is not None:
             call = ToolCall.model_validate(getattr(state, self.call))
             update[self.message] = result_message(call, result, _edited(ctx, call, args), most=_most(ctx, call))
-        return self._outcome([(name, made, result)], update)
+        return self._outcome([(name, made, result)], update, ctx.node)
 
     async def _several(self, state: object, ctx: Context, calls: str, results: str) -> Outcome[str]:
         wanted = [ToolCall.model_validate(call) for call in getattr(state, calls)]
@@ -144,17 +163,33 @@ class Execute(Node, kind="execute"):
             result_message(call, result, most=_most(ctx, call)) for call, (_, result) in zip(wanted, found, strict=True)
         ]
         called = [(call.name, made, result) for call, (made, result) in zip(wanted, found, strict=True)]
-        return self._outcome(called, {results: added(state, results, messages)})
+        return self._outcome(called, {results: added(state, results, messages)}, ctx.node)
 
-    def _outcome(self, called: Sequence[tuple[str, bool, ToolResult]], update: Mapping[str, object]) -> Outcome[str]:
+    def _outcome(
+        self, called: Sequence[tuple[str, bool, ToolResult]], update: Mapping[str, object], node: str
+    ) -> Outcome[str]:
         """The outcome after calls: of each the tool's name, whether it could be made, and its result."""
-        plain = "finished" if any(result.ended for _, _, result in called) else "done"
+        plain = self._chosen_by(called, node) or (
+            "finished" if any(result.ended for _, _, result in called) else "done"
+        )
         failed = [(name, made, result) for name, made, result in called if result.failed]
         if not failed:
             return Outcome(plain, update)
         raised = [(name, result) for name, made, result in failed if made and self.on_failure == "raise"]
         name, result = raised[0] if raised else (failed[0][0], failed[0][2])
         return Failing(FAILED, update, error=ToolFailed(name, result), otherwise=None if raised else plain)
+
+    def _chosen_by(self, called: Sequence[tuple[str, bool, ToolResult]], node: str) -> str | None:
+        """The outcome that the first call chose that succeeded and chose one."""
+        for name, _, result in called:
+            if result.outcome is not None and not result.failed:
+                if result.outcome not in self.outcomes:
+                    raise InvalidOutcome(
+                        f"{node}: tool {name} chose outcome {result.outcome!r}, which {node} does not declare: it has "
+                        f"{', '.join(map(repr, self.outcomes))}; add it to Execute(outcomes=...), and an edge for it"
+                    )
+                return result.outcome
+        return None
 
     async def _call_of(self, ctx: Context, call: ToolCall) -> tuple[bool, ToolResult]:
         if call.arguments is None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from pydantic import SkipValidation
+from pydantic import ConfigDict, Field, SkipValidation, field_validator
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import ITEM, Node, Port
+from orchestrator.graph.outcome import DONE
 
 
 class Subgraph(Node, kind="subgraph"):
@@ -19,6 +20,10 @@ class Subgraph(Node, kind="subgraph"):
     fields `query` and `lang`. `outputs={"notes": "findings"}` updates the outer field `notes` with the inner
     `findings`. Inner fields that `inputs` does not name start with their defaults.
 
+    `outcomes=("approved", "denied")` names the outcomes by which the inner graph's END, or STOP, is entered; the node
+    takes the one that was. If branches entered END by several of them, it takes the one that `outcomes=` names first.
+    `done` among them stands for all others. Without `outcomes=`, the outcome is always `done`.
+
     `timeout=` is the number of seconds that the inner graph may be alive: from its start, over all its steps, nested
     graphs and inner retries, to its end. After that it is stopped, its questions are withdrawn, its updates are
     dropped, and the outcome is `timeout` if an edge names it, else the failure `StepTimeout`. Time in which the whole
@@ -27,12 +32,18 @@ class Subgraph(Node, kind="subgraph"):
     again. After a crash, time continues from the last record of the dead process.
     """
 
+    model_config = ConfigDict(validate_by_name=True)
+
+    outcomes_field = "entered"
+
     graph: SkipValidation[GraphDefinition]
     """The graph inside; a file may also name it as `module:attr`."""
     inputs: Mapping[str, str] = {}
     """Inner field -> the field of ours that fills it, or `ITEM`, the item of the map that the node runs in."""
     outputs: Mapping[str, str] = {}
     """Our field -> the inner field whose last value updates it."""
+    entered: tuple[str, ...] = Field(default=(), alias="outcomes")
+    """Outcomes by which the inner graph's END is entered, and that the node takes; given as `outcomes=`."""
 
     def __init__(self, graph: GraphDefinition | None = None, /, **fields: Any) -> None:
         """
@@ -41,6 +52,15 @@ class Subgraph(Node, kind="subgraph"):
             fields: the fields of the node, such as `inputs` and `outputs`.
         """
         super().__init__(**fields if graph is None else {"graph": graph, **fields})
+
+    @field_validator("entered")
+    @classmethod
+    def _check_entered(cls, entered: tuple[str, ...]) -> tuple[str, ...]:
+        return () if entered == (DONE,) else entered
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return self.entered or (DONE,)
 
     @property
     def subgraph(self) -> GraphDefinition:
@@ -76,6 +96,19 @@ class Subgraph(Node, kind="subgraph"):
             The update, by field of the outer graph.
         """
         return {ours: values[inner] for ours, inner in self.outputs.items()}
+
+    def outer_outcome(self, entered: Collection[str]) -> str | None:
+        """Return the outcome that the node takes.
+
+        Args:
+            entered: the outcomes by which the inner graph's END was entered.
+
+        Returns:
+            The first of the node's outcomes that is among them; else `done`, if the node has it, else None.
+        """
+        others = DONE in self.outcomes and not all(outcome in self.outcomes for outcome in entered)
+        found = {*entered, DONE} if others else entered
+        return next((one for one in self.outcomes if one in found), DONE if DONE in self.outcomes else None)
 
     async def run(self, state: object, ctx: object) -> object:
         """See `Node.run`. Never called by an executor, which runs the inner graph instead.

@@ -3,6 +3,7 @@
 from orchestrator.tools.collect import ToolLike, ToolsLike, toolbox_of
 from orchestrator.tools.content import Blob
 from orchestrator.tools.function import tool
+from orchestrator.tools.handoff import handoff
 from orchestrator.tools.pool import Pool, PoolStatistics
 from orchestrator.tools.refs import tools_from_ref
 from orchestrator.tools.registry import Registry
@@ -25,6 +26,7 @@ __all__ = [
     "ToolResult",
     "Toolbox",
     "ToolsLike",
+    "handoff",
     "risk_at_most",
     "tool",
     "toolbox_of",

@@ -7,8 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from orchestrator.tools.handoff import handoff
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
+
+__all__ = ["handoff", "tools_in", "tools_of_a_node"]
 
 
 def tools_of_a_node(things: object) -> dict[str, tuple[object, Tool] | None]:

@@ -64,6 +64,9 @@ class ToolResult(BaseModel):
     # Not part of the schema: a state that holds a result has the structure that it always had.
     ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=not_)
     """Whether the call ended the work: its tool has `ends=True`, and did not fail. `Execute` says it."""
+    outcome: SkipJsonSchema[str | None] = Field(default=None, exclude_if=not_)
+    """The outcome that `Execute` takes after the call, one of its `outcomes=`; None: `done`. Without effect if the call
+    failed."""
     # In no dump, so in no state, and in nothing that a model is shown: the journal keeps it with the call.
     traceback: SkipJsonSchema[str] = Field(default="", exclude=True, repr=False)
     """Where the tool raised, if it did in a run: its own code first, without values; see `Failure.traceback`."""

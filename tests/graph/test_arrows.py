@@ -53,6 +53,50 @@ def test_a_star_is_any_node_s_reserved_outcome(outcome: str) -> None:
     assert parse_edges(f"* -> fix : {outcome}") == (Edge("*", "fix", outcome),)
 
 
+def test_outcomes_for_failures_can_be_a_list() -> None:
+    assert parse_edges("* -> clean : error, exhausted") == (
+        Edge("*", "clean", "error"),
+        Edge("*", "clean", "exhausted"),
+    )
+    assert parse_edges("a, b -> c : failed, timeout each xs") == (
+        Edge("a", "c", "failed", "xs"),
+        Edge("b", "c", "failed", "xs"),
+        Edge("a", "c", "timeout", "xs"),
+        Edge("b", "c", "timeout", "xs"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("a -> b : good, bad", "a list of outcomes takes error, timeout, exhausted, failed only"),
+        ("a -> b : error, error", "'error' is there twice"),
+        ("a -> b : error,", "the line ends, expected an outcome after ','"),
+        ("* -> b : error, failed", "'*' as a source takes only a reserved outcome"),
+        ("a -> b : error, END", "'END' is not an outcome"),
+    ],
+)
+def test_lists_that_are_none_are_refused(text: str, fault: str) -> None:
+    with pytest.raises(ArrowSyntaxError) as caught:
+        parse_edges(text)
+    assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "* -> clean : error, exhausted",
+        "a, b -> c : error, timeout, failed\na -> d : exhausted",
+        "a -> b : ok\na -> b : error, timeout\na -> b",
+        "a -> b : error\na -> c : timeout",
+    ],
+)
+def test_lists_are_written_as_they_are_read(text: str) -> None:
+    edges = parse_edges(text)
+    assert format_edges(edges, lists=True) == text
+    assert parse_edges(format_edges(edges)) == edges
+
+
 def test_objects_tuples_and_texts_mix() -> None:
     edges = [Edge("START", "a"), ("a", "b"), ("b", "c", "ok"), ("b", "d", None, "xs"), "c, d -> END"]
     assert parse_edges(edges) == parse_edges("START -> a -> b\nb -> c : ok\nb -> d : each xs\nc, d -> END")

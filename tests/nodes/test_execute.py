@@ -280,7 +280,7 @@ async def test_only_its_own_tools_can_be_called() -> None:
     [
         ({"calls": "pending"}, "calls= and results= belong together"),
         ({"results": "observations"}, "calls= and results= belong together"),
-        ({"calls": "pending", "results": "observations", "tool": "tool"}, "tool= is for a single call"),
+        ({"calls": "pending", "results": "observations", "tool": "which"}, "tool= is for a single call"),
         ({"steps": "step_history"}, "steps= records the question too: name its field, question="),
         ({"on_error": "ignore"}, "Input should be"),
     ],

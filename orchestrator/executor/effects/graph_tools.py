@@ -65,6 +65,17 @@ class GraphTool(Tool):
         self.depth = depth
         self.parameters = _parameters(graph)
 
+    def as_data(self) -> Mapping[str, Any]:
+        """Return the tool as a graph's data has it; its `graph` is the graph itself."""
+        data: dict[str, Any] = {"graph": self.graph, "name": self.name, "description": self.description}
+        if self.risk != "dangerous":
+            data["risk"] = self.risk
+        if self.limits is not None:
+            data["limits"] = self.limits.model_dump(mode="json", exclude_unset=True)
+        if self.depth != DEPTH:
+            data["depth"] = self.depth
+        return data
+
     async def call(self, ctx: object, idempotency_key: str, **args: object) -> ToolResult:
         """Run the graph to its end."""
         effects = getattr(ctx, "effects", None)

@@ -214,7 +214,14 @@ def _opened(log: RunLog, activation: Activation, node: Node) -> GraphOpened:
     return GraphOpened(**log.at(activation), attempt=activation.attempt, values=values)
 
 
-def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult) -> StepDone:
+def _outcome(node: Node, child: FrameResult) -> str | None:
+    """The outcome after the graph inside a node; None if the node has none for the way in which the graph ended."""
+    decide_outcome = getattr(node, "outer_outcome", None)
+    found: str | None = "done" if decide_outcome is None else decide_outcome(child.entered)
+    return found
+
+
+def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult) -> StepDone | Failure:
     plan = activation.frame.plan
     if child.status == "completed":
         plan.sub[activation.node].schema.check(child.values)
@@ -225,7 +232,16 @@ def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult)
     exhausted = child.status == "exhausted"
     # A graph that spent its own limits leaves those around it alone, and what it made is not lost. An edge may tell
     # the cases apart; else the record, and `ctx.error` behind the node, name what was spent.
-    outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else "done"
+    outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else None
+    outcome = outcome or _outcome(node, child)
+    if outcome is None:
+        if exhausted and child.error is not None:
+            return child.error
+        ways = ", ".join(map(repr, child.entered)) or "no outcome: a map had no items"
+        raise InvalidOutcome(
+            f"{activation.node}: END of the graph inside was entered by {ways}, and the node declares "
+            f"{', '.join(map(repr, node.outcomes))} only: add it, or 'done' for all others"
+        )
     fault = validate_outcome(activation, outcome, values, ops)
     if fault is not None:
         raise InvalidOutcome(fault.message)

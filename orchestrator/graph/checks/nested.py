@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from orchestrator.graph.checks.words import mend_name
+from orchestrator.graph.checks.words import listed, mend_name
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import ITEM
+from orchestrator.graph.topology import DONE, END, IF_NAMED, START, STOP
 from orchestrator.problem import Problem
 
 MOST_DEEP = 50
@@ -55,6 +56,35 @@ def mapping_problems(graph: GraphDefinition) -> Iterator[Problem]:
                 if allowed is not None and field not in allowed:
                     fault = f"{what} of {name} use {field!r}, which its {verb}= leaves out"
                     yield Problem("C1.field", f"{fault}: add {field!r} to {verb}=", (name,))
+
+
+def entry_problems(graph: GraphDefinition) -> Iterator[Problem]:
+    """Outcomes of a subgraph by which END of its graph is never entered, and those that it leaves out."""
+    for name, node in graph.nodes.items():
+        inner = node.subgraph
+        if inner is None or node.outcomes_field is None or not getattr(node, node.outcomes_field):
+            continue
+        ways = _entries(inner)
+        for outcome in node.outcomes:
+            if outcome not in ways and outcome != DONE:
+                mend = mend_name(outcome, ways, "add an edge to END for it, or leave it out")
+                fault = f"{name} declares outcome {outcome!r}, by which END of its graph {inner.name} is never entered"
+                yield Problem("C1.outcome", f"{fault}: {mend}", (name,))
+        left = [way for way in ways if way not in node.outcomes]
+        if left and DONE not in node.outcomes:
+            fault = f"END of graph {inner.name} is entered by {listed(left)}, which outcomes= of {name} leaves out"
+            yield Problem("C1.outcome", f"{fault}: add it, or 'done' for all others", (name,))
+
+
+def _entries(graph: GraphDefinition) -> list[str]:
+    """The outcomes by which END or STOP of a graph can be entered."""
+    topology = graph.topology
+    found: dict[str, None] = {}
+    for source, node in ((START, None), *graph.nodes.items()):
+        for outcome in (DONE,) if node is None else (*node.outcomes, *IF_NAMED):
+            if any(route.target in (END, STOP) for route in topology.routes(source, outcome)):
+                found[outcome] = None
+    return list(found)
 
 
 def _mapping(node: object, attribute: str) -> Mapping[str, object]:

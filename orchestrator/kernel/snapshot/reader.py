@@ -151,6 +151,7 @@ class _SnapshotReader:
             setattr(frame, FRAME_FIELDS[name], value)
         frame.visits, frame.visited_after_limit = dict(data["visits"]), set(data["once"])
         frame.interrupting = data.get("interrupting", "")
+        frame.entered = set(data.get("entered", ()))
         frame.limits = Limits.model_validate(data["limits"])
         spent = data.get("spent")  # earlier versions did not write it
         frame.spent_limit = None if spent is None else r.Failure.model_validate(spent)
@@ -279,4 +280,5 @@ class _SnapshotReader:
     def _result(self, plan: Plan, entry: Data) -> FrameResult:
         error = None if entry["error"] is None else r.Failure.model_validate(entry["error"])
         values, taken = plan.schema.decode(entry["values"]), bits_of(entry.get("taken"))
-        return FrameResult(entry["status"], values, error, entry["lasting"], taken)
+        entered = tuple(entry.get("entered", ()))
+        return FrameResult(entry["status"], values, error, entry["lasting"], taken, entered)

@@ -118,6 +118,7 @@ class _SnapshotWriter:
             "visits": frame.visits,
             "once": sorted(frame.visited_after_limit),
             **({"interrupting": frame.interrupting} if frame.interrupting else {}),
+            **({"entered": sorted(frame.entered)} if frame.entered else {}),
             "limits": frame.limits.model_dump(mode="json"),
             "spent": None if frame.spent_limit is None else frame.spent_limit.model_dump(mode="json"),
             "root": self._version(frame.root),
@@ -274,4 +275,6 @@ def _result(plan: Plan, result: FrameResult) -> Data:
     error = None if result.error is None else result.error.model_dump(mode="json")
     values = plan.schema.dump(result.values)
     taken = {"taken": text_of(result.taken)} if result.taken else {}
-    return {"status": result.status, "values": values, "error": error, "lasting": result.irreversible, **taken}
+    entered = {"entered": list(result.entered)} if result.entered else {}
+    plain = {"status": result.status, "values": values, "error": error, "lasting": result.irreversible}
+    return {**plain, **taken, **entered}

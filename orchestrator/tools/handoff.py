@@ -1,0 +1,67 @@
+"""Tools by which a model hands its work on: a call chooses the edge that the graph takes next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.graph.arrows import NAME
+from orchestrator.tools.result import ToolResult
+from orchestrator.tools.tool import Tool
+
+_PARAMETERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"message": {"type": "string", "description": "What the next one has to know.", "default": ""}},
+    "additionalProperties": False,
+}
+
+
+class Handoff(Tool):
+    """A tool whose call does nothing but choose an outcome of the `Execute` node that makes it."""
+
+    risk = "none"
+    effect = "pure"
+    parameters = _PARAMETERS
+
+    def __init__(self, outcome: str, description: str, name: str) -> None:
+        self.outcome = outcome
+        self.description = description
+        self.name = name
+
+    def as_data(self) -> Mapping[str, Any]:
+        """Return the tool as a graph's data has it."""
+        own = {} if self.name == _name_of(self.outcome) else {"name": self.name}
+        return {"handoff": self.outcome, "description": self.description, **own}
+
+    def call(self, message: str = "") -> ToolResult:
+        """Choose the outcome."""
+        told = f"Handed over to {self.outcome}."
+        return ToolResult(output=f"{told} {message}" if message else told, outcome=self.outcome)
+
+
+def handoff(outcome: str, description: str, *, name: str | None = None) -> Handoff:
+    """Return a tool by which a model hands its work on.
+
+    The call has one optional argument, a message for the next node, which is its result as well. The node that makes
+    the call has to declare the outcome: `Execute(calls=..., results=..., outcomes=("billing",))`.
+
+    Args:
+        outcome: the outcome that `Execute` takes after the call.
+        description: when to hand over, for the model.
+        name: the tool's name. Default: `transfer_to_` and the outcome.
+
+    Returns:
+        The tool; it has the risk `none`.
+
+    Raises:
+        ValueError: no edge can name the outcome.
+    """
+    if NAME.fullmatch(outcome) is None:
+        raise ValueError(
+            f"outcome {outcome!r} cannot be named by an edge: use letters, digits, '_' and '-', and start with a letter"
+        )
+    return Handoff(outcome, description, _name_of(outcome) if name is None else name)
+
+
+def _name_of(outcome: str) -> str:
+    return f"transfer_to_{outcome}"
