@@ -93,16 +93,22 @@ def check(
 ) -> int:
     """Check a store: every record, graph and row.
 
-    Says what it found and what it did. Exit code 1 if something is wrong and was not repaired.
+    Says what it found and what it did. Exit code 1 if something is wrong and was not repaired, or if the store cannot
+    be read.
 
     Example: orchestrator store check --repair
     """
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.progress_line import ProgressLine
     from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
+    from orchestrator.cli.storage import exists, store_file, store_url
+    from orchestrator.errors import StoreError, StoreTooNew, StoreUnavailable, StoreUnsupported
+    from orchestrator.executor.host.checking import Checked
+    from orchestrator.stores import Finding
 
     url = store_url(store)
+    if store_file(url) is None:
+        raise UsageError("store check: memory:// ends with this command; name a file")
     if not exists(url):
         raise UsageError(f"store check: there is no store {url}")
 
@@ -110,7 +116,12 @@ def check(
         with ProgressLine("runs checked") as line:
             return await executor.check(repair=repair, progress=line.show)
 
-    found = looking(url, look, writes=repair)
+    try:
+        found = looking(url, look, writes=repair)
+    except (StoreTooNew, StoreUnavailable, StoreUnsupported):
+        raise  # that says nothing about the store's order
+    except StoreError as error:
+        found = Checked(findings=[Finding(str(error))])
     if json:
         findings = [
             {"run_id": one.run_id or None, "what": one.what, "repaired": one.repaired or None, "note": one.note}
@@ -123,7 +134,6 @@ def check(
         done = f" - {one.repaired}" if one.repaired else ""
         out(f"{'note' if one.note else 'wrong'}: {about}{one.what}{done}")
     left = sum(not one.note and not one.repaired for one in found.findings)
-    warn(
-        f"{found.runs} runs with {found.records} records checked: {f'{left} things are wrong' if left else 'in order'}"
-    )
+    said = f"{left} {'thing is' if left == 1 else 'things are'} wrong" if left else "in order"
+    warn(f"{found.runs} runs with {found.records} records checked: {said}")
     return COMPLETED if found.ok else FAILED

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from contextlib import closing
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.support.shell import Shell
+from tests.support.sizes import sized
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +90,151 @@ def test_a_store_is_checked_and_repaired(ran: Shell) -> None:
     missing = ran("store", "check", "--store", f"sqlite:///{ran.place}/missing.db")
     assert (missing.code, "there is no store" in missing.err) == (2, True)
     assert not (ran.place / "missing.db").exists()
+
+
+# -- what is no store, or cannot be read -------------------------------------------------------------------------------
+
+
+def directory(path: Path, store: bytes) -> None:
+    path.mkdir()
+
+
+def text(path: Path, store: bytes) -> None:
+    path.write_text("Dear diary, " * 1000)
+
+
+def other(path: Path, store: bytes) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE runs (id, run_id, head)")
+
+
+def newer(path: Path, store: bytes) -> None:
+    path.write_bytes(store)
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA user_version = 99")
+
+
+def empty(path: Path, store: bytes) -> None:
+    path.touch()
+
+
+def pipe(path: Path, store: bytes) -> None:
+    os.mkfifo(path)
+
+
+def cut(path: Path, store: bytes) -> None:
+    path.write_bytes(store[: len(store) // 2])
+
+
+def cut_short(path: Path, store: bytes) -> None:
+    path.write_bytes(store[:50])
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "said"),
+    [
+        (directory, 1, "error: store {url}: it cannot be opened, it is a directory"),
+        (pipe, 1, "error: store {url}: it cannot be opened, it is a pipe, socket or device"),
+        (newer, 1, "error: store {url} has schema version 99"),
+        (text, 1, "wrong: store {url}: the file is not an SQLite database"),
+        (cut_short, 1, "wrong: store {url}: the file is not an SQLite database"),
+        (other, 1, "wrong: store {url} is the SQLite database of another program"),
+        (cut, 1, "wrong: store {url}: the file is damaged"),
+        (empty, 0, "0 runs with 0 records checked: in order"),
+    ],
+)
+def test_a_check_says_what_is_wrong_with_a_file_and_changes_nothing(
+    ran: Shell, tmp_path: Path, make: Callable[[Path, bytes], None], code: int, said: str
+) -> None:
+    path = tmp_path / "file.db"
+    make(path, (ran.place / ".orchestrator" / "runs.db").read_bytes())
+    before = path.read_bytes() if path.is_file() else b""
+    url = f"sqlite:///{path}"
+    for words in ((), ("--repair",)) if make is not empty else ((),):
+        done = ran("store", "check", "--store", url, *words)
+        assert done.code == code
+        assert (done.out + done.err).startswith(said.format(url=url))
+    if said.startswith("wrong"):
+        found = ran("store", "check", "--store", url, "--json")
+        assert (found.code, found.json["ok"], len(found.json["findings"])) == (1, False, 1)
+    assert before == (path.read_bytes() if path.is_file() else b"")
+
+
+def test_a_store_in_memory_is_not_checked(ran: Shell) -> None:
+    refused = ran("store", "check", "--store", "memory://")
+    assert (refused.code, "memory:// ends with this command" in refused.err) == (2, True)
+
+
+POWERLESS = """
+import runpy, sys
+from tests.executor.program import powerless
+
+powerless()
+runpy.run_module("orchestrator", run_name="__main__")
+"""
+
+
+def test_a_file_that_may_only_be_read_is_checked_and_not_repaired(ran: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "store" / "runs.db"
+    url = f"sqlite:///{path}"
+    ran("store", "copy", "sqlite:///.orchestrator/runs.db", url)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("UPDATE runs SET status = 'failed' WHERE run_id = 'two'")
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    words = [sys.executable, "-c", POWERLESS, "store", "check", "--store", url]
+    try:
+        found, refused = ran.sh(words), ran.sh([*words, "--repair"])
+    finally:
+        path.parent.chmod(0o755)
+    assert (found.code, refused.code) == (1, 1)
+    assert found.out.startswith("wrong: run two: its row says status 'failed'")
+    assert "the file or its directory is read-only; make both writable" in refused.err
+    path.chmod(0o644)
+    assert ran("store", "check", "--store", url, "--repair").code == 0
+
+
+WRITES = """
+import itertools, sys, anyio
+from orchestrator import Executor
+from tests.support.executors import chain, says
+
+async def main():
+    graph = chain(*(says(f"{number} " * 50) for number in range(5)))
+    async with Executor(sys.argv[1], graphs=[graph]) as executor:
+        async def work(name):
+            for number in itertools.count():
+                await executor.start(graph, run_id=f"{name}{number}")
+                if number % 3 == 0:
+                    await executor.delete(f"{name}{number}")
+                if number == 3:
+                    print("ready", flush=True)
+        async with anyio.create_task_group() as tasks:
+            for name in "abcd":
+                tasks.start_soon(work, name)
+
+anyio.run(main)
+"""
+
+
+@contextmanager
+def written_to(shell: Shell, url: str) -> Iterator[None]:
+    """Have another process write to a store."""
+    words = [sys.executable, "-c", WRITES, url]
+    with subprocess.Popen(words, cwd=shell.place, env=shell.env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield
+        assert process.poll() is None
+        process.kill()
+
+
+def test_a_store_that_another_process_writes_to_is_in_order(shell: Shell) -> None:
+    url = f"sqlite:///{shell.place}/busy.db"
+    with written_to(shell, url):
+        for words in [(), ("--repair",)] * sized(2, 10):
+            done = shell("store", "check", "--store", url, *words)
+            assert (done.code, "wrong" in done.out) == (0, False), done
+            assert "in order" in done.err
+    after = shell("store", "check", "--store", url)
+    assert (after.code, "wrong" in after.out) == (0, False), after

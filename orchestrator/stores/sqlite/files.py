@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
         sqlite3.Error, OSError: the file cannot be opened; `store_error` says it in words.
         StoreError, StoreTooNew, StoreUnavailable: it is not a file for this version, or not as it is.
     """
+    _check_kind(path, url)
     if not path.exists() or path.stat().st_size == 0:
         return _nothing(url), False
     connection, reusable = _connect(path, url, "rw"), True  # SQLite goes on read-only where it may not write
@@ -100,6 +102,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
 def _nothing(url: str) -> sqlite3.Connection:
     """A store without runs."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # as the file will have it
     migrate(connection, url)
     return connection
 
@@ -121,8 +124,7 @@ def _connect_frozen(path: Path, url: str, *, full: bool) -> sqlite3.Connection:
 
 
 def _connect(path: Path, url: str, mode: str, timeout: float = 1.0) -> sqlite3.Connection:
-    if path.is_dir():
-        raise StoreUnavailable(f"store {url}: it cannot be opened, it is a directory; name a file in it")
+    _check_kind(path, url)
     # SQLite takes such a file for an empty one and would write over it. Not opened to look: closing it again would
     # take the locks away that our other connections have on it.
     if path.exists() and 0 < path.stat().st_size < _LEAST_BYTES:
@@ -134,6 +136,18 @@ def _connect(path: Path, url: str, mode: str, timeout: float = 1.0) -> sqlite3.C
     return connection
 
 
+def _check_kind(path: Path, url: str) -> None:
+    """Refuse what is there and is no file. SQLite would take a pipe or a device for an empty file."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # whoever opens it says what is wrong
+    if stat.S_ISDIR(mode):
+        raise StoreUnavailable(f"store {url}: it cannot be opened, it is a directory; name a file in it")
+    if not stat.S_ISREG(mode):
+        raise StoreUnavailable(f"store {url}: it cannot be opened, it is a pipe, socket or device; name a file")
+
+
 def _text(data: bytes) -> str:
     """Text of the file. What a damaged byte left of it is no UTF-8, and still to be told and not to stop a list."""
     return data.decode("utf-8", "backslashreplace")
@@ -142,10 +156,10 @@ def _text(data: bytes) -> str:
 def file_identity(path: str | Path) -> tuple[int, int] | None:
     """Which file a path names just now: it changes when the file is removed or replaced."""
     try:
-        stat = os.stat(path)
+        found = os.stat(path)
     except OSError:
         return None
-    return stat.st_dev, stat.st_ino
+    return found.st_dev, found.st_ino
 
 
 class StoreFile:
