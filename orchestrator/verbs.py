@@ -72,16 +72,29 @@ class Graph(GraphDefinition[StateT]):
         if problems:
             raise InvalidGraph(self.name, problems)
 
-    def check(self, *, prove: bool = False) -> CheckReport:
+    def check(self, *, prove: bool = False, tools: ToolsLike | None = None) -> CheckReport:
         """Check the graph and return what was found.
 
         Args:
-            prove: add proofs from the graph's shape, with a witness for each failure.
+            prove: prove claims about all runs of the graph: each is proved, refuted with a path that breaks it, or
+                undecided because something is not declared.
+            tools: for proofs, the tools that runs are given, as of `Executor`. None: not known, so nodes that name no
+                tools of their own may call any; the same of servers whose toolbox has not been opened.
 
         Returns:
             Errors, notes, and proofs if requested.
+
+        Raises:
+            TypeError: one of the objects cannot be a tool.
+            GraphUnknown: a reference does not lead to a tool.
+            ValueError: two tools have the same name.
         """
-        return report_of(self, prove=prove)
+        if tools is None:
+            return report_of(self, prove=prove)
+        from orchestrator.tools import toolbox_of
+
+        box = toolbox_of(tools)
+        return report_of(self, prove=prove, tools=box.tools if box.ready else None)
 
     async def run(
         self,

@@ -36,6 +36,17 @@ SUFFIXES = {
 def check(
     graph: options.Graph,
     trust: options.Trust = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Also prove claims about all runs of the graph, or show what breaks them.")
+    ] = False,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option("--tools", metavar="REF", help="For --prove: the tools that runs will be given. Repeatable."),
+    ] = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option("--draw", metavar="FILE", help="With --prove, draw the first path that breaks a claim."),
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(
@@ -49,34 +60,42 @@ def check(
 ) -> int:
     """Check a graph and list every problem.
 
-    Notes point out what is allowed but often unintended. Exit code 1 if there is a problem, or with --against if a run
-    would be refused. Code that a YAML or JSON file names is imported only with --trust; without it, the command lists
-    what it did not check.
+    Notes point out what is allowed but often unintended. Exit code 1 if there is a problem, with --against if a run
+    would be refused, and with --prove if a claim is not proved. Code that a YAML or JSON file names is imported only
+    with --trust; without it, the command lists what it did not check.
 
     Example: orchestrator check essay.py:essay
     """
     from orchestrator.cli.graphrefs import shape_from_ref
-    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.proof_report import draw_witness, proof_data, tools_for_proofs
     from orchestrator.cli.version_check import refused_data, refused_text, runs_against
     from orchestrator.errors import ArrowSyntaxError, InvalidGraph
     from orchestrator.graph.checks.all import report_of
     from orchestrator.graph.report import CheckReport
     from orchestrator.problem import Problem
 
-    name, skipped = graph, tuple[str, ...]()
+    if (tools or draw) and not prove:
+        raise UsageError("--tools and --draw belong to --prove: add --prove")
+    form = None if draw is None else _format(None, draw)
+    name, skipped, found = graph, tuple[str, ...](), None
     try:
         found, skipped = shape_from_ref(graph, trust or ())
-        name, report = found.name, report_of(found)
+        name, report = found.name, report_of(found, prove=prove, tools=tools_for_proofs(tools))
     except InvalidGraph as error:
         name, report = error.name, CheckReport(errors=error.problems)
     except ArrowSyntaxError as error:
         report = CheckReport(errors=(Problem("C1", str(error)),))
     runs = runs_against(graph, trust or (), against, store) if against is not None and not report.errors else None
     if json:
-        out_json({**_report_data(name, report, skipped), **({} if runs is None else refused_data(runs))})
+        proofs = {"proofs": [proof_data(proof) for proof in report.proofs]} if prove else {}
+        out_json({**_report_data(name, report, skipped), **proofs, **({} if runs is None else refused_data(runs))})
     else:
-        out("\n".join((_report_text(name, report, skipped), *([] if runs is None else refused_text(runs)))))
-    return FAILED if report.errors or (runs is not None and runs.refused) else COMPLETED
+        out("\n".join((report_text(name, report, skipped), *([] if runs is None else refused_text(runs)))))
+    if draw is not None and form is not None and found is not None and not report.errors:
+        warn(draw_witness(found, report.proofs, draw, form))
+    broken = report.errors or any(not proof.holds for proof in report.proofs)
+    return FAILED if broken or (runs is not None and runs.refused) else COMPLETED
 
 
 def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict[str, object]:
@@ -92,7 +111,9 @@ def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict
     }
 
 
-def _report_text(name: str, report: CheckReport, skipped: Sequence[str]) -> str:
+def report_text(name: str, report: CheckReport, skipped: Sequence[str]) -> str:
+    """What `check` prints: problems and notes, and the proofs if they were asked for."""
+    from orchestrator.cli.proof_report import proof_lines
     from orchestrator.cli.words import line
 
     name, count = line(name), len(report.errors)
@@ -101,7 +122,8 @@ def _report_text(name: str, report: CheckReport, skipped: Sequence[str]) -> str:
         head = f"{name}: no problem in what was checked"
     problems = [f"  {p.code}  {_indented(p.message)}" for p in report.errors]
     notes = [f"  note  {_indented(note)}" for note in report.notes]
-    return "\n".join((head, *problems, *notes, *(f"  not checked without --trust  {line(one)}" for one in skipped)))
+    unseen = [f"  not checked without --trust  {line(one)}" for one in skipped]
+    return "\n".join((head, *problems, *notes, *unseen, *proof_lines(report.proofs)))
 
 
 def _indented(text: str) -> str:

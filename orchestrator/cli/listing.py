@@ -74,11 +74,11 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
 
     shipped = builtin_groups()
     if ref is not None and (not ref.isidentifier() or ref in shipped):
-        return {ref: _known(load_tools([ref]))}
+        return {ref: known_tools(load_tools([ref]))}
     groups: dict[str, Sequence[Tool]] = {}
     for name in shipped:
         try:
-            groups[name] = _known(load_tools([name]))
+            groups[name] = known_tools(load_tools([name]))
         except UsageError as error:  # a group needs a package that is not installed
             if ref is None:
                 warn(str(error))
@@ -88,10 +88,10 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
     found: dict[str, Sequence[Tool]] = {
         name: one for name, those in groups.items() if (one := [t for t in those if t.name == ref])
     }
-    return found or {ref: _known(load_tools([ref]))}
+    return found or {ref: known_tools(load_tools([ref]))}
 
 
-def _known(box: Toolbox) -> Sequence[Tool]:
+def known_tools(box: Toolbox) -> Sequence[Tool]:
     """The tools of a toolbox; those of servers are asked for.
 
     Raises:

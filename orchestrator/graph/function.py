@@ -17,7 +17,14 @@ from orchestrator.graph.limits import Retry
 from orchestrator.graph.node import Effect, Node
 from orchestrator.graph.outcome import DONE, NodeResult
 from orchestrator.graph.refs import find, ref_of
-from orchestrator.graph.signatures import Wanted, declared_outcomes, is_async, wanted_arguments
+from orchestrator.graph.signatures import (
+    Wanted,
+    declared_outcomes,
+    declared_updates,
+    is_async,
+    returns_plainly,
+    wanted_arguments,
+)
 from orchestrator.graph.topology import Join
 from orchestrator.typevars import Erased
 
@@ -55,6 +62,20 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     @property
     def calls_tools(self) -> bool:
         return self.sees_tools and bool(self.tools)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether it may await anything, such as a call of a tool; False only if that is certain."""
+        return self.is_async or not returns_plainly(self.fn)
+
+    @cached_property
+    def _typed_updates(self) -> frozenset[str] | None:
+        return declared_updates(self.fn)
+
+    @property
+    def updates(self) -> frozenset[str] | None:
+        """Those of `writes`, else those that the return annotation names."""
+        return self._typed_updates if self.writes is None else self.writes
 
     @property
     def ref(self) -> str | None:

@@ -58,6 +58,18 @@ class Port:
     type: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What a node approves, when it takes a certain outcome."""
+
+    outcome: str
+    """The outcome; any other one approves nothing."""
+    call: tuple[str, str] | None = None
+    """The fields with the name of the approved tool and with its arguments; None: it approves what comes after it."""
+    unasked: tuple[str, ...] = ()
+    """Risks of tools that it lets through without asking."""
+
+
 @made_for("node")
 class Node(BaseModel):
     """Base of all node kinds."""
@@ -82,6 +94,10 @@ class Node(BaseModel):
 
     timed_by: ClassVar[str] = "timeout"
     """The field with the seconds after which its step takes the outcome `timeout`."""
+    fills: ClassVar[tuple[str, ...] | None] = None
+    """The ports with the names of all state fields that `run` may update; None: not known."""
+    after_model: ClassVar[tuple[str, ...]] = ()
+    """Outcomes with which a step only ends after a call of a model."""
 
     retry: Retry | None = None
     """When a failed attempt is made again; None: never."""
@@ -138,6 +154,10 @@ class Node(BaseModel):
             cls.declares = outcomes
         elif "run" in cls.__dict__ and "declares" not in cls.__dict__:
             cls.declares = None  # a new `run` may say other outcomes; read when first asked for
+        if "run" in cls.__dict__ and "fills" not in cls.__dict__:
+            cls.fills = None  # and it may update other fields
+        if "run" in cls.__dict__ and "after_model" not in cls.__dict__:
+            cls.after_model = ()
         if not inspect.iscoroutinefunction(cls.run):
             raise TypeError(f"run of node kind {cls.__qualname__} is not async: write async def run(self, state, ctx)")
         taken = Node.kinds.get(cls.kind)
@@ -169,6 +189,28 @@ class Node(BaseModel):
         By default, a node with `tools=` does. Override this for a kind that only shows them to a model.
         """
         return self.sees_tools and bool(self.tools) and not is_shipped(type(self))
+
+    @property
+    def approves(self) -> Approval | None:
+        """What the node has a person approve, for proofs; None: nothing."""
+        return None
+
+    @property
+    def called_from(self) -> tuple[str, str] | None:
+        """The fields with the name and the arguments of the one call that the node makes; None: it has none."""
+        return None
+
+    @property
+    def updates(self) -> frozenset[str] | None:
+        """The state fields that a step may update, as far as is declared; None: not known.
+
+        These are the fields of `writes`, else those that the ports in `fills` name.
+        """
+        if self.writes is not None:
+            return self.writes
+        if self.fills is None:
+            return None
+        return frozenset(field for port, field in self.ports().items() if port.partition("[")[0] in self.fills)
 
     @property
     def does(self) -> str:

@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from orchestrator.problem import Problem
+
+Verdict: TypeAlias = Literal["proved", "refuted", "undecided"]
+"""`undecided`: what the claim depends on is not declared; the proof's reason says what."""
+Claim: TypeAlias = Literal["confirmed", "bounded", "joins", "ends", "writes"]
+"""What a proof is about: calls that change something, cycles, joins, ends, or updates of parallel branches."""
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessStep:
+    """One step of a path: a node, and the outcome with which it ends there."""
+
+    node: str
+    """Its name; inside subgraphs with the names of the nodes around it, `call/execute`."""
+    outcome: str = ""
+    """Empty: the path goes on although the node has not ended, or ends here."""
+    note: str = ""
+    """What else makes the run go this way: an empty list, a limit that is spent."""
+
+    def __str__(self) -> str:
+        said = ", ".join(filter(None, ("" if self.outcome == "done" else self.outcome, self.note)))
+        return f"{self.node} ({said})" if said else self.node
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A claim that the graph's shape alone decides. If it does not hold, `witness` is a path that breaks it."""
+    """A claim about all runs of a graph, and whether it holds."""
 
+    about: Claim
     claim: str
-    holds: bool
-    witness: tuple[str, ...] = ()
+    verdict: Verdict
+    reason: str = ""
+    """Why it holds, how it is broken, or what is not known."""
+    witness: tuple[WitnessStep, ...] = ()
+    """A path from START that breaks the claim, or may break it if the claim is undecided."""
+    beside: tuple[WitnessStep, ...] = ()
+    """The path of a second branch, if it takes two to break the claim."""
+    tool: str = ""
+    """The tool whose graph the claim is about; empty: the graph itself."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim is proved."""
+        return self.verdict == "proved"
 
 
 @dataclass(frozen=True, slots=True)

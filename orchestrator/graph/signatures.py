@@ -104,6 +104,37 @@ def declared_outcomes(
     return tuple(found) or None
 
 
+def declared_updates(
+    function: Callable[..., object], names: Mapping[str, object] | None = None
+) -> frozenset[str] | None:
+    """The state fields that a return annotation names: those of its `TypedDict`s; None when it does not say."""
+    hints = hints_of(function, names)
+    found: set[str] = set()
+    for member in _members(hints["return"]) if "return" in hints else [object]:
+        arguments = get_args(member)
+        update = _plain(arguments[1]) if get_origin(member) is Outcome and len(arguments) > 1 else member
+        if typing.is_typeddict(update):
+            found |= {*vars(update)["__required_keys__"], *vars(update)["__optional_keys__"]}
+        elif update is not None and update is not type(None):
+            return None
+    return frozenset(found)
+
+
+def returns_plainly(function: Callable[..., object]) -> bool:
+    """Whether a return annotation says that what a function returns is a result, and nothing to await."""
+    annotation = _plain(hints_of(function).get("return", object))
+    union = get_origin(annotation) in (Union, types.UnionType)
+    members = [_plain(member) for member in (get_args(annotation) if union else (annotation,))]
+    return all(
+        member in (None, type(None)) or typing.is_typeddict(member) or _is_result(get_origin(member) or member)
+        for member in members
+    )
+
+
+def _is_result(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Outcome | Mapping)
+
+
 def _members(annotation: object) -> list[object]:
     annotation = _plain(annotation)
     if get_origin(annotation) in (Union, types.UnionType):

@@ -37,6 +37,8 @@ class Advance(Node, kind="advance"):
         StepError: the plan has no steps.
     """
 
+    fills = ("answer", "step", "messages")
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

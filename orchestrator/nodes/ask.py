@@ -27,6 +27,8 @@ class Ask(Node, kind="ask"):
         UserDenied: the person would not answer, or the deadline passed.
     """
 
+    fills = ("answer",)
+
     class State(BaseModel):
         """The field that the port names by default."""
 

@@ -35,6 +35,10 @@ class Call(Node, kind="call"):
     result: Annotated[str | None, Port()] = None
     """Field that gets what it returns; None: it returns an update of the state, or None."""
 
+    @property
+    def updates(self) -> frozenset[str] | None:
+        return frozenset((self.result,)) if self.writes is None and self.result is not None else self.writes
+
     @field_validator("ref")
     @classmethod
     def _check_ref(cls, ref: str) -> str:

@@ -25,6 +25,8 @@ class CheckCall(Node, kind="check_call"):
         AgentError: the call cannot be made, and `on_error` is `raise`.
     """
 
+    fills = ("tool", "args", "message")
+
     class State(BaseModel):
         """The fields that the ports name by default: all that one call needs on its way through a graph."""
 

@@ -39,6 +39,8 @@ class ChooseArgs(Node, kind="choose_args"):
             wrong type; or there is no tool with that name.
     """
 
+    fills = ("args",)
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

@@ -30,6 +30,8 @@ class ChooseTool(Node, kind="choose_tool"):
         GraphUnknown: there are no tools.
     """
 
+    fills = ("tool",)
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

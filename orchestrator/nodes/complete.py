@@ -35,6 +35,9 @@ class Complete(Node, kind="complete"):
         AgentError: the reply is unusable, and `fault` names no field.
     """
 
+    fills = ("result", "fault")
+    after_model = ("done", "unusable")
+
     class State(BaseModel):
         """The fields that the port and the prompt name by default."""
 

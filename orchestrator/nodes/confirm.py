@@ -8,7 +8,7 @@ from pydantic import BaseModel, JsonValue, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, UserDenied
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.node import Approval, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.kernel.question import Answer
@@ -17,7 +17,7 @@ from orchestrator.nodes.conversation import failed
 from orchestrator.nodes.model_decision import tool_named
 from orchestrator.nodes.shown_fields import plain
 from orchestrator.nodes.templates import check, fill
-from orchestrator.tools.result import Risk, risk_at_most
+from orchestrator.tools.result import RISKS, Risk, risk_at_most
 
 
 class Confirm(Node, kind="confirm"):
@@ -32,6 +32,8 @@ class Confirm(Node, kind="confirm"):
         UserDenied: the person denied, and `on_denied` is `raise`.
         AgentError: the tool does not exist, or the arguments do not fit it.
     """
+
+    fills = ("reason", "args", "message")
 
     class State(BaseModel):
         """The fields that its ports name where a tool call is confirmed."""
@@ -83,6 +85,12 @@ class Confirm(Node, kind="confirm"):
     @property
     def sees_tools(self) -> bool:
         return self.tool is not None
+
+    @property
+    def approves(self) -> Approval:
+        if self.tool is None or self.args is None:
+            return Approval("approved")
+        return Approval("approved", (self.tool, self.args), tuple(risk for risk in RISKS if not self.asks_about(risk)))
 
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         shown = plain({name: getattr(state, name) for name in self.show})

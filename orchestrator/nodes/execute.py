@@ -52,6 +52,8 @@ class Execute(Node, kind="execute"):
 
     model_config = ConfigDict(validate_by_name=True)
 
+    fills = ("result", "steps", "message", "results")
+
     if_named = (FAILED,)
     outcomes_field = "chosen"
 
@@ -130,6 +132,10 @@ class Execute(Node, kind="execute"):
     @property
     def calls_tools(self) -> bool:
         return True
+
+    @property
+    def called_from(self) -> tuple[str, str] | None:
+        return (self.tool, self.args) if self.calls is None else None
 
     def ports(self) -> dict[str, str]:
         unused = _ONE if self.calls is not None else _MANY

@@ -96,6 +96,8 @@ class Extract(Node, kind="extract"):
         AgentError: there is no answer, and one is `required`.
     """
 
+    fills = ("answer", "fault")
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

@@ -57,6 +57,9 @@ class Plan(Node, kind="plan"):
         GraphUnknown: there are no tools for a blueprint.
     """
 
+    fills = ("steps",)
+    after_model = ("done",)
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

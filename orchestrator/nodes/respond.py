@@ -49,6 +49,9 @@ class Respond(Node, kind="respond"):
         AgentError: there is no question, the reply was refused or cut, or no reply was usable.
     """
 
+    fills = ("messages", "calls", "answer")
+    after_model = ("calls",)
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

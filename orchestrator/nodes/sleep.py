@@ -22,6 +22,8 @@ class Sleep(Node, kind="sleep"):
         InvalidValue: the field of `until` holds no time.
     """
 
+    fills = ()
+
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """How many seconds to wait."""
     until: Annotated[str | None, Port()] = None

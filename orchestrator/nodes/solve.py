@@ -39,6 +39,8 @@ class Solve(Node, kind="solve"):
         AgentError: the reply was refused, cut or empty.
     """
 
+    fills = ("answer",)
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

@@ -35,6 +35,7 @@ class Subgraph(Node, kind="subgraph"):
     model_config = ConfigDict(validate_by_name=True)
 
     outcomes_field = "entered"
+    fills = ("outputs",)
 
     graph: SkipValidation[GraphDefinition]
     """The graph inside; a file may also name it as `module:attr`."""

@@ -44,6 +44,9 @@ class Think(Node, kind="think"):
         AgentError: the reply has neither form, or nothing after the colon.
     """
 
+    fills = ("current", "answer")
+    after_model = ("question",)
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

@@ -24,6 +24,8 @@ class Vote(Node, kind="vote"):
         StepError: there are no answers.
     """
 
+    fills = ("answer",)
+
     class State(BaseModel):
         """The fields that the ports name by default."""
 

@@ -52,6 +52,8 @@ class Work(Node, kind="work"):
         StepError: the node is not in a map of planned calls.
     """
 
+    fills = ("evidence", "tool", "args", "result", "denial")
+
     class State(BaseModel):
         """The fields that the ports name by default. All but the evidence are a branch's own."""
 

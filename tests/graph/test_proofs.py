@@ -9,84 +9,261 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Graph, tool
 from orchestrator.graph import Limits, Node, Proof, node
-from orchestrator.nodes import Confirm
+from orchestrator.nodes import Confirm, Execute, Subgraph
 
 
 class State(BaseModel):
     x: int = 0
+    xs: list[int] = []
 
 
 class Act(Node):
     async def run(self, state: State, ctx: object) -> None: ...
 
 
-class Inside(Node):
-    graph: Graph
-
+class Look(Act):
     @property
-    def subgraph(self) -> Graph:
-        return self.graph
-
-    async def run(self, state: State, ctx: object) -> None: ...
+    def sees_tools(self) -> bool:
+        return False
 
 
-act = Act(effect="irreversible")
-think = Act(effect="pure")
+act = Look(effect="irreversible")
+think = Look()
 confirm = Confirm()
 
 
-def proofs(edges: str, limits: Limits | None = None, **nodes: Node) -> list[Proof]:
+def proofs(edges: str, limits: Limits | None = None, /, **nodes: Node) -> list[Proof]:
     graph = Graph(name="g", state=State, nodes=nodes, edges=edges, limits=limits)
     return list(graph.check(prove=True).proofs)
 
 
-BOUNDED = Proof("every cycle spends a limit", True)
+def confirmed(edges: str, **nodes: Node) -> list[tuple[str, str]]:
+    """Of each claim about a confirmation its verdict, and the path that breaks it."""
+    return [(proof.verdict, path(proof)) for proof in proofs(edges, **nodes) if proof.about == "confirmed"]
+
+
+def path(proof: Proof) -> str:
+    return " -> ".join(map(str, proof.witness))
+
+
+NOTHING = "no node calls a tool of risk write or higher"
 
 
 def test_nothing_is_proved_unasked() -> None:
     assert Graph(name="g", state=State, nodes={"a": act}, edges="START -> a -> END").check().proofs == ()
 
 
-def test_every_way_to_a_node_that_acts_passes_a_confirm() -> None:
+def test_every_path_to_a_node_that_acts_passes_a_confirm() -> None:
     edges = "START -> think -> sure\nsure -> act : approved\nsure -> think : denied\nact -> END"
-    assert proofs(edges, think=think, sure=confirm, act=act) == [
-        Proof("every path to act passes a confirmation", True),
-        BOUNDED,
+    found = proofs(edges, think=think, sure=confirm, act=act)
+    assert [(proof.about, proof.claim, proof.verdict) for proof in found] == [
+        ("confirmed", "every path to act passes a confirmation", "proved"),
+        ("bounded", "every cycle spends a limit", "proved"),
+        ("joins", "every join can fire", "proved"),
+        ("ends", "every node can reach an end", "proved"),
     ]
 
 
-def test_a_way_around_the_confirm_is_shown() -> None:
+def test_a_path_around_the_confirm_is_shown() -> None:
     edges = """
         START -> think -> sure, again
         sure -> act : approved
         sure -> END : denied
         again -> act -> END
     """
-    claim = "every path to act passes a confirmation"
     nodes = {"think": think, "sure": confirm, "again": think, "act": act.with_(join="each")}
-    assert proofs(edges, **nodes)[0] == Proof(claim, False, ("START", "think", "again", "act"))
+    assert confirmed(edges, **nodes) == [("refuted", "START -> think -> again -> act")]
 
 
 def test_a_denial_is_no_approval() -> None:
     edges = "START -> sure -> act -> END"  # the one edge is taken by a denial too
-    assert proofs(edges, sure=confirm, act=act)[0].witness == ("START", "sure", "act")
+    assert confirmed(edges, sure=confirm, act=act) == [("refuted", "START -> sure (denied) -> act")]
     edges = "START -> sure\nsure -> act : denied\nsure -> END : approved\nact -> END"
-    assert proofs(edges, sure=confirm, act=act)[0].witness == ("START", "sure", "act")
+    assert confirmed(edges, sure=confirm, act=act) == [("refuted", "START -> sure (denied) -> act")]
 
 
-def test_a_subgraph_that_acts_unconfirmed_acts() -> None:
+def test_an_approval_covers_one_run_of_a_node_and_not_the_next_round() -> None:
+    edges = (
+        "START -> sure\nsure -> act : approved\nsure -> END : denied\nact -> think\nthink -> {} : error\nthink -> END"
+    )
+    once, again = edges.format("sure"), edges.format("act")
+    assert confirmed(once, sure=confirm, act=act, think=think) == [("proved", "")]
+    way = "START -> sure (approved) -> act -> think (error) -> act"
+    assert confirmed(again, sure=confirm, act=act, think=think) == [("refuted", way)]
+
+
+def test_an_approval_covers_several_nodes_behind_it() -> None:
+    edges = "START -> sure\nsure -> act : approved\nsure -> END : denied\nact -> more -> END"
+    assert confirmed(edges, sure=confirm, act=act, more=act) == [("proved", ""), ("proved", "")]
+
+
+def test_an_empty_map_passes_no_confirm() -> None:
+    edges = "START -> think -> sure : each xs\nsure -> done : approved\nsure -> END : denied\ndone -> act -> END"
+    nodes = {"think": think, "sure": confirm, "done": think.with_(join="all"), "act": act}
+    assert confirmed(edges, **nodes) == [("refuted", "START -> think (xs is empty) -> done -> act")]
+
+
+def test_a_spent_limit_passes_no_confirm() -> None:
+    edges = "START -> think -> sure\nsure -> END\n* -> act : exhausted\nact -> END"
+    found = confirmed(edges, think=think, sure=confirm, act=act)
+    assert found == [("refuted", "START (a limit is spent) -> act")]
+
+
+class CallState(Execute.State):
+    x: int = 0
+
+
+ask = Confirm(tool="tool", args="args")
+CALL = "START -> ask\nask -> execute : approved\nask -> END : denied\nexecute -> END"
+BEHIND = "START -> ask\nask -> {0} : approved\nask -> END : denied\n{0} -> execute -> END"
+
+
+def of_calls(edges: str, tools: Any = None, **nodes: Any) -> list[tuple[str, str, str]]:
+    """Verdict, reason and path of each claim about a confirmation."""
+    graph = Graph(name="g", state=CallState, nodes=nodes, edges=edges)
+    found = graph.check(prove=True, tools=tools).proofs
+    return [(proof.verdict, proof.reason, path(proof)) for proof in found if proof.about == "confirmed"]
+
+
+@node(writes={"args"})
+def other(state: CallState) -> None:
+    """Another call than the one that was approved."""
+
+
+@node(writes={"x"})
+def note(state: CallState) -> None:
+    """Something else."""
+
+
+@node
+def silent(state: CallState) -> dict[str, object]:
+    """Nothing says what it writes."""
+    return {}
+
+
+def test_a_confirmed_call_is_the_call_that_is_made() -> None:
+    assert of_calls(CALL, ask=ask, execute=Execute()) == [("proved", "", "")]
+    assert of_calls(BEHIND.format("note"), ask=ask, note=note, execute=Execute()) == [("proved", "", "")]
+    without = "without one it may call wipe (dangerous)"
+    way = "START -> ask (approved) -> other -> execute"
+    found = of_calls(BEHIND.format("other"), [wipe], ask=ask, other=other, execute=Execute())
+    assert found == [("refuted", without, way)]
+    theirs = Execute(tool="other_tool", args="other_args")
+    graph = Graph(name="g", state=OtherState, nodes={"ask": ask, "execute": theirs}, edges=CALL)
+    assert graph.check(prove=True, tools=[wipe]).proofs[0].verdict == "refuted"
+
+
+class OtherState(CallState):
+    other_tool: str = ""
+    other_args: dict[str, Any] = {}  # noqa: RUF012  pydantic copies it
+
+
+def test_a_node_that_may_write_the_approved_call_leaves_the_claim_undecided() -> None:
+    reason = "silent may write the call that was approved: declare writes="
+    way = "START -> ask (approved) -> silent -> execute"
+    found = of_calls(BEHIND.format("silent"), [wipe], ask=ask, silent=silent, execute=Execute())
+    assert found == [("undecided", reason, way)]
+
+
+def test_what_a_confirm_lets_through_by_policy_is_named() -> None:
+    lax = Confirm(tool="tool", args="args", from_risk="dangerous")
+    reason = "ask lets calls of risk write through without asking"
+    assert of_calls(CALL, ask=lax, execute=Execute()) == [("proved", reason, "")]
+    strict = Confirm(tool="tool", args="args", from_risk="write")
+    assert of_calls(CALL, ask=strict, execute=Execute()) == [("proved", "", "")]
+
+
+def test_without_tools_a_call_that_is_not_confirmed_leaves_the_claim_undecided() -> None:
+    edges = "START -> execute -> END"
+    reason = "it may call any tool: name its tools, tools=[...], or pass --tools"
+    assert of_calls(edges, execute=Execute()) == [("undecided", reason, "START -> execute")]
+    named = Execute(tools=("wipe", "look"))
+    reason = "tool wipe is not declared: pass --tools"
+    assert of_calls(edges, [look], execute=named) == [("undecided", reason, "START -> execute")]
+    assert of_calls(edges, [look, wipe], execute=named)[0][0] == "refuted"
+    assert of_calls(edges, [look], execute=Execute()) == [("proved", "", "")]
+
+
+def test_a_subgraph_that_acts_unconfirmed_is_shown_with_the_path_inside() -> None:
     inner = Graph(name="inner", state=State, nodes={"act": act}, edges="START -> act -> END")
-    assert proofs("START -> sub -> END", sub=Inside(graph=inner)) == [
-        Proof("every path to sub passes a confirmation", False, ("START", "sub")),
-        BOUNDED,
-    ]
+    assert confirmed("START -> sub -> END", sub=Subgraph(inner)) == [("refuted", "START -> sub/START -> sub/act")]
+    edges = "START -> sure\nsure -> sub : approved\nsure -> END : denied\nsub -> END"
+    assert confirmed(edges, sure=confirm, sub=Subgraph(inner)) == [("proved", "")]
+
+
+def test_an_approval_inside_a_subgraph_holds_behind_it() -> None:
+    for target, verdict in (("sure", "proved"), ("END", "refuted")):
+        edges = f"START -> sure\nsure -> END : approved\nsure -> no : denied\nno -> {target}"
+        asking = Graph(
+            name="a", state=State, nodes={"sure": confirm, "no": think}, edges=edges, limits=Limits(steps=None)
+        )
+        assert confirmed("START -> sub -> act -> END", sub=Subgraph(asking), act=act)[0][0] == verdict
+
+
+def test_a_graph_used_as_a_tool_confirms_its_own_calls() -> None:
+    made = Graph(
+        name="inner",
+        state=CallState,
+        nodes={"execute": Execute().with_(tools=(wipe,))},
+        edges="START -> execute -> END",
+    )
+    helper = made.as_tool("helper", "Helps.", risk="none")
+    graph = Graph(
+        name="g", state=CallState, nodes={"execute": Execute().with_(tools=(helper,))}, edges="START -> execute -> END"
+    )
+    found = [proof for proof in graph.check(prove=True).proofs if proof.about == "confirmed"]
+    assert [(proof.verdict, proof.tool, path(proof)) for proof in found] == [("refuted", "helper", "START -> execute")]
+
+
+def test_an_agent_that_is_its_own_tool_is_proved_once() -> None:
+    tools: list[Any] = []
+    graph = Graph(name="g", state=CallState, nodes={"execute": Execute()}, edges="START -> execute -> END")
+    tools.append(graph.as_tool("itself", "Itself.", risk="none"))
+    assert [proof.verdict for proof in graph.check(prove=True, tools=tools).proofs] == ["proved"] * 4
 
 
 def test_a_cycle_that_spends_no_limit_is_shown() -> None:
     edges = "START -> a -> b -> a\na -> END : error"
     free = Limits(steps=None)
-    assert proofs(edges, free, a=think, b=think) == [Proof("every cycle spends a limit", False, ("a", "b", "a"))]
-    assert proofs(edges, Limits(steps=None, visits={"b": 3}), a=think, b=think) == [BOUNDED]
+    loose = next(proof for proof in proofs(edges, free, a=think, b=think) if proof.about == "bounded")
+    why = "a -> b -> a goes round without end: set Limits(steps=...), or visits= of one of these nodes"
+    assert (loose.verdict, loose.reason, path(loose)) == ("refuted", why, "START -> a -> b -> a")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(), "a, b: steps (1,000)"),
+        (Limits(steps=None, visits={"b": 3}), "a, b: visits of b (3)"),
+        (Limits(steps=None, seconds=2.5), "a, b: seconds (2.5)"),
+        (Limits(steps=9, visits={"a": 2}), "a, b: visits of a (2), steps (9)"),
+    ],
+)
+def test_the_limit_that_bounds_a_cycle_is_named(limits: Limits, reason: str) -> None:
+    edges = "START -> a -> b -> a\na -> END : error"
+    bounded = next(proof for proof in proofs(edges, limits, a=think, b=think) if proof.about == "bounded")
+    assert (bounded.verdict, bounded.reason) == ("proved", reason)
+
+
+def test_a_cycle_that_an_empty_map_makes_shorter_is_shown() -> None:
+    edges = "START -> p -> w : each xs\nw -> j\nj -> p : error\nj -> END"
+    nodes = {"p": think, "w": think, "j": think.with_(join="all")}
+    found = next(
+        proof for proof in proofs(edges, Limits(steps=None, visits={"w": 3}), **nodes) if proof.about == "bounded"
+    )
+    assert path(found) == "START -> p (xs is empty) -> j (error) -> p"
+
+
+def test_a_cycle_inside_a_subgraph_is_bounded_by_the_limits_around_it() -> None:
+    inner = Graph(
+        name="i", state=State, nodes={"a": think}, edges="START -> a -> a : error\na -> END", limits=Limits(steps=None)
+    )
+    for limits, verdict in ((Limits(), "proved"), (Limits(steps=None), "refuted")):
+        found = next(
+            proof for proof in proofs("START -> s -> END", limits, s=Subgraph(inner)) if proof.about == "bounded"
+        )
+        assert found.verdict == verdict
+    assert path(found) == "START -> s/START -> s/a (error) -> s/a"
 
 
 @tool(risk="dangerous")
@@ -108,22 +285,23 @@ def calling(*tools: Any) -> Node:
     return call
 
 
-@pytest.mark.parametrize("tools", [(wipe,), (look, wipe), ("by_name",)])
+@pytest.mark.parametrize("tools", [(wipe,), (look, wipe)])
 def test_a_function_that_is_given_tools_acts(tools: Any) -> None:
-    found = proofs("START -> think -> work -> END", think=think, work=calling(*tools))
-    assert found[0] == Proof("every path to work passes a confirmation", False, ("START", "think", "work"))
+    way = "START -> think -> work"
+    assert confirmed("START -> think -> work -> END", think=think, work=calling(*tools)) == [("refuted", way)]
     edges = "START -> sure\nsure -> work : approved\nsure -> END : denied\nwork -> END"
-    assert proofs(edges, sure=confirm, work=calling(*tools))[0].holds
+    assert confirmed(edges, sure=confirm, work=calling(*tools)) == [("proved", "")]
+
+
+def test_a_function_with_the_name_of_a_tool_wants_it_declared() -> None:
+    found = next(iter(proofs("START -> work -> END", work=calling("by_name"))))
+    assert (found.verdict, found.reason) == ("undecided", "tool by_name is not declared: pass --tools")
 
 
 @pytest.mark.parametrize("tools", [(), (look,)])
-def test_a_function_whose_tools_change_nothing_makes_no_claim(tools: Any) -> None:
-    assert proofs("START -> work -> END", work=calling(*tools)) == [BOUNDED]
-
-
-def test_a_function_that_acts_inside_a_subgraph_acts() -> None:
-    inner = Graph(name="inner", state=State, nodes={"work": calling(wipe)}, edges="START -> work -> END")
-    assert not proofs("START -> sub -> END", sub=Inside(graph=inner))[0].holds
+def test_a_function_whose_tools_change_nothing_needs_no_confirm(tools: Any) -> None:
+    found = next(iter(proofs("START -> work -> END", work=calling(*tools))))
+    assert (found.claim, found.verdict) == (NOTHING, "proved")
 
 
 def test_a_kind_of_the_user_s_that_is_given_tools_acts_unless_it_says_otherwise() -> None:
@@ -132,24 +310,28 @@ def test_a_kind_of_the_user_s_that_is_given_tools_acts_unless_it_says_otherwise(
         def calls_tools(self) -> bool:
             return False
 
-    assert not proofs("START -> a -> END", a=Act(tools=(wipe,)))[0].holds
-    assert proofs("START -> a -> END", a=Offers(tools=(wipe,))) == [BOUNDED]
+    assert confirmed("START -> a -> END", a=Act().with_(tools=(wipe,))) == [("refuted", "START -> a")]
+    assert confirmed("START -> a -> END", a=Offers().with_(tools=(wipe,))) == [("proved", "")]
 
 
 def test_a_stored_function_keeps_its_claim() -> None:
     graph = Graph(name="g", state=State, nodes={"work": calling(wipe)}, edges="START -> work -> END")
-    assert not Graph.from_data(graph.data()).check(prove=True).proofs[0].holds
+    assert not Graph.from_data(graph.data()).check(prove=True, tools=[wipe]).proofs[0].holds
 
 
-def test_what_no_proof_covers_is_a_note() -> None:
+def test_code_that_may_call_any_tool_leaves_the_claim_undecided_unless_none_changes_anything() -> None:
     @node
     async def free(state: State, ctx: Context[Any]) -> None: ...
 
     @node
-    async def closed(state: State) -> None: ...
+    def sync(state: State, ctx: Context[Any]) -> None: ...
 
-    nodes = {"free": free, "closed": closed, "work": calling(wipe)}
-    graph = Graph(name="g", state=State, nodes=nodes, edges="START -> free -> closed -> work -> END")
-    note = "free may call any tool, so no proof covers it: name its tools, tools=[...]"
-    assert graph.check(prove=True).notes == (note,)
-    assert graph.check().notes == ()
+    def verdicts(made: Node, tools: Any) -> list[tuple[str, str]]:
+        graph = Graph(name="g", state=State, nodes={"a": made}, edges="START -> a -> END")
+        found = graph.check(prove=True, tools=tools).proofs
+        return [(proof.verdict, proof.reason) for proof in found if proof.about == "confirmed"]
+
+    assert verdicts(free, None) == [("undecided", "it may call any tool: name its tools, tools=[...], or pass --tools")]
+    assert verdicts(free, [wipe]) == [("undecided", "its code may call wipe (dangerous): name its tools, tools=[...]")]
+    assert verdicts(free, [look]) == [("proved", "")]
+    assert verdicts(sync, [wipe]) == [("proved", "")]  # it cannot await a call

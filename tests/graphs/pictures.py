@@ -1,4 +1,4 @@
-"""The pictures in docs/pictures: a run of each strategy, and all states that nodes can have.
+"""The pictures in docs/pictures: a run of each strategy, all states that nodes can have, and what breaks a claim.
 
 `python -m tests.graphs.pictures` draws them anew.
 """
@@ -27,6 +27,7 @@ from orchestrator.strategies import (
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 from tests.render.pictures import everything, untimed
+from tests.render.proved import witness
 from tests.render.sample import research
 
 PLACE = Path(__file__).parents[2] / "docs" / "pictures"
@@ -78,6 +79,7 @@ async def main() -> None:
         run = await run_of(name)
         (PLACE / f"{name}.svg").write_text(untimed(to_svg(run.definition, run)), encoding="utf-8")
     (PLACE / "states.svg").write_text(states(), encoding="utf-8")
+    (PLACE / "witness.svg").write_text(witness(), encoding="utf-8")
 
 
 if __name__ == "__main__":

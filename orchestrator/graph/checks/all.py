@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.graph.checks.edges import edge_problems
 from orchestrator.graph.checks.failures import failure_problems
 from orchestrator.graph.checks.fields import field_problems
 from orchestrator.graph.checks.interrupts import interrupt_problems
 from orchestrator.graph.checks.names import name_problems
 from orchestrator.graph.checks.nested import entry_problems, mapping_problems, nested_problems
-from orchestrator.graph.checks.proofs import proofs_of, unconfirmed, unproved
+from orchestrator.graph.checks.proofs import unconfirmed
 from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.checks.writes import write_problems
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.node_tools import NodeTool
 from orchestrator.graph.report import CheckReport
 from orchestrator.problem import Problem
 
@@ -40,9 +43,17 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
     return found
 
 
-def report_of(graph: GraphDefinition, *, prove: bool = False) -> CheckReport:
-    """The checks as data; `prove` adds what the shape alone proves, each with a witness where it fails."""
+def report_of(graph: GraphDefinition, *, prove: bool = False, tools: Sequence[NodeTool] | None = None) -> CheckReport:
+    """The checks as data; `prove` adds the proofs, each with a witness where it fails.
+
+    Args:
+        graph: the graph.
+        prove: whether to prove claims about it. Of a graph with problems nothing is proved.
+        tools: the tools of nodes that name none of their own; None: not known.
+    """
+    from orchestrator.graph.proofs import prove as proofs_of
+
     notes = (*graph.topology.notes(), *unconfirmed(graph))
-    if not prove:
-        return CheckReport(tuple(problems_of(graph)), notes)
-    return CheckReport(tuple(problems_of(graph)), (*notes, *unproved(graph)), tuple(proofs_of(graph)))
+    problems = tuple(problems_of(graph))
+    proofs = tuple(proofs_of(graph, tools)) if prove and not problems else ()
+    return CheckReport(problems, notes, proofs)

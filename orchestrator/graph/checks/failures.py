@@ -22,10 +22,10 @@ def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
     for edge in dict.fromkeys(graph.edges):
         if edge.outcome != TIMEOUT:
             continue
-        if edge.source == ANY and not any(_can_time_out(node) for node in graph.nodes.values()):
+        if edge.source == ANY and not any(can_time_out(node) for node in graph.nodes.values()):
             none = "no node has a timeout: give one timeout=SECONDS, or remove the edge"
             yield Problem("C1.edge", f"edge {edge} is never taken, because {none}", (), (str(edge),))
-        elif edge.source in graph.nodes and not _can_time_out(graph.nodes[edge.source]):
+        elif edge.source in graph.nodes and not can_time_out(graph.nodes[edge.source]):
             field = graph.nodes[edge.source].timed_by
             none = f"{edge.source} has no {field}: give it {field}=SECONDS, or remove the edge"
             yield Problem("C1.edge", f"edge {edge} is never taken, because {none}", (), (str(edge),))
@@ -36,11 +36,11 @@ def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
                 yield Problem("C1.retry", f"retry of {name} is on {error!r}, {fault}", (name,))
 
 
-def _can_time_out(node: Node) -> bool:
+def can_time_out(node: Node) -> bool:
     """Whether a node, or one in the graph inside it, has a time-out."""
     inner = node.subgraph
     timed = getattr(node, node.timed_by, None) is not None
-    return timed or (inner is not None and any(_can_time_out(one) for one in inner.nodes.values()))
+    return timed or (inner is not None and any(can_time_out(one) for one in inner.nodes.values()))
 
 
 def _fault_of(error: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.checks.proofs import acts, bounded, ways_of
+from orchestrator.graph.checks.proofs import acts, unbounded, ways_of
 from orchestrator.graph.nodedata import node_data
 from orchestrator.graph.renames import Renames, inside
 from orchestrator.graph.topology import START
@@ -100,10 +100,10 @@ def _way(ways: nx.DiGraph[str], start: str, name: str) -> str:
 
 def _unbounded(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[str]:
     """Cycles without a limit in a graph that had none."""
-    now = bounded(new)
-    if bounded(old).holds and not now.holds:
+    now = unbounded(new)
+    if now and not unbounded(old):
         where = f" in {place!r}" if place else ""
-        yield f"a cycle{where} spends no limit: {' -> '.join(now.witness)}"
+        yield f"a cycle{where} spends no limit: {' -> '.join(now)}"
     for name, node in old.nodes.items():
         after = new.nodes.get(names.node(place, name))
         if node.subgraph is not None and after is not None and after.subgraph is not None:

@@ -1,13 +1,10 @@
-"""What the shape of a graph alone proves, each claim with a way that breaks it where it does not hold."""
+"""What a version of a graph must not lose: confirmations before nodes that act, and limits of cycles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.checks.words import listed
-from orchestrator.graph.node import is_shipped
-from orchestrator.graph.report import Proof
 from orchestrator.graph.topology import DONE, IF_NAMED, START
 
 if TYPE_CHECKING:
@@ -19,25 +16,6 @@ if TYPE_CHECKING:
 CONFIRM, APPROVED = "confirm", "approved"
 HARMLESS = ("none", "read")
 """Risks of tools that change nothing."""
-
-
-def proofs_of(graph: GraphDefinition) -> Iterator[Proof]:
-    """All claims that make sense for the graph."""
-    yield from _confirmed(graph)
-    yield bounded(graph)
-
-
-def unproved(graph: GraphDefinition) -> Iterator[str]:
-    """Notes on what the claims leave out: nodes whose own code may call any tool that the executor has."""
-    names = [
-        name for name, node in graph.nodes.items() if _has_own_code(node) and node.sees_tools and node.tools is None
-    ]
-    if names:
-        yield f"{listed(names)} may call any tool, so no proof covers it: name its tools, tools=[...]"
-
-
-def _has_own_code(node: Node) -> bool:
-    return node.subgraph is None and (node.kind in ("function", "unresolved") or not is_shipped(type(node)))
 
 
 def ways_of(graph: GraphDefinition, *, past_approval: bool = True) -> nx.DiGraph[str]:
@@ -57,8 +35,8 @@ def ways_of(graph: GraphDefinition, *, past_approval: bool = True) -> nx.DiGraph
     return ways
 
 
-def _confirmed(graph: GraphDefinition) -> Iterator[Proof]:
-    """Every way to a node that acts passes an approval."""
+def _unconfirmed_ways(graph: GraphDefinition) -> Iterator[tuple[str, ...]]:
+    """Ways to nodes that act which pass no approval, one for each node."""
     import networkx as nx
 
     acting = [name for name, node in graph.nodes.items() if acts(node)]
@@ -66,19 +44,16 @@ def _confirmed(graph: GraphDefinition) -> Iterator[Proof]:
         return
     ways = ways_of(graph, past_approval=False)
     for name in acting:
-        claim = f"every path to {name} passes a confirmation"
         if nx.has_path(ways, START, name):
-            yield Proof(claim, False, tuple(nx.shortest_path(ways, START, name)))
-        else:
-            yield Proof(claim, True)
+            yield tuple(nx.shortest_path(ways, START, name))
 
 
 def unconfirmed(graph: GraphDefinition) -> Iterator[str]:
     """A note on each node that calls tools and can be reached without an approval."""
     calling = {name for name, node in graph.nodes.items() if _calls_tools(node)}
-    for proof in _confirmed(graph) if calling else ():
-        if not proof.holds and proof.witness[-1] in calling:
-            yield f"{proof.witness[-1]} calls tools without a confirmation before it: {' -> '.join(proof.witness)}"
+    for way in _unconfirmed_ways(graph) if calling else ():
+        if way[-1] in calling:
+            yield f"{way[-1]} calls tools without a confirmation before it: {' -> '.join(way)}"
 
 
 def _calls_tools(node: Node) -> bool:
@@ -91,7 +66,7 @@ def acts(node: Node) -> bool:
     and is not confirmed inside."""
     inner = node.subgraph
     if inner is not None:
-        return any(not proof.holds for proof in _confirmed(inner))
+        return any(True for _ in _unconfirmed_ways(inner))
     return node.effect == "irreversible" or (node.calls_tools and not _harmless(node))
 
 
@@ -101,17 +76,16 @@ def _harmless(node: Node) -> bool:
     return toolset is not None and all(not isinstance(one, str) and one.risk in HARMLESS for one in toolset)
 
 
-def bounded(graph: GraphDefinition) -> Proof:
-    """Every cycle spends a limit."""
+def unbounded(graph: GraphDefinition) -> tuple[str, ...]:
+    """The nodes of a cycle that spends no limit; empty if there is none."""
     import networkx as nx
 
-    claim = "every cycle spends a limit"
     if graph.limits.steps is not None:
-        return Proof(claim, True)
+        return ()
     ways = ways_of(graph)
     ways.remove_nodes_from(graph.limits.visits)
     try:
         cycle = [source for source, _ in nx.find_cycle(ways)]
     except nx.NetworkXNoCycle:
-        return Proof(claim, True)
-    return Proof(claim, False, (*cycle, cycle[0]))
+        return ()
+    return (*cycle, cycle[0])

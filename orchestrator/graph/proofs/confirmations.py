@@ -1,0 +1,307 @@
+"""Every path to a call that changes something passes a confirmation of it.
+
+A confirmation without a call approves what comes after it, each node once: a node that runs a second time wants another
+one. A confirmation of a call, `Confirm(tool=, args=)`, approves that call: it holds until the call was made, or a node
+may have written its fields. A denial takes back what the same confirmation approved before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from orchestrator.graph.checks.words import listed
+from orchestrator.graph.proofs.calls import CHANGING, Calls, calls_of, has_own_code
+from orchestrator.graph.proofs.paths import ENDS, Paths, Spot
+from orchestrator.graph.proofs.places import Place
+from orchestrator.graph.report import Proof, WitnessStep
+from orchestrator.graph.topology import DONE, START
+
+if TYPE_CHECKING:
+    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.node import Node
+    from orchestrator.graph.node_tools import NodeTool
+
+NOTHING = "no node calls a tool of risk write or higher"
+
+
+class ApprovedCall(NamedTuple):
+    """A call that is approved, by the fields that hold it."""
+
+    tool: str
+    args: str
+    whole: bool
+    """Whether a person was asked, whatever the tool's risk."""
+
+
+class Approved(NamedTuple):
+    """What is approved where a token is."""
+
+    next: bool = False
+    """Whether the next run of the node that the search is about is."""
+    calls: frozenset[ApprovedCall] = frozenset()
+
+
+_State: TypeAlias = tuple[Spot, Approved]
+
+
+class _Before(NamedTuple):
+    """How a state was come to: from which one, by which step, and through which path of the graph inside."""
+
+    state: _State
+    step: WitnessStep
+    inner: _Summary | None = None
+    end: _State | None = None
+    last: WitnessStep | None = None
+
+
+@dataclass
+class _Summary:
+    """What becomes of the approvals on the paths through one graph."""
+
+    came: dict[_State, _Before | None] = field(default_factory=dict)
+    exits: dict[tuple[str, Approved], tuple[_State, WitnessStep]] = field(default_factory=dict)
+    """The outcome that leads to END or STOP, and what is approved there."""
+    anywhere: dict[Approved, _State] = field(default_factory=dict)
+    hit: tuple[WitnessStep, ...] | None = None
+    """A path to the node without an approval."""
+
+    def path_to(self, state: _State) -> tuple[WitnessStep, ...]:
+        """The steps to a state, its own left out."""
+        steps: list[WitnessStep] = []
+        at = self.came[state]
+        while at is not None:
+            steps.append(at.step)
+            if at.inner is not None and at.end is not None:
+                inside = [*at.inner.path_to(at.end), *([at.last] if at.last is not None else [])]
+                steps += [_inside(at.step.node, step) for step in reversed(inside)]
+            at = self.came[at.state]
+        return tuple(reversed(steps))
+
+
+def _inside(node: str, step: WitnessStep) -> WitnessStep:
+    return replace(step, node=f"{node}/{step.node}")
+
+
+class _Search:
+    """Looks for a path to one node without an approval, through all graphs around it."""
+
+    def __init__(self, places: Sequence[Place], graph: GraphDefinition, node: str, *, strict: bool) -> None:
+        self.paths: dict[int, Paths] = {id(place.graph): place.paths for place in places}
+        self.graph, self.node, self.strict = graph, node, strict
+        self.done: dict[tuple[int, Approved], _Summary] = {}
+        target = graph.nodes[node]
+        self.call, self.own = target.called_from, has_own_code(target) or target.effect == "irreversible"
+
+    def through(self, graph: GraphDefinition, given: Approved) -> _Summary:
+        """All paths of a graph that is entered with some approvals."""
+        known = self.done.get((id(graph), given))
+        if known is not None:
+            return known
+        paths = self.paths[id(graph)]
+        first: _State = (paths.start, given)
+        summary = self.done[id(graph), given] = _Summary({first: None})
+        ahead = [first]
+        for state in ahead:
+            spot, approved = state
+            summary.anywhere.setdefault(approved, state)
+            if graph is self.graph and spot.vertex == self.node and not self._covers(approved):
+                summary.hit = (*summary.path_to(state), WitnessStep(self.node))
+                return summary
+            for before, target, after in self._following(paths, state):
+                if before.inner is not None and before.inner.hit is not None:
+                    hit = (_inside(spot.vertex, step) for step in before.inner.hit)
+                    summary.hit = (*summary.path_to(state), *hit)
+                    return summary
+                if target.vertex in ENDS:
+                    summary.exits.setdefault((before.step.outcome, after), (state, before.step))
+                elif (target, after) not in summary.came:
+                    summary.came[target, after] = before
+                    ahead.append((target, after))
+        return summary
+
+    def _covers(self, approved: Approved) -> bool:
+        if approved.next:
+            return True
+        if self.own:
+            return any(call.whole for call in approved.calls)
+        return any((call.tool, call.args) == self.call for call in approved.calls)
+
+    def _following(self, paths: Paths, state: _State) -> Iterator[tuple[_Before, Spot, Approved]]:
+        spot, approved = state
+        name = spot.vertex
+        node = None if name == START else paths.graph.nodes[name]
+        inner = None if node is None else node.subgraph
+        if node is not None and inner is not None:
+            yield from self._around(paths, state, node, inner)
+        else:
+            for move in paths.moves(spot):
+                after = approved if node is None else self._after(paths.graph, name, node, move.outcome, approved)
+                step = WitnessStep(name, move.outcome, move.note)
+                yield _Before(state, step), move.target, after
+        for why, target in paths.jumps_from(spot):
+            yield _Before(state, WitnessStep(name, "", why)), target, approved
+
+    def _around(
+        self, paths: Paths, state: _State, node: Node, inner: GraphDefinition
+    ) -> Iterator[tuple[_Before, Spot, Approved]]:
+        spot, approved = state
+        name = spot.vertex
+        entered = self._enter(node, approved)
+        summary = self.through(inner, entered)
+        if summary.hit is not None:
+            yield _Before(state, WitnessStep(name), summary), spot, approved
+            return
+        cut_short = may_run_out(inner)
+        for move in paths.moves(spot):
+            step = WitnessStep(name, move.outcome, move.note)
+            if move.outcome not in node.outcomes or cut_short:
+                for found, end in summary.anywhere.items():
+                    after = self._leave(node, approved, entered, found)
+                    yield _Before(state, step, summary, end), move.target, after
+            if move.outcome in node.outcomes:
+                for (label, found), (end, last) in summary.exits.items():
+                    if self._may_take(node, inner, move.outcome, label):
+                        after = self._leave(node, approved, entered, found)
+                        yield _Before(state, step, summary, end, last), move.target, after
+
+    @staticmethod
+    def _may_take(node: Node, inner: GraphDefinition, outcome: str, label: str) -> bool:
+        """Whether a subgraph may take an outcome when a token entered its END by some label."""
+        if inner.topology.fans or node.outcomes == (DONE,):
+            return True
+        return outcome == (label if label in node.outcomes else DONE)
+
+    def _enter(self, node: Node, approved: Approved) -> Approved:
+        calls = {
+            ApprovedCall(tool, args, call.whole)
+            for call in approved.calls
+            for tool in _inner_names(node, call.tool)
+            for args in _inner_names(node, call.args)
+        }
+        return Approved(approved.next, frozenset(calls))
+
+    def _leave(self, node: Node, approved: Approved, entered: Approved, found: Approved) -> Approved:
+        """What is approved behind a subgraph: a call that was handed in and used is not."""
+        written = self._written(node)
+        kept = []
+        for call in approved.calls:
+            handed = [
+                one
+                for one in entered.calls
+                if one.tool in _inner_names(node, call.tool) and one.args in _inner_names(node, call.args)
+            ]
+            touched = written is None or not written.isdisjoint((call.tool, call.args))
+            if not touched and all(one in found.calls for one in handed):
+                kept.append(call)
+        return Approved(found.next, frozenset(kept))
+
+    def _written(self, node: Node) -> frozenset[str] | None:
+        """The fields that a step may write; None: any."""
+        found = node.updates
+        return frozenset() if found is None and not self.strict else found
+
+    def _after(self, graph: GraphDefinition, name: str, node: Node, outcome: str, approved: Approved) -> Approved:
+        following, calls = approved
+        if graph is self.graph and name == self.node:
+            following = False
+            if self.own:
+                calls = frozenset(call for call in calls if not call.whole)
+        made = node.called_from
+        if made is not None:
+            calls = frozenset(call for call in calls if (call.tool, call.args) != made)
+        approval = node.approves
+        if approval is None:
+            written = self._written(node)
+            kept = (c for c in calls if written is not None and written.isdisjoint((c.tool, c.args)))
+            return Approved(following, frozenset(kept))
+        if approval.call is None:
+            return Approved(outcome == approval.outcome, calls)
+        calls = frozenset(call for call in calls if (call.tool, call.args) != approval.call)
+        if outcome == approval.outcome:
+            calls |= {ApprovedCall(*approval.call, whole=not approval.unasked)}
+        return Approved(following, calls)
+
+
+def _inner_names(node: Node, outer: str) -> list[str]:
+    """The fields of the graph inside that a field fills."""
+    inputs = getattr(node, "inputs", None) or {}
+    return [inner for inner, ours in inputs.items() if ours == outer]
+
+
+def may_run_out(graph: GraphDefinition) -> bool:
+    """Whether a graph may spend limits of its own before it comes to its end."""
+    limits = graph.limits
+    if any(value is not None for value in (limits.seconds, limits.tokens, limits.cost, limits.calls)):
+        return True
+    if limits.steps is None and not limits.visits:
+        return False
+    inner = any(node.subgraph is not None for node in graph.nodes.values())
+    few = limits.steps is not None and limits.steps < len(graph.nodes)
+    return few or inner or bool(graph.topology.fans) or _has_cycle(graph)
+
+
+def _has_cycle(graph: GraphDefinition) -> bool:
+    import networkx as nx
+
+    from orchestrator.graph.topology import digraph
+
+    return not nx.is_directed_acyclic_graph(digraph(graph.topology.successors))
+
+
+def confirmed(places: Sequence[Place], tools: Sequence[NodeTool] | None) -> Iterator[Proof]:
+    """A claim for each node that may call a tool that changes something."""
+    some = False
+    for place in places:
+        for name, node in place.graph.nodes.items():
+            calls = calls_of(node, tools)
+            if calls.any:
+                some = True
+                yield _proof(places, place, name, calls)
+    if not some:
+        yield Proof("confirmed", NOTHING, "proved")
+
+
+def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls) -> Proof:
+    node = place.graph.nodes[name]
+    claim = f"every path to {place.named(name)} passes a confirmation"
+    root = place
+    while root.around is not None:
+        root = root.around
+    strict = _Search(places, place.graph, name, strict=True).through(root.graph, Approved()).hit
+    if strict is None:
+        return Proof("confirmed", claim, "proved", _by_policy(place, node), tool=place.tool)
+    certain = _Search(places, place.graph, name, strict=False).through(root.graph, Approved()).hit
+    if certain is not None and calls.changing:
+        reason = f"without one it may call {listed(calls.changing)}"
+        if "its effect is irreversible" in calls.changing:
+            reason = "its effect is irreversible"
+        return Proof("confirmed", claim, "refuted", reason, certain, tool=place.tool)
+    if certain is not None:
+        return Proof("confirmed", claim, "undecided", calls.unknown, certain, tool=place.tool)
+    writers = listed(dict.fromkeys(step.node for step in strict if _unknown_writer(root.graph, step.node)))
+    reason = f"{writers} may write the call that was approved: declare writes="
+    return Proof("confirmed", claim, "undecided", reason, strict, tool=place.tool)
+
+
+def _unknown_writer(graph: GraphDefinition, path: str) -> bool:
+    first, _, rest = path.partition("/")
+    node = graph.nodes.get(first)
+    if node is None:
+        return False
+    if rest and node.subgraph is not None:
+        return _unknown_writer(node.subgraph, rest)
+    return node.updates is None
+
+
+def _by_policy(place: Place, node: Node) -> str:
+    """The confirmations that let calls of a node through without asking, and which calls."""
+    found = []
+    for name, other in place.graph.nodes.items():
+        approval = other.approves
+        if approval is not None and approval.call is not None and approval.call == node.called_from:
+            risks = [risk for risk in CHANGING if risk in approval.unasked]
+            if risks:
+                found.append(f"{place.named(name)} lets calls of risk {' and '.join(risks)} through without asking")
+    return "; ".join(found)
