@@ -226,6 +226,8 @@ def _node_form(name: str, node: Node) -> object:
     data = {key: value for key, value in data.items() if value is not None or defaults.get(key) is not None}
     if tools is not None:
         data["tools"] = tools
+    for key in node.in_order:
+        data[key] = dict(getattr(node, key))
     if node.subgraph is not None and "graph" in data:
         data["graph"] = file_form(node.subgraph)
     return data

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
@@ -91,6 +91,9 @@ class Node(BaseModel):
 
     outcomes_field: ClassVar[str | None] = None
     """The field with the outcomes that the graph names, in data and constructors `outcomes`; None: the kind has all."""
+
+    in_order: ClassVar[tuple[str, ...]] = ()
+    """Fields with a mapping whose order matters: stores sort the keys of mappings, so data has them as pairs."""
 
     timed_by: ClassVar[str] = "timeout"
     """The field with the seconds after which its step takes the outcome `timeout`."""
@@ -217,6 +220,18 @@ class Node(BaseModel):
         """What this node does, in a few words for drawings; empty: its kind says it."""
         return ""
 
+    def problems_in(self, name: str, graph: GraphDefinition) -> Iterable[str]:
+        """Find what is wrong with the node in a graph, beside what all nodes are checked for.
+
+        Args:
+            name: the node's name in the graph.
+            graph: the graph, whose names may be wrong.
+
+        Returns:
+            A message for each problem, with a suggested fix.
+        """
+        return ()
+
     @property
     def sync_fn(self) -> Callable[[Any, Any], object] | None:
         """The node's work as a plain function of (state, ctx), where it is one; `run` calls it inline."""
@@ -298,6 +313,13 @@ class Node(BaseModel):
             raise ValueError("join is 'all', 'each' or how many branches to wait for (1 or more)")
         return join
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_pairs(cls, data: Any) -> Any:
+        if not cls.in_order or not isinstance(data, Mapping):
+            return data
+        return {key: _mapping_of(key, value) if key in cls.in_order else value for key, value in data.items()}
+
     @field_validator("reads", "writes", mode="before")
     @classmethod
     def _check_names(cls, names: object, info: ValidationInfo) -> object:
@@ -308,6 +330,18 @@ class Node(BaseModel):
     @field_serializer("reads", "writes")
     def _sort_names(self, names: frozenset[str] | None) -> list[str] | None:
         return None if names is None else sorted(names)
+
+
+def _mapping_of(name: str, value: object) -> object:
+    """A mapping of its pairs."""
+    if not isinstance(value, list | tuple):
+        return value
+    found: dict[object, object] = {}
+    for pair in value:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or pair[0] in found:
+            raise ValueError(f"{name} is a mapping, or a list of pairs with different names")
+        found[pair[0]] = pair[1]
+    return found
 
 
 def _all_texts(things: object) -> bool:

@@ -57,6 +57,8 @@ def node_data(node: Node) -> JsonObject:
     for name in (*type(node).model_fields,):
         if name in fields:
             data[name] = tools_data(node) if name == "tools" else fields[name]
+    for name in node.in_order:
+        data[name] = [[key, value] for key, value in fields[name].items()]
     return data
 
 

@@ -9,7 +9,7 @@ from typing_extensions import TypeVar
 
 from orchestrator.graph.topology import DONE, FAILED, RESERVED
 
-__all__ = ["DONE", "FAILED", "RESERVED", "Failing", "NodeResult", "Outcome", "Update"]
+__all__ = ["DONE", "FAILED", "RESERVED", "Failing", "Guarded", "NodeResult", "Outcome", "Update"]
 
 Update: TypeAlias = Mapping[str, object] | None
 """New values of state fields, by name. None changes nothing. As a node's result it means outcome `done`."""
@@ -71,6 +71,24 @@ class Outcome(Generic[L, UpdateT]):
 
 NodeResult: TypeAlias = Outcome[str] | Mapping[str, object] | None
 """What a node returns: an outcome with its update, or an update alone, which means the outcome `done`."""
+
+
+class Guarded(Outcome[L]):
+    """An outcome that conditions decided, with what each of them came to.
+
+    Args:
+        name: one of the node's outcomes.
+        update: new values of state fields.
+        guards: outcome -> whether its condition holds, or why that cannot be told.
+    """
+
+    __slots__ = ("guards",)
+
+    guards: Mapping[str, bool | str]
+
+    def __init__(self, name: L, update: Update = None, /, *, guards: Mapping[str, bool | str]) -> None:
+        super().__init__(name, update)
+        object.__setattr__(self, "guards", guards)
 
 
 class Failing(Outcome[L]):

@@ -19,6 +19,7 @@ from orchestrator.nodes.observe import Observe
 from orchestrator.nodes.plan import Plan
 from orchestrator.nodes.repeat import Repeat
 from orchestrator.nodes.respond import CallProtocol, Respond
+from orchestrator.nodes.route import Route
 from orchestrator.nodes.sleep import Sleep
 from orchestrator.nodes.solve import Solve
 from orchestrator.nodes.steps import Step
@@ -46,6 +47,7 @@ __all__ = [
     "Plan",
     "Repeat",
     "Respond",
+    "Route",
     "Sleep",
     "Solve",
     "Step",

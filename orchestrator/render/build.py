@@ -20,6 +20,7 @@ MOST_NODES = 5_000
 _LOOKS: dict[str, Look] = {
     "function": "code",
     "call": "code",
+    "route": "code",
     "execute": "tool",
     "tool": "tool",
     "confirm": "human",
@@ -28,7 +29,8 @@ _LOOKS: dict[str, Look] = {
     "wait": "event",
     "subgraph": "graph",
     **dict.fromkeys(
-        ("choose_args", "choose_tool", "complete", "model", "plan", "reflect", "respond", "solve", "think"), "model"
+        ("choose_args", "choose_tool", "classify", "complete", "model", "plan", "reflect", "respond", "solve", "think"),
+        "model",
     ),
 }
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}

@@ -5,7 +5,7 @@ The reasons follow from the journal (`orchestrator.views.causes`). Untrusted tex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.graph.topology import ANY, END, START
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
@@ -140,7 +140,9 @@ class Explainer:
             if row.status == "failed":
                 return f"{told(str(row.error), 200)}; no edge takes it, so its graph failed"
             return self._dropped(gone) if gone is not None else ""
-        decided = _decided(took.cause) if took.error is None else told(str(took.error), 160)
+        decided = (
+            (guards_told(row.guards) or _decided(took.cause)) if took.error is None else told(str(took.error), 160)
+        )
         if took.error is not None and took.outcome != "exhausted":
             decided = f"failed with {decided}"
         targets = [_target(way) for way in took.taken]
@@ -256,6 +258,13 @@ def _decided(cause: Cause | None) -> str:
         return f"time (record {cause.seq})"
     kind = "the graph inside it, which" if cause.kind == "graph" else cause.kind
     return f"{kind} {name} (record {cause.seq})"
+
+
+def guards_told(guards: Mapping[str, bool | str]) -> str:
+    """What guards came to, those of edges that were not taken, too; empty: there were none."""
+    said = [f"{plain(name)} {str(value).lower() if isinstance(value, bool) else told(value, 80)}"
+            for name, value in guards.items()]  # fmt: skip
+    return f"its guards: {_some(said)}" if said else ""
 
 
 def _way(way: TransitionEdge | None) -> str:

@@ -36,6 +36,8 @@ class Point:
     error: Failure | None
     failed: int
     """Tool calls that failed or could not be made in a step that ended with an outcome nevertheless."""
+    guards: Mapping[str, bool | str]
+    """Of a `Route`: outcome -> whether its guard was true, or why that could not be told."""
     _cursor: StateCursor
 
     @property
@@ -56,6 +58,7 @@ class Point:
             "update": dict(self.update),
             "started": self.started,
             "ended": self.ended,
+            **({"guards": dict(self.guards)} if self.guards else {}),
         }
 
 
@@ -122,5 +125,6 @@ def _point(record: StepDone | StepFailed, cursor: StateCursor) -> Point:
         ended=record.ended,
         error=record.error,
         failed=0 if done is None else done.failed,
+        guards={} if done is None else done.guards,
         _cursor=cursor,
     )

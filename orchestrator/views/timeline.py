@@ -80,6 +80,8 @@ class TimelineRow:
     error: r.Failure | None = None
     failed: int = 0
     """Failed tool calls of a step that ended with an outcome nevertheless."""
+    guards: Mapping[str, bool | str] = field(default_factory=dict)
+    """Of a `Route`: outcome -> whether its guard was true, or why that could not be told."""
     graph: bool = False
     """Whether it runs, or ran, a subgraph."""
     waits: list[Wait] = field(default_factory=list)
@@ -285,7 +287,8 @@ class Timeline(Fold):
     def _ended(self, row: TimelineRow, record: r.StepDone | r.StepFailed) -> None:
         row.seq, row.ended, row.attempt = record.seq, record.ended or record.ts, record.attempt
         row.error = record.error
-        row.failed = record.failed if isinstance(record, r.StepDone) else 0
+        if isinstance(record, r.StepDone):
+            row.failed, row.guards = record.failed, record.guards
         if isinstance(record, r.StepFailed):
             self._failed[row.activation] = record
         if row.status == "dropped":

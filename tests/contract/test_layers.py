@@ -65,6 +65,8 @@ FACES = {"__init__.py", "executor/__init__.py", "models/__init__.py", "render/__
 """They load what they name when it is first used."""
 NAMED_BY_USERS = {"cli/graphrefs.py", "graph/refs.py", "tools/refs.py"}
 """They import modules that a user names."""
+UNTYPED = {"nodes/guards.py"}
+"""They import a library of an extra that has no types."""
 
 
 def room_of(name: str) -> str:
@@ -165,7 +167,7 @@ def test_other_names_of_rooms_stand_in_the_door_upward() -> None:
             getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(ast.parse(text_of(ROOT / name)))
         )
     }
-    assert loaders == {"upward.py"} | FACES | NAMED_BY_USERS
+    assert loaders == {"upward.py"} | FACES | NAMED_BY_USERS | UNTYPED
 
 
 def test_graphs_use_public_names_only() -> None:

@@ -18,7 +18,7 @@ from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_call import call_node, encoded, subgraph_step
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.node import Node
-from orchestrator.graph.outcome import Failing
+from orchestrator.graph.outcome import Failing, Guarded
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import reduced_values, validate_outcome
 from orchestrator.kernel.question import Question
@@ -129,6 +129,7 @@ def _done(
         started=started,
         error=error,
         failed=attempt.failed_calls or int(isinstance(result, Failing)),
+        guards={**result.guards} if isinstance(result, Guarded) else None,
     )
 
 

@@ -23,6 +23,8 @@ class StepDone(ActivationRecord):
     error: Failure | None = None
     failed: int = 0
     """Number of tool calls in this attempt that failed or could not be made."""
+    guards: dict[str, bool | str] = {}
+    """Outcome -> whether its condition held, or why that could not be told; of a `Route`. No rule depends on them."""
 
 
 def step_done(
@@ -40,6 +42,7 @@ def step_done(
     started: float,
     error: Failure | None = None,
     failed: int = 0,
+    guards: dict[str, bool | str] | None = None,
 ) -> StepDone:
     """The record of a step that ended at `ts`, from parts that are already validated.
 
@@ -50,6 +53,7 @@ def step_done(
         "seq": seq, "ts": ts, "v": RECORD_VERSION, "seal": "", "type": "step_done", "activation": activation,
         "path": path, "node": node, "outcome": outcome, "update": update, "ops": ops, "reduced": reduced,
         "attempt": attempt, "started": started, "ended": ts, "error": error, "failed": failed,
+        "guards": guards or {},
     }  # fmt: skip
     _set(record, "__dict__", fields)
     _set(record, "__pydantic_fields_set__", _STEP_DONE_FIELDS)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
+from orchestrator.views.explainer import guards_told
 from orchestrator.visible import BAR, barred, behind, line, narrow
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def step_line(point: Point) -> str:
     if point.error is not None:
         said = f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
     failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
-    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}  {texts.short(narrow(said))}".rstrip()
+    guards = f"  [{line(guards_told(point.guards))}]" if point.guards else ""
+    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}{guards}  {texts.short(narrow(said))}".rstrip()
 
 
 def _shown(value: object) -> str:
