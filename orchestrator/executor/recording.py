@@ -16,7 +16,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
-from orchestrator.kernel.state import Activation
+from orchestrator.kernel.state import Activation, FrameResult, FrameState
 from orchestrator.views.reader import Fold, read
 
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
@@ -79,6 +79,14 @@ class Recording:
     calls: dict[_Place, list[RecordedCall]] = field(default_factory=dict)
     questions: dict[_Place, list[RecordedQuestion]] = field(default_factory=dict)
     outside: list[Outside] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)
+    """Activation -> the record that ended its step."""
+    stopped: set[str] = field(default_factory=set)
+    """Activations that were dropped before they ended: by a failure or a stop elsewhere, or by a join of some."""
+    stopping: set[str] = field(default_factory=set)
+    """Activations that ended their graph, or dropped others, when they ended."""
+    went_on: set[tuple[str, str, int]] = field(default_factory=set)
+    """Activation, type of a record, attempt: what steps came to before they ended."""
 
     def all_calls(self) -> Iterator[RecordedCall]:
         """All calls, by place."""
@@ -132,10 +140,18 @@ class _Recorder(Fold):
         self.recording = Recording()
         self._calls: dict[str, RecordedCall] = {}
         self._asked: dict[str, RecordedQuestion] = {}
+        self._ending = ""
+        """The activation that the record being folded ends."""
 
     def applying(self, record: Record) -> None:
         """See `Observer.applying`."""
+        self._ending = ""
         match record:
+            case r.StepDone() | r.StepFailed() if record.activation in self.run.running:
+                self._ending = record.activation
+                self.recording.ends[record.activation] = record.seq
+            case r.StepRetried() | r.GraphOpened():
+                self.recording.went_on.add((record.activation, record.type, record.attempt))
             case r.EffectIntended():
                 self._intended(record)
             case r.EffectSettled() if record.key in self._calls:
@@ -160,6 +176,28 @@ class _Recorder(Fold):
                 self._calls = {key: call for key, call in self._calls.items() if call.result is not None}
             case _:
                 pass
+
+    def dropped(self, token: Activation) -> None:
+        """See `Observer.dropped`."""
+        if token.key in self.recording.ends:
+            return
+        self.recording.stopped.add(token.key)
+        if self._ending:
+            self.recording.stopping.add(self._ending)
+
+    def finished(self, frame: FrameState, result: FrameResult) -> None:
+        """See `Observer.finished`."""
+        if self._ending:
+            self.recording.stopping.add(self._ending)
+
+    def restored(self, token: Activation) -> None:
+        """See `Observer.restored`."""
+        self.recording.stopped.discard(token.key)
+        self.recording.stopping.discard(token.key)
+        if token.late is None:
+            self.recording.ends.pop(token.key, None)
+        else:
+            self.recording.ends[token.key] = token.late.seq
 
     def applied(self, record: Record, delta: Delta) -> None:
         """See `Fold.applied`. Steps go on by timers and events, too."""

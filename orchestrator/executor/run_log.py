@@ -182,9 +182,7 @@ class RunLog:
         if self.scheduler is not None:
             for activation in delta.cancelled:
                 self.scheduler.cancel(activation)
-        if self._moved is not None:
-            self._moved.set()
-            self._moved = None
+        self.stir()
         return delta
 
     def reopen(self, record: Record) -> None:
@@ -206,10 +204,16 @@ class RunLog:
             self.scheduler.cancel(activation)
 
     async def moved(self) -> None:
-        """Wait until something more is journaled."""
+        """Wait until something more is journaled, or `stir` is called."""
         if self._moved is None:
             self._moved = anyio.Event()
         await self._moved.wait()
+
+    def stir(self) -> None:
+        """Wake what waits in `moved`."""
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
 
     # -- durability ----------------------------------------------------------------------------------------------
 

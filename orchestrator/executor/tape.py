@@ -68,7 +68,7 @@ class Tape(Observer):
         self._used: set[int] = set()
         self._why: list[bool] = []
         self.still: Counter[str] = Counter()
-        """Activations with calls that had no result in the replayed run: they wait for what stopped them there."""
+        """Activations that wait for what stopped them in the replayed run, or for steps that ended there before."""
         self._begin()
         self._on = self._all
 
@@ -174,6 +174,15 @@ class Tape(Observer):
     def was_approved(self, name: str, args: object) -> bool:
         """Whether a person approved this call of a tool in the replay itself, and it was not made since."""
         return self._approved[digest([name, args])] > 0
+
+    def was_stopped(self, activation: Activation) -> bool:
+        """Whether a step was stopped in the replayed run before it ended, and nothing live is among its causes here."""
+        return activation.key in self.recording.stopped and not self.is_live(activation)
+
+    @property
+    def is_as_recorded(self) -> bool:
+        """Whether nothing has been live so far."""
+        return not self._touched
 
     # -- what follows from the replay's own journal -------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ MOST = 100
 _Place: TypeAlias = tuple[str, str, int]
 OWN = frozenset({"key", "began", "call_id"})
 """Parts of a question's payload that each run has its own of."""
+_FINISHED = ("completed", "exhausted")
+"""How runs end whose state is a result. That of a run that was stopped depends on which of its branches was faster."""
 _CUT_OFF = ("Cancelled", "NotMade", "Suspended")
 """Errors of calls that the run itself stopped, or that had to ask something first."""
 
@@ -186,7 +188,7 @@ def _ends(one: _Read, other: _Read) -> Iterator[Difference]:
         lines = line_diff(value_lines(a.output), value_lines(b.output))
         words = f"the outputs are {short(a.output, 80)} and {short(b.output, 80)}"
         yield Difference("output", seqs=seqs, what=words, lines=lines)
-    elif a.status == b.status and a.output is None:
+    elif a.status == b.status and a.status in _FINISHED and a.output is None:
         lines_by_field = _fields_diff(a.values, b.values)
         if lines_by_field:
             words = f"the states differ in {_names(lines_by_field)}"

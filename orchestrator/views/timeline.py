@@ -259,7 +259,8 @@ class Timeline(Fold):
                 row.usage += record.usage or NO_USAGE
             case r.Asked() | r.TimerSet():
                 question = record.question if isinstance(record, r.Asked) else timer_question(record)
-                row.status = "waiting"
+                if row.status != "dropped":  # else it is asked when no answer is waited for any more
+                    row.status = "waiting"
                 asking = AskedQuestion(question, record.seq)
                 span = Wait(_WAITS.get(question.kind, "person"), record.ts, seq=record.seq)
                 self._asked[question.id] = asking, span

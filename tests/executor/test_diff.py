@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import anyio
 import pytest
 from pydantic import BaseModel
 
@@ -244,3 +245,48 @@ async def test_the_public_function_compares_two_runs_and_the_page_shows_both() -
     assert isinstance(found.first, Difference)
     assert found.figures[0].run_id in page
     assert found.figures[1].run_id in page
+
+
+@pytest.mark.anyio
+async def test_which_branch_of_a_failed_run_was_faster_is_no_difference() -> None:
+    runs = []
+    async with Executor() as executor:
+        for first, last in (("j1", "j2"), ("j2", "j1")):
+            graph = failing_beside(first, last)
+            runs.append(await executor.start(graph, {}))
+    assert [(run.status, run.values["notes"]) for run in runs] == [("failed", ["j1"]), ("failed", ["j2"])]
+    found = orchestrator.diff(*runs)
+    assert found.same, found.to_text()
+
+
+def failing_beside(first: str, last: str) -> Graph:
+    """Two joins close one fork, one before the other; then what follows the one fails beside what follows the other."""
+    joined, begun = anyio.Event(), anyio.Event()
+
+    @node(join="all")
+    async def join(state: Essay, ctx: Context) -> Update:
+        if ctx.node == first:
+            joined.set()
+        else:
+            await joined.wait()
+        return {"notes": ctx.node}
+
+    @node
+    async def waits(state: Essay) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    @node
+    async def fails(state: Essay) -> None:
+        await begun.wait()
+        raise ValueError("no")
+
+    @node(effect="pure")
+    async def passes(state: Essay) -> None:
+        return None
+
+    return Graph(
+        name="beside", state=Essay,
+        nodes={**dict.fromkeys("sbcde", passes), "j1": join, "j2": join, "x": fails, "y": waits},
+        edges="START -> s -> b, c, d, e\nb, c -> j1 -> x -> END\nd, e -> j2 -> y -> END",
+    )  # fmt: skip

@@ -389,6 +389,135 @@ async def test_a_call_that_a_failing_sibling_stopped_waits_for_it_and_is_stopped
     assert replay.status == "failed"
 
 
+@pytest.mark.parametrize("then", ["call", "next step", "question", "retry"])
+async def test_a_branch_that_a_failing_sibling_stopped_goes_no_further_in_a_replay(store: Store, then: str) -> None:
+    stands, turns = anyio.Event(), 0
+
+    @node
+    async def fails(state: Log) -> None:
+        await stands.wait()
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        raise ValueError("no")
+
+    @node(retry=Retry(attempts=2, wait=0, on=("ConnectionError",)))
+    async def other(state: Log, ctx: Context) -> Update:
+        stands.set()
+        if not turns:
+            await anyio.sleep_forever()
+        if then == "retry":
+            raise ConnectionError("again")
+        if then == "question":
+            await ctx.ask("input", prompt="Really?")
+        return {"log": (await ctx.model.complete("new")).text if then == "call" else "other"}
+
+    graph = Graph(
+        name="stopped", state=Log, nodes={"fails": fails, "other": other, "more": asks("more")},
+        edges="START -> fails, other\nfails -> END\nother -> more -> END", output="log",
+    )  # fmt: skip
+    run_id = await recorded(store, graph, {}, model=ScriptedModel(["done"]))
+    stands, turns = anyio.Event(), 100
+    async with Executor(store, graphs=[graph]) as executor:
+        replay = await executor.replay(run_id)
+    assert replay.same, replay.diff.to_text()
+    assert (replay.status, replay.made) == ("failed", 0)
+
+
+@pytest.mark.parametrize("way", ["fail", "stop"])
+async def test_what_landed_before_a_graph_was_ended_early_lands_before_in_a_replay(store: Store, way: str) -> None:
+    landed = anyio.Event()
+
+    async def slow(request: ModelRequest) -> str:
+        asked = request.messages[-1].content
+        if asked != "one":
+            await landed.wait()
+        if asked == "never":
+            await anyio.sleep_forever()
+        return "done"
+
+    @node(outcomes=("out",))
+    async def ends(state: Log, ctx: Context) -> Outcome[str]:
+        await ctx.model.complete("slow")
+        if way == "fail":
+            raise ValueError("no")
+        return Outcome("out")
+
+    @node
+    async def tells(state: Log) -> Update:
+        landed.set()
+        return {"log": "told"}
+
+    graph = Graph(
+        name="early", state=Log, nodes={"ends": ends, "one": asks("one"), "tells": tells, "two": asks("never")},
+        edges="START -> ends, one\nends -> STOP : out\none -> tells -> two -> END", output="log",
+    )  # fmt: skip
+    run_id = await recorded(store, graph, {}, model=ScriptedModel(slow))
+    async with Executor(store, graphs=[graph]) as executor:
+        replay = await executor.replay(run_id)
+    assert replay.same, replay.diff.to_text()
+    assert replay.status == ("failed" if way == "fail" else "completed")
+    assert "tells" in [one.node for one in replay.run.records() if one.type == "step_done"]
+
+
+async def test_with_the_failure_repaired_a_branch_that_it_had_stopped_goes_on(store: Store) -> None:
+    stands = anyio.Event()
+
+    def stopped(fault: bool) -> Graph:
+        @node
+        async def fails(state: Log) -> Update:
+            await stands.wait()
+            if fault:
+                raise ValueError("no")
+            return {"log": "works"}
+
+        @node
+        async def other(state: Log, ctx: Context) -> Update:
+            stands.set()
+            if fault:
+                await anyio.sleep_forever()
+            return {"log": (await ctx.model.complete("new")).text}
+
+        return Graph(
+            name="stopped", state=Log, nodes={"fails": fails, "other": other},
+            edges="START -> fails, other -> END", output="log",
+        )  # fmt: skip
+
+    run_id = await recorded(store, stopped(True), {}, model=ScriptedModel(["done"]))
+    async with Executor(store, graphs=[stopped(False)], model=ScriptedModel(["done"])) as executor:
+        ended = await executor.replay(run_id, stopped(False))
+        whole = await executor.replay(run_id, stopped(False), live="always")
+    assert ended.status == "diverged"
+    assert ended.diverged_at is not None
+    assert ended.diverged_at.node == "other"
+    assert (whole.status, whole.made, whole.run.output) == ("completed", 1, ["works", "done"])
+
+
+async def test_calls_that_stand_still_leave_their_places_to_others(store: Store) -> None:
+    reached: list[str] = []
+    both = anyio.Event()
+
+    async def forever(request: ModelRequest) -> str:
+        reached.append(request.messages[-1].content)
+        if len(reached) == 2:
+            both.set()
+        await anyio.sleep_forever()
+        return ""
+
+    graph = Graph(
+        name="two", state=Log, nodes={"one": asks("one"), "two": asks("two")},
+        edges="START -> one, two -> END", output="log",
+    )  # fmt: skip
+    async with Executor(store, graphs=[graph], model=ScriptedModel(forever)) as executor:
+        run_id = await executor.submit(graph, {})
+        await both.wait()
+        await executor.cancel(run_id, reason="enough")
+    async with Executor(store, graphs=[graph], concurrency=1) as executor:
+        with anyio.fail_after(30):
+            replay = await executor.replay(run_id)
+    assert replay.status == "cancelled"
+    assert replay.same, replay.diff.to_text()
+
+
 async def test_a_run_that_was_cancelled_or_interrupted_in_a_call_ends_there(store: Store) -> None:
     reached = anyio.Event()
 

@@ -3,38 +3,61 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import anyio
+import pytest
 
 from orchestrator import Executor
+from orchestrator.kernel.records import StepFailed
 from tests.executor.test_forks_everywhere import KINDS, Echo, acting_tools, drawn_graph, ends, said, to_the_end
 from tests.support.sizes import quick_on, sized
 
 
-async def replayed(kind: str, seed: int) -> int | None:
-    """Replay a run of a generated graph, from its beginning and from a record; None: it is of no use."""
-    found = drawn_graph(kind, seed)
+async def replayed(kind: str, seed: int, fails: float) -> Counter[str]:
+    """Replay a run of a generated graph, from its beginning and from a record before its first failure."""
+    found = drawn_graph(kind, seed, fails)
     if found is None or not await ends(*found):
-        return None
+        return Counter()
     graph, values = found
-    async with Executor(graphs=[graph], model=Echo(), tools=acting_tools(), concurrency=1) as executor:
+    places = sized(1, (None, 1, 3)[seed % 3])
+    async with Executor(graphs=[graph], model=Echo(), tools=acting_tools(), concurrency=places) as executor:
         run, _ = await to_the_end(executor, await executor.start(graph, values, run_id=f"{kind}-{seed}"), said)
-        async with Executor(executor.store, graphs=[graph], tools=acting_tools(), concurrency=1) as other:
+        failed = [one.seq for one in run.records() if isinstance(one, StepFailed)]
+        async with Executor(executor.store, graphs=[graph], tools=acting_tools(), concurrency=places) as other:
             whole = await other.replay(run.run_id)
-            part = await other.replay(run.run_id, at=random.Random(seed).randrange(1, run.seq))
+            part = await other.replay(run.run_id, at=random.Random(seed).randrange(1, min([run.seq, *failed])))
             for replay in (whole, part):
                 assert replay.made == 0, (kind, seed)
                 assert replay.same, f"{kind} {seed} {replay.run.parent}\n{replay.diff.to_text()}"
-    return whole.saved.calls
+                assert replay.status == run.status
+    inside = any(record.type == "graph_opened" for record in run.records())
+    return Counter({"graphs": 1, run.status: 1, "calls": whole.saved.calls, "graphs inside": inside})
+
+
+def replays(backend: str, count: int, fails: float, first: int = 0) -> Counter[str]:
+    """Replays of runs of so many generated graphs."""
+    met: Counter[str] = Counter()
+    seed = first
+    while met["graphs"] < count:
+        for kind in KINDS:
+            met += anyio.run(replayed, kind, seed, fails if seed % 2 else 0.0, backend=backend)
+        seed += 1
+    return met
 
 
 @quick_on("asyncio")
 def test_runs_of_generated_graphs_replay_without_a_call_and_are_the_same(anyio_backend: str) -> None:
-    tried = calls = seed = 0
-    while tried < sized(8, 300):
-        for kind in KINDS:
-            found = anyio.run(replayed, kind, seed, backend=anyio_backend)
-            tried += found is not None
-            calls += found or 0
-        seed += 1
-    assert calls > 0
+    met = replays(anyio_backend, sized(8, 200), fails=0.05)
+    assert met["calls"] > sized(8, 200), met
+    assert min(met["failed"], met["graphs inside"]) >= sized(0, 5), met
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+def test_a_storm_of_replays(anyio_backend: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--storm-scale N`: N times 100 graphs, most of whose runs fail somewhere while other steps run."""
+    met = replays(anyio_backend, 100 * scale, fails=0.2, first=5_000)
+    with capsys.disabled():
+        print(f"\nreplays on {anyio_backend}: {dict(met)}")
+    assert met["failed"] > 20 * scale, met

@@ -13,12 +13,14 @@ from orchestrator import Approve, Context, Executor, Graph, Limits, Retry, Updat
 from orchestrator.executor import Run
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import decode
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
 from orchestrator.views.explainer import why
 from orchestrator.views.timeline import Timeline, TimelineRow, timeline
+from tests.kernel.test_forks_of_runs import Written
 
 pytestmark = pytest.mark.anyio
 
@@ -197,3 +199,13 @@ async def test_a_clock_that_went_back_makes_no_negative_times() -> None:
     ]
     for row in timeline(Plan.of(run.definition), turned).rows:
         assert row.working(0) >= 0
+
+
+def test_a_question_that_a_stopped_step_still_asked_does_not_make_it_wait() -> None:
+    written = Written()
+    written.done("a")
+    stopped = written.at("c")
+    written.put("step_failed", **written.at("b"), error={"type": "ValueError", "message": "no"})
+    written.put("asked", **stopped, question=Question(id="q", kind="input", node="c"))
+    rows = {row.node: row.status for row in timeline(written.machine.plan, written.records).rows}
+    assert rows == {"a": "done", "b": "failed", "c": "dropped"}

@@ -29,16 +29,19 @@ class Acting(Drawn, kind="acting"):
     """A drawn node that acts out what its behaviour says."""
 
     seed: int = 0
+    fails: float = 0.0
 
     async def run(self, state: Any, ctx: Context[Any]) -> Outcome[str]:
         assert isinstance(ctx, StepContext)
-        behaviour = Seeded(self.seed, asks=0.1, retries=0.15)
+        behaviour = Seeded(self.seed, asks=0.1, retries=0.15, fails=self.fails)
         sight = Sight(ctx.node, state.model_dump(), ctx.item, tuple(ctx.items), ctx.attempt)
         act = behaviour(ctx.activation.frame.plan, sight)
         dice = random.Random(zlib.crc32(f"{self.seed} {ctx.node} {sight.visits} {ctx.item}".encode()))
         told = [await self._do(ctx, f"{sight.label}.{number}", dice) for number in range(dice.choice((0, 1, 1, 2)))]
         if ctx.attempt <= act.retries:
             raise StepError("drawn to fail")
+        if act.fail is not None:
+            raise ZeroDivisionError("drawn to fail for good")
         for number in range(act.asks):
             told.append(str(await ctx.ask("input", prompt=f"{sight.label}?{number}")))
         update = {**act.update, **({"log": f"{sight.label}={'+'.join(told)}"} if told else {})}
@@ -51,6 +54,15 @@ class Acting(Drawn, kind="acting"):
         if kind == "function":
             return await ctx.effect("note", str.upper, what, returns=str)
         return str((await ctx.tool(kind, what=what)).output)
+
+
+class Inside(Subgraph, kind="inside"):
+    """A graph inside, whose log is one line of the log around it."""
+
+    def outer_update(self, values: Mapping[str, object]) -> dict[str, object]:
+        log = values["log"]
+        assert isinstance(log, list)
+        return {"log": f"[{' '.join(log)}]"} if log else {}
 
 
 def tools() -> list[Tool]:
@@ -74,17 +86,16 @@ def tools() -> list[Tool]:
     return [look, save, pay]
 
 
-def acted(graph: Graph, seed: int) -> Graph:
-    """The same graph with nodes that act."""
+def acted(graph: Graph, seed: int, fails: float = 0.0) -> Graph:
+    """The same graph with nodes that act; `fails`: how likely a step fails for good."""
     nodes: dict[str, Node] = {}
     for name, drawn in graph.nodes.items():
         assert isinstance(drawn, Drawn)
         if drawn.inner is not None and drawn.said == ("done",):
-            inner = acted(drawn.inner, seed)
-            nodes[name] = Subgraph(inner, inputs={"xs": "xs"}, outputs={"log": "log"}, join=drawn.join)
+            nodes[name] = Inside(graph=acted(drawn.inner, seed, fails), inputs={"xs": "xs"}, join=drawn.join)
         else:
             retry = Retry(attempts=3, wait=0, on=("StepError",))
-            nodes[name] = Acting(said=drawn.said, join=drawn.join, seed=seed, retry=retry)
+            nodes[name] = Acting(said=drawn.said, join=drawn.join, seed=seed, fails=fails, retry=retry)
     return Graph(name=graph.name, state=State, nodes=nodes, edges=graph.edges, limits=Limits(steps=25))
 
 
@@ -102,12 +113,12 @@ async def ends(graph: Graph, values: Mapping[str, Any]) -> bool:
     return run.status != "exhausted"
 
 
-def drawn_graph(kind: str, seed: int) -> tuple[Graph, Mapping[str, Any]] | None:
+def drawn_graph(kind: str, seed: int, fails: float = 0.0) -> tuple[Graph, Mapping[str, Any]] | None:
     """A graph and its input; None where the checks refuse it, or its outcome depends on timing."""
     sketch = settle(KINDS[kind](seed))
     if sketch.races:
         return None
     try:
-        return acted(sketch.graph(), seed), values_for(random.Random(f"{kind} {seed}"))
+        return acted(sketch.graph(), seed, fails), values_for(random.Random(f"{kind} {seed}"))
     except InvalidGraph:
         return None

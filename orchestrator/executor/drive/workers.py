@@ -24,6 +24,7 @@ from orchestrator.executor.interrupts import enter_step_task
 from orchestrator.executor.journal import MOST
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
+from orchestrator.executor.standstill import in_turn
 from orchestrator.executor.step.attempt import run_step
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.state import Activation
@@ -128,6 +129,8 @@ class Workers:
             scopes[key] = scope
             try:
                 record = await run_step(log, self._resources, activation)
+                if log.tape is not None and record is not None:
+                    record = await in_turn(log, log.tape, activation, record)
             finally:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.

@@ -3,6 +3,7 @@
 recorded, with a result              journaled as taken from the record of that result; nothing is called
 recorded, stopped by its time limit  the step's time is over here too
 recorded, stopped or without an end  waits for what stopped it: a sibling, a cancel, a time limit of the run
+not recorded, of a stopped step      the same
 anything else                        live: `never` ends the replay here, `ask` asks first, `always` makes the call
 """
 
@@ -12,12 +13,8 @@ import builtins
 from collections.abc import Collection
 from typing import Any
 
-import anyio
-import anyio.lowlevel
-
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
-from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.fork_questions import call_in_fork
 from orchestrator.executor.effects.live_calls import admit_live
@@ -27,15 +24,12 @@ from orchestrator.executor.effects.shared_limits import admit
 from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.interrupts import TimedOut
 from orchestrator.executor.recording import RecordedCall
-from orchestrator.executor.run_log import RunLog
-from orchestrator.executor.tape import REPLAYED, Tape
+from orchestrator.executor.standstill import stand_still
+from orchestrator.executor.tape import Tape
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, Spent
-
-_MOMENT = 0.02
-"""Seconds in which nothing moves, before a replay counts as standing still."""
 
 
 async def without_call(
@@ -86,6 +80,9 @@ async def _take_or_admit(
     if call is None:
         if effect.kind != "effect" and exceeded_limit(attempt.activation) is not None:
             return None, None  # the limit refuses it, as it did in the replayed run
+        if not inside.get() and tape.was_stopped(attempt.activation):
+            async with attempt.aside():
+                await stand_still(attempt.log, tape, attempt.activation)
         await admit_live(under_way, tape, effect, key, wanted, occurrence)
         return None, None
     reserve = None
@@ -97,7 +94,8 @@ async def _take_or_admit(
         return _settle(under_way, key, call), None
     started = log.clock.now()
     try:
-        await _stand_still(under_way, tape)
+        async with attempt.aside():
+            await stand_still(log, tape, attempt.activation)
     except BaseException:
         why = attempt.stopped()
         if why is not None:
@@ -155,53 +153,6 @@ def as_raised(error: Failure) -> EffectFailed:
 def _class_of(error: Failure) -> type[Exception]:
     found = getattr(errors, error.type, None) or getattr(builtins, error.type, None)
     return found if isinstance(found, type) and issubclass(found, Exception) else EffectFailed
-
-
-async def _stand_still(under_way: UnderWay, tape: Tape) -> None:
-    """Wait, as the replayed run's call did, for what stopped it. Returns when nothing else will happen.
-
-    What people and time did there happens when every step that runs waits for it.
-    """
-    attempt = under_way.attempt
-    log, activation = attempt.log, attempt.activation
-    tape.still[activation.key] += 1
-    try:
-        while True:
-            head = log.machine.head
-            if any(name not in tape.still for name in log.machine.running):
-                await log.moved()
-                continue
-            await anyio.sleep(_MOMENT)
-            if log.machine.head != head or any(name not in tape.still for name in log.machine.running):
-                continue
-            if not _go_on(log, tape):
-                return
-            await anyio.lowlevel.checkpoint()
-    finally:
-        tape.still[activation.key] -= 1
-        tape.still += type(tape.still)()  # without zeros
-
-
-def _go_on(log: RunLog, tape: Tape) -> bool:
-    """Let happen what came from outside next in the replayed run. False: nothing more did."""
-    record = tape.next_outside()
-    if record is None:
-        return False
-    stamp = log.now()
-    if record.type == "cancelled":
-        Stop("cancel", REPLAYED, record.reason).apply(log)
-    elif record.type == "event_received":
-        log.push(record.model_copy(update={**stamp, "seal": "", "message": None, "questions": ()}))
-    elif record.type == "limit_spent":
-        log.push(record.model_copy(update={**stamp, "seal": "", "activation": None}))
-    else:
-        around = [
-            frame.parent for frame in log.machine.frames() if frame.parent is not None
-            and (frame.parent.path, frame.parent.node) == (record.path, record.node)
-        ]  # fmt: skip
-        for activation in around:
-            log.push(record.model_copy(update={**stamp, "seal": "", "activation": activation.key}))
-    return True
 
 
 def _intended(
