@@ -59,6 +59,9 @@ EDGES = """
     observe -> respond : more
     observe -> END     : finished
 """
+WHEN_UNREADABLE = """
+    respond -> respond : unreadable
+"""
 WHEN_SPENT = """
     *       -> conclude : exhausted
     conclude -> END
@@ -76,6 +79,7 @@ def react(
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
     retries: int = 2,
+    on_unreadable: Literal["retry", "observe"] = "retry",
     last_answer: bool = False,
     parallel_tool_calls: bool | None = None,
 ) -> Graph:
@@ -98,6 +102,8 @@ def react(
             A tool that fails is always told to the model.
         retries: how often in one step the model is told that its reply could not be used (it has no thought, its
             action cannot be read).
+        on_unreadable: what becomes of an action in text that cannot be read: the model is asked again in the same step,
+            or the reason is an observation, which costs a step, as in the paper.
         last_answer: when steps or seconds are spent, ask the model for an answer from what it knows by then. If it
             gives none the output is empty; a limit is no failure.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
@@ -118,6 +124,7 @@ def react(
             finish="Finish" if in_words else "",
             parallel_tool_calls=parallel_tool_calls,
             retries=retries,
+            unreadable=on_unreadable,
             retry=Retry(),
         ),
         "call": Subgraph(
@@ -125,7 +132,7 @@ def react(
         ),
         "observe": Observe(rounds="rounds", join="all"),
     }
-    edges = EDGES
+    edges = EDGES + (WHEN_UNREADABLE if on_unreadable == "observe" else "")
     if last_answer:
         nodes["conclude"] = Respond(
             system=SYSTEM_AT_THE_END,

@@ -32,6 +32,7 @@ _WORDS = {
     "stream_options": "the server does not support stream_options: use Profile(stream_usage=False)",
     "tool_choice": "the server does not support this tool_choice: use Profile(tool_choice_required=False)",
     "max_completion_tokens": "the model needs the other name of max_tokens: use Profile(max_tokens=...)",
+    "'stop'": "the model does not support the option stop: use Profile(stop=False)",
     "parallel_tool_calls": "the server does not support parallel_tool_calls: use Profile(parallel_calls=False)",
 }
 """Parts of a request that not every server takes, and how not to send them."""

@@ -32,6 +32,8 @@ class Profile(BaseModel):
     """Whether `stream_options` is understood, which asks for the usage of a stream."""
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The name of the option `max_tokens`."""
+    stop: bool = True
+    """Whether the option `stop` is understood; else it is left out."""
     images: bool = True
     """Whether the model sees pictures that tools give; else it is told only that there are some."""
 
@@ -54,4 +56,5 @@ def profile_of(model: str, base_url: str | None) -> Profile:
         parallel_calls=not reasons or model.startswith("gpt"),
         system_role="developer" if reasons else "system",
         max_tokens="max_completion_tokens",
+        stop=not reasons,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
-from pydantic import BaseModel, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
@@ -16,9 +16,10 @@ from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
-from orchestrator.models.messages import Message, Reply, ToolCall, user
+from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
+from orchestrator.models.text.conversation import said_in
 from orchestrator.models.text.thinking import parted, thoughts_in
 from orchestrator.nodes.conversation import answer_of, distinct, ended_by, failed, joined, trimmed
 from orchestrator.nodes.labels import answer_in, thought_in
@@ -26,6 +27,8 @@ from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.templates import fill, filled_by
 
 CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
+ACTION = "action"
+"""Stands for the name of a tool where an action cannot be read."""
 _REASONING = ("reasoning_content", "reasoning")
 NO_THOUGHT = "Nothing was called: first say in a sentence what you think, then make the call again."
 NO_ACTION = "That is a thought, and no more. Go on: call a tool, or give the final answer."
@@ -34,11 +37,16 @@ EMPTY_ANSWER = "Your reply holds no answer. Give the final answer in words; no t
 UNREAD = "Nothing was called: {why}. Write the call again in the form that you were told."
 
 
+def _is_retry(value: object) -> bool:
+    """Graphs that do not use it are stored as before."""
+    return value == "retry"
+
+
 class Respond(Node, kind="respond"):
     """Ask the model to continue. Take `answer` and write the model's answer, or take `calls` and write its calls.
 
     If a call of the last round ended the work (`ends=True`), the node takes `answer` with the result of that call, and
-    does not ask the model.
+    does not ask the model. With `unreadable="observe"`, take `unreadable` after an action that cannot be read.
 
     The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
     message is part of each request but not of the conversation. An unusable reply (an unreadable call, a thought
@@ -94,12 +102,17 @@ class Respond(Node, kind="respond"):
     """The model sees so many messages at least, the latest ones, the system message and the questions; None: all."""
     retries: NonNegativeInt = 1
     """How often in one step the model is asked again after an unusable reply."""
+    unreadable: Literal["retry", "observe"] = Field(default="retry", exclude_if=_is_retry)
+    """What becomes of an action in text that cannot be read: the model is asked again in this step, or the reason is
+    what it observes, and the outcome `unreadable` leads to the next step, as in the paper of ReAct."""
     task: str | None = None
     """The kind of decision, which is passed to the model with the messages."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        return ("answer", "calls") if self.tools_offered else ("answer",)
+        if not self.tools_offered:
+            return ("answer",)
+        return ("answer", "calls", "unreadable") if self.unreadable == "observe" else ("answer", "calls")
 
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         talk: list[Message] = list(getattr(state, self.messages))
@@ -110,10 +123,20 @@ class Respond(Node, kind="respond"):
         if not any(message.role != "system" for message in (*talk, *asked)):
             self._fail("there is nothing to answer: the question is empty, and so is the conversation")
         used = await self._usable(ctx, [*talk, *asked])
+        if used.unread:
+            observed = self._observed(ctx, used, len(talk))
+            return Outcome("unreadable", {self.messages: joined(state, self.messages, [*asked, *observed])})
         update: dict[str, object] = {self.messages: joined(state, self.messages, [*asked, used.message])}
         if used.calls:
             return Outcome("calls", {**update, self.calls: list(used.calls)})
         return Outcome("answer", {**update, self.calls: [], self.answer: used.answer})
+
+    def _observed(self, ctx: Context, used: _Used, after: int) -> list[Message]:
+        """An action that cannot be read, as the model wrote it, and why, as what came of it."""
+        place = {"run": ctx.run_id, "path": ctx.path, "node": ctx.node, "after": after, "call": "unreadable"}
+        call = ToolCall(id=digest(place), name=ACTION, arguments={})
+        said = said_in(used.message.model_copy(update={"tool_calls": (call,)}), self.protocol, "")
+        return [said, tool_result(call, f"Invalid action: {used.unread}.")]
 
     def _question(self, state: object, talk: Sequence[Message], *, anew: bool = False) -> list[Message]:
         """The question as a message, if it is the user's turn.
@@ -141,7 +164,7 @@ class Respond(Node, kind="respond"):
         while True:
             messages = [*head, *trimmed(talk, self.keep), *wrong]
             used = self._read(await model.complete(messages, tools, task=self.task, **options), talk, thought)
-            if not used.fault:
+            if not used.fault or (used.unread and "unreadable" in self.outcomes):
                 return used
             if not left and not self.tools_offered and used.message.content.strip():
                 return self._answered(used, thought_in(used.message.content) or used.message.content.strip(), "")
@@ -186,6 +209,8 @@ class Respond(Node, kind="respond"):
         aside, text = parted(reply.text)
         if aside:
             reply = reply.model_copy(update={"text": text})
+        found_facts = reply.details.get("text_protocol")
+        facts = found_facts if isinstance(found_facts, dict) else {}
         calls = distinct(reply.tool_calls, talk)
         if not self.tools_offered:
             calls = tuple(call for call in calls if self._ends(call))
@@ -195,17 +220,17 @@ class Respond(Node, kind="respond"):
         if calls:
             # The work does not end before the results of the calls beside it are there.
             calls = tuple(call for call in calls if not self._ends(call))
-            message = used.message.model_copy(update={"tool_calls": calls})
+            words = facts.get("words") if len(calls) == len(reply.tool_calls) else None
+            message = said_in(used.message.model_copy(update={"tool_calls": calls}), self.protocol, words)
             if thought and not thought_in(reply.text):
                 message = message.model_copy(update={"content": thought})
             elsewhere = any(str(reply.extras.get(name) or "").strip() for name in _REASONING)
             thinks = bool(thought or thoughts_in(aside) or thought_in(reply.text) or elsewhere)
             fault = NO_THOUGHT if self.thought == "required" and not thinks else ""
             return _Used(message, calls=calls, fault=fault)
-        facts = reply.details.get("text_protocol")
-        unread = facts.get("unread") if isinstance(facts, dict) else None
+        unread = facts.get("unread")
         if unread:  # also where an answer stands behind it: it may rest on results that the model made up
-            return replace(used, fault=UNREAD.format(why=unread))
+            return replace(used, fault=UNREAD.format(why=unread), unread=str(unread))
         labelled = self.protocol == "bracket" or self.thought == "required" or bool(self.finish)
         found = answer_in(reply.text, self.finish) if labelled else (reply.text.strip(), "")
         if found is not None and found[0]:
@@ -241,6 +266,8 @@ class _Used:
     calls: tuple[ToolCall, ...] = ()
     answer: str = ""
     fault: str = ""
+    unread: str = ""
+    """Why an action in it cannot be read."""
 
 
 def _finishing(name: str) -> JsonObject:

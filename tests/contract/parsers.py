@@ -327,8 +327,23 @@ PARSERS: Mapping[str, Parser] = {
     "labels": Parser(_labels, ("orchestrator.nodes.labels:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
     "bracket form": Parser(
         _form("bracket"),
-        ("orchestrator.models.text.bracket:*", "orchestrator.models.text.defuse:*"),
-        ("Action: search[", "Action: search", "Action Input: ", "[", "]", "'", "Observation: ", "Action: add[1, "),
+        (
+            "orchestrator.models.text.bracket:*",
+            "orchestrator.models.text.bracket_inputs:*",
+            "orchestrator.models.text.defuse:*",
+        ),
+        (
+            "Action: search[",
+            "Action: search",
+            "Action Input: ",
+            "[",
+            "]",
+            "'",
+            "Observation: ",
+            "Action: add[1, ",
+            "search[a], ",
+            "(",
+        ),
         usual=200_000,
     ),
     "plugin form": Parser(

@@ -189,10 +189,10 @@ async def test_the_form_of_the_paper() -> None:
     told = [message.content for message in model.requests[2].messages]
     assert told[1:] == [
         QUESTION,
-        'Thought 1: First 2 * 4.\nAction: multiply_tool[{"a": 2, "b": 4}]',
-        "Observation: 8",
-        'Thought 2: Then 20 + 8.\nAction: add_tool[{"a": 20, "b": 8}]',
-        "Observation: 28",
+        'Thought 1: First 2 * 4.\nAction 1: multiply_tool[{"a": 2, "b": 4}]',
+        "Observation 1: 8",
+        'Thought 2: Then 20 + 8.\nAction 2: add_tool[{"a": 20, "b": 8}]',
+        "Observation 2: 28",
     ]
     assert "Finish" in told[0]
 
@@ -223,6 +223,28 @@ async def test_an_unknown_action_is_an_observation_however_often_it_is_taken() -
             found = await executor.start(react(protocol="bracket", retries=0), QUESTION)
     assert (found.status, found.output, len(contents(found))) == ("completed", "28", 3)
     assert all("there are: multiply_tool, add_tool, search, pay" in text for text in contents(found))
+
+
+async def test_an_unreadable_action_can_be_an_observation_that_costs_a_step() -> None:
+    odd = "Thought 1: x\nAction 1: I look around"
+    replies = [odd, "Thought 2: y\nAction 2: Finish[28]"]
+    with ScriptedModel(replies) as model:
+        async with Executor(model=model, tools=TOOLS) as executor:
+            found = await executor.start(react(protocol="bracket", on_unreadable="observe", retries=0), QUESTION)
+            points = await executor.history(found.run_id)
+    assert (found.status, found.output) == ("completed", "28")
+    assert [point.outcome for point in points] == ["unreadable", "answer"]
+    why = "Observation: Invalid action: an action without [input]: 'I look around'."
+    assert [message.content for message in model.requests[1].messages[1:]] == [QUESTION, odd, why]
+    with ScriptedModel([odd] * 3) as model:
+        async with Executor(model=model, tools=TOOLS) as executor:
+            spent = react(protocol="bracket", on_unreadable="observe", max_steps=3)
+            assert (await executor.start(spent, QUESTION)).status == "exhausted"
+
+
+async def test_several_actions_on_one_line_are_taken_together() -> None:
+    found = await run(["Thought 1: x\nAction 1: search[Bonn], search[Rome]", "Answer: 28"], WORDS)
+    assert contents(found) == ["Action: pay[9] about Bonn", "Action: pay[9] about Rome"]
 
 
 async def test_the_words_of_the_paper_do_not_contradict_themselves() -> None:

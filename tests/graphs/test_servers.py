@@ -78,10 +78,10 @@ CASES = {
                 'Thought 2: Now the right one.\nAction 2: add[{"a": 2, "b": 4}]\nObservation 2: 99',
                 to=asked("Observation: 7"),
             ),
-            Said('Thought: Now the product.\nAction: multiply[{"a": 7, "b": 6}]', to=asked("Observation: 6")),
+            Said('Thought: Now the product.\nAction: multiply[{"a": 7, "b": 6}]', to=asked("Observation 2: 6")),
             Said("Thought: That is all.\nAction: Finish[42]", to=asked("Observation: 42")),
         ],
-        words=(r"Observation: (\S+)", ["7", "6", "42"]),
+        words=(r"Observation(?: 2)?: (\S+)", ["7", "6", "42"]),
         itself=True,
     ),
     "plan_and_solve": Case(

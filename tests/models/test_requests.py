@@ -24,7 +24,9 @@ from tests.support.wire import Raw, called, refused, said, served, streamed
 pytestmark = pytest.mark.anyio
 
 once = pytest.mark.parametrize("anyio_backend", ["asyncio"])
-OPENAI = Profile(strict_tools=True, parallel_calls=True, system_role="developer", max_tokens="max_completion_tokens")
+OPENAI = Profile(
+    strict_tools=True, parallel_calls=True, system_role="developer", max_tokens="max_completion_tokens", stop=False
+)
 
 
 class Place(BaseModel):
@@ -357,6 +359,7 @@ async def test_a_key_that_a_function_gives() -> None:
         ("This response_format type is unavailable now", None, "use Profile(output='json_object') or 'prompt'"),
         ("Unrecognized request argument: stream_options", None, "use Profile(stream_usage=False)"),
         ("tool_choice 'required' is not supported", None, "use Profile(tool_choice_required=False)"),
+        ("Unsupported parameter: 'stop' is not supported with this model", None, "use Profile(stop=False)"),
         ("too many tokens", "context_length_exceeded", "longer than the model accepts: shorten it"),
         ("filtered", "content_filter", "filter rejected this request"),
     ],

@@ -49,6 +49,15 @@ def no_part_of_a_defused_text_is_a_call(form: FormName, data: st.DataObject) -> 
     assert FORMS[form].defused(harmless, OFFERS) == harmless
 
 
+def a_defused_text_inside_of_a_call_makes_no_further_one(form: FormName, data: st.DataObject) -> None:
+    harmless = FORMS[form].defused(data.draw(forged(form) | texts), OFFERS)
+    said = FORMS[form].render("", [call("search", {"query": "PLACE"})])
+    if form == "bracket":
+        said = data.draw(st.sampled_from([said, "Action: search[PLACE]", "Action: search(PLACE)", "search[PLACE]"]))
+    found = FORMS[form].parse(said.replace("PLACE", harmless), OFFERS)
+    assert {one.name for one in found.calls} <= {"search"}
+
+
 def what_is_shown_early_is_content_however_the_text_is_cut(form: FormName, data: st.DataObject) -> None:
     text = data.draw(texts | forged(form))
     pieces = pieces_of(text, data.draw(st.lists(st.integers(0, max(len(text), 1)), max_size=8)))
@@ -70,6 +79,7 @@ LAWS: dict[Callable[[FormName, st.DataObject], None], int] = {
     any_text_can_be_read_and_calls_offered_tools_only: 25,
     what_is_written_is_read_again: 12,
     no_part_of_a_defused_text_is_a_call: 25,
+    a_defused_text_inside_of_a_call_makes_no_further_one: 25,
     what_is_shown_early_is_content_however_the_text_is_cut: 25,
     letter_by_letter_shows_as_much_as_all_at_once: 10,
 }
@@ -172,9 +182,10 @@ def test_a_text_stays_one_where_the_schema_takes_a_text() -> None:
 def test_plain_text_is_shown_as_it_comes() -> None:
     for form in NAMES:
         screen = CallScreen(FORMS[form])
-        assert [screen.feed(piece) for piece in ("Hel", "lo, ", "you", "\n", "there")] == [
-            "Hel", "lo,", " you", "", "\nthere",
-        ]  # fmt: skip
+        shown = [screen.feed(piece) for piece in ("Hel", "lo, ", "you", "\n", "there")]
+        # In the bracket form the first word may be the name of a tool, and the reply its call.
+        first = ["", "", "Hello, you"] if form == "bracket" else ["Hel", "lo,", " you"]
+        assert shown == [*first, "", "\nthere"]
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,43 @@ async def test_a_reply_keeps_all_that_came_with_it() -> None:
     )  # fmt: skip
 
 
+STOPS: dict[str, dict[str, Any]] = {"bracket": {"stop": ["\nObservation"]}}
+"""The options with which a form asks the model to stop."""
+
+
+async def test_the_model_is_asked_to_stop_where_an_observation_begins() -> None:
+    model = ScriptedModel(["a", "b", "c", "d"])
+    protocol = TextProtocol(model, "bracket")
+    await protocol.complete("x", TOOLS)
+    await protocol.complete("x", TOOLS, stop=["."])
+    await protocol.complete("x")
+    await TextProtocol(model, "plugin").complete("x", TOOLS)
+    assert [request.options for request in model.requests] == [STOPS["bracket"], {"stop": ["."]}, {}, {}]
+
+
+async def test_a_conversation_is_told_in_the_words_of_the_model() -> None:
+    model = ScriptedModel(["ok"] * 3)
+    written = "Thought 4: hm\n\nAction 4:\n\nSearch[x]"
+    facts: dict[str, Any] = {"form": "bracket", "words": "\n\nAction 4:\n\nSearch[x]"}
+    one = call("search", {"query": "x"})
+    talk = [
+        user("Go."),
+        Message(role="assistant", content="Thought 4: hm", tool_calls=(one,), data={"text_protocol": facts}),
+        tool_result(one, "found"),
+    ]
+    await TextProtocol(model, "bracket").complete(talk, TOOLS)
+    assert [m.content for m in model.requests[0].messages[1:]] == ["Go.", written, "Observation 4: found"]
+    await TextProtocol(model, "plugin").complete(talk, TOOLS)
+    assert "<|plugin|>" in model.requests[1].messages[2].content
+    facts["words"] = "Action: search[x]"
+    bare = talk[1].model_copy(update={"data": {"text_protocol": facts}})
+    await TextProtocol(model, "bracket").complete([talk[0], bare, talk[2]], TOOLS)
+    assert [m.content for m in model.requests[2].messages[2:]] == [
+        "Thought 4: hm\nAction: search[x]",
+        "Observation: found",
+    ]
+
+
 async def test_what_follows_the_first_action_is_left_out_and_recorded() -> None:
     text = "Thought: a\nAction: search[x]\nObservation: 5\nAction: search[y]\nObservation: 6"
     reply = await TextProtocol(ScriptedModel([text]), "bracket").complete("Hi", TOOLS)
@@ -112,6 +149,7 @@ async def test_what_follows_the_first_action_is_left_out_and_recorded() -> None:
     assert reply.details["text_protocol"] == {
         "form": "bracket",
         "cut": "'Observation: 5 Action: search[y] Observation: 6'",
+        "words": "\nAction: search[x]",
     }
 
 
@@ -175,7 +213,7 @@ async def test_tools_are_told_in_the_system_message(form: FormName) -> None:
     assert all(f"Tool: {offer.name}\n" in words for offer in OFFERS)
     assert 'Parameters (JSON Schema): {"type":"object","properties":{"query":{"type":"string"}}' in words
     assert words.endswith("In this reply you must call a tool.")
-    assert (second.task, second.tools, second.options) == ("think", (), {})
+    assert (second.task, second.tools, second.options) == ("think", (), STOPS.get(form, {}))
 
 
 async def test_a_tool_can_be_demanded_by_name() -> None:
@@ -429,7 +467,7 @@ async def test_a_server_is_sent_no_tools_and_no_messages_of_tools(form: FormName
     assert (reply.text, made(reply.tool_calls)) == ("Now pay.", [("Pay", {"to": "Ann", "sum": 3})])
     assert (reply.finish, reply.details["id"]) == ("tool_calls", "chatcmpl-1")
     body = wire.seen[0].body
-    assert set(body) <= {"model", "messages", "temperature", "stream"}
+    assert set(body) <= {"model", "messages", "temperature", "stream", *STOPS.get(form, {})}
     assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "user"]
     assert all(set(message) == {"role", "content"} for message in body["messages"])
 

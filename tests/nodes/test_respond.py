@@ -310,7 +310,7 @@ async def test_an_answer_in_words(text: str, answer: str, content: str) -> None:
     ("text", "why"),
     [
         ("Thought: I have to add.", "That is a thought, and no more"),
-        ("Thought: x\nAction: lookup(Bonn)\nObservation: 3\nFinal Answer: 3", "an action without [input]"),
+        ("Thought: x\nAction: look up Bonn\nObservation: 3\nFinal Answer: 3", "an action without [input]"),
         ("Thought: x\nAction: search[Bonn", "a bracket that is not closed"),
         ("Thought: x\nAction:", "an action that names no tool"),
         ("Action: search[Bonn]", "first say in a sentence what you think"),

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.models.text.forms import OfferedTool
+from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.extract import AnswerForm, find_answer
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import read_blueprint
@@ -41,6 +43,25 @@ def _value(text: str | None) -> Fraction | str | None:
 def test_numbers_are_read_as_the_table_says(row: dict[str, Any]) -> None:
     found = find_answer(row["text"], FORM_OF[row["find"]], announced=row["asked"] == "solve")
     assert _value(found) == _value(row["reading"])
+
+
+TOOLS: dict[str, list[str]] = {**read("actions")["tools"], "Finish": ["answer"]}
+OFFERS = [OfferedTool(name, parameters=_schema(parameters)) for name, parameters in TOOLS.items()]
+
+
+@pytest.mark.parametrize("row", _params("actions"))
+def test_actions_are_read_as_the_table_says(row: dict[str, Any]) -> None:
+    parsed = FORMS["bracket"].parse(row["text"], OFFERS)
+    found = [(call.name, call.arguments or {}) for call in parsed.calls]
+    assert found == [_expected(action) for action in row["reading"] or ()]
+
+
+def _expected(action: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if "finish" in action:
+        return "Finish", {"answer": action["finish"]} if action["finish"] else {}
+    if "args" in action:
+        return action["call"], action["args"]
+    return action["call"], {TOOLS[action["call"]][0]: action["input"]}
 
 
 @pytest.mark.parametrize("row", _params("plans"))

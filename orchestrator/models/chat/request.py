@@ -57,8 +57,12 @@ def _fit(body: dict[str, Any], profile: Profile) -> None:
     if not body.get("tools"):  # providers refuse what is about tools where there are none
         body.pop("tool_choice", None)
         body.pop("parallel_tool_calls", None)
+    if not profile.stop:
+        body.pop("stop", None)
     if not profile.parallel_calls:
         body.pop("parallel_tool_calls", None)
+    if not profile.stop:
+        body.pop("stop", None)
     choice = body.get("tool_choice")
     if not profile.tool_choice_required and (choice == "required" or isinstance(choice, Mapping)):
         body["tool_choice"] = "auto"

@@ -40,11 +40,38 @@ def retold(messages: Sequence[Message], form: Form, offers: Sequence[OfferedTool
         close()
         if message.tool_calls:
             many = len(message.tool_calls) > 1
-            made = {c.id: (c.name, n if many else None) for n, c in enumerate(message.tool_calls, 1)}
-            content = form.render(content, message.tool_calls)
+            own = in_own_words(message, form)
+            number = None if own is None else form.number_in(own[len(content) :])
+            made = {c.id: (c.name, n if many else number) for n, c in enumerate(message.tool_calls, 1)}
+            content = form.render(content, message.tool_calls) if own is None else own
         found.append(message.model_copy(update={"content": content, "tool_calls": ()}))
     close()
     return tuple(found)
+
+
+WORDS = "text_protocol"
+"""In the data of an assistant's message: the form of its calls, and how the model wrote them."""
+
+
+def said_in(message: Message, form: str, words: object) -> Message:
+    """A message with calls that keeps how the model wrote them.
+
+    Args:
+        words: what stands behind the message's content; anything but a text: it is not known.
+    """
+    if not isinstance(words, str):
+        return message
+    return message.model_copy(update={"data": {**(message.data or {}), WORDS: {"form": form, "words": words}}})
+
+
+def in_own_words(message: Message, form: Form) -> str | None:
+    """A message with calls as the model wrote it, None if that is not known or is another form's."""
+    facts = (message.data or {}).get(WORDS)
+    words = facts.get("words") if isinstance(facts, dict) and facts.get("form") == form.name else None
+    if not isinstance(words, str):
+        return None
+    between = "\n" if message.content and words and not words[0].isspace() else ""
+    return f"{message.content}{between}{words}"
 
 
 def instructed(messages: Sequence[Message], words: str) -> tuple[Message, ...]:

@@ -19,7 +19,8 @@ _bar = rf"(?:\||{_u}007c)"
 # Also as JSON and HTML escape it: a model that is shown such a page or file says it without the escapes.
 _token = re.compile(rf"(<|{_u}003c|&lt;){_bar}([^|<>\n]{{0,80}}?){_bar}(?=>|{_u}003e|&gt;)", re.IGNORECASE)
 _line = re.compile(
-    r"^([^\w\n]{0,20}(?:Action(?:[ \t]{1,8}Input)?|Observation)(?:[ \t]{0,8}\d{1,6})?[ \t]{0,8}(?:\*\*)?[ \t]{0,8}):",
+    r"^([^\w\n]{0,20}(?:Action(?:[ \t]{1,8}Input)?|Observation)(?:[ \t]{0,8}\d{1,6})?[ \t]{0,8}(?:\*\*)?[ \t]{0,8})"
+    r"([:：])",
     re.IGNORECASE | re.MULTILINE,
 )
 _short = {one: r"\\{1,8}" + way for one, way in zip('"/\b\f\n\r\t', '"/bfnrt', strict=True)} | {"\\": r"\\{1,8}"}
@@ -39,8 +40,14 @@ def names_broken(text: str, names: Iterable[str]) -> str:
 def lines_broken(text: str, names: Iterable[str]) -> str:
     """Without `Action:` and `Observation:` at the beginning of lines, and without `action: tool` anywhere."""
     known = tuple(names)
-    text = _line.sub(rf"\1{MARK}:", text)
-    return _actions(known).sub(rf"\1{MARK}:", text) if known else text
+    text = _line.sub(rf"\1{MARK}\2", text)
+    return _actions(known).sub(rf"\1{MARK}\2", text) if known else text
+
+
+def brackets_broken(text: str, names: Iterable[str]) -> str:
+    """Without `tool[`, which is an action where it stands alone or behind another one."""
+    known = tuple(names)
+    return _opened(known).sub(rf"\1{MARK}", text) if known else text
 
 
 @lru_cache(maxsize=64)
@@ -51,8 +58,13 @@ def _values(names: tuple[str, ...]) -> re.Pattern[str]:
 @lru_cache(maxsize=64)
 def _actions(names: tuple[str, ...]) -> re.Pattern[str]:
     any_of = "|".join(map(re.escape, names))
-    colon = r"[ \t]{0,8}(?:\*\*)?[ \t]{0,8}):"
+    colon = r"[ \t]{0,8}(?:\*\*)?[ \t]{0,8})([:：])"
     return re.compile(rf"(action(?:[ \t]{{0,8}}\d{{1,6}})?{colon}(?=[\s*]{{0,20}}(?:{any_of}))", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def _opened(names: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"((?:{'|'.join(map(re.escape, names))}))(?=[ \t]{{0,8}}\[)", re.IGNORECASE)
 
 
 def _escaped(name: str) -> str:

@@ -35,6 +35,8 @@ class Parsed:
     """Why something that looks like a call is none, in one line; empty if nothing looks like one."""
     cut: str = ""
     """What was said behind the calls, and is left out."""
+    words: str = ""
+    """The calls as the model wrote them, with the space before them, in forms whose conversations keep that."""
 
 
 ANY = OfferedTool(name="")
@@ -53,6 +55,8 @@ class Form(ABC):
     """Tells a model how to call tools."""
     several: str = ""
     """Tells it how to make several calls at once; empty where that cannot be."""
+    stop: tuple[str, ...] = ()
+    """Where a model is to stop: what it writes behind it is of no use."""
 
     def parse(self, text: str, offers: Sequence[OfferedTool], *, ended: bool = True) -> Parsed:
         """Read a reply. Any text can be read: it raises nothing, and takes time in proportion to the length.
@@ -92,6 +96,10 @@ class Form(ABC):
     def defused(self, text: str, offers: Sequence[OfferedTool]) -> str:
         """A text from outside, changed so that a model which repeats it, or part of it, makes no call."""
         return tokens_broken(text)
+
+    def number_in(self, words: str) -> int | None:
+        """The number that a model gave to a call of its own, if the form has numbers."""
+        return None
 
     def result(self, name: str, number: int | None, content: str) -> str:
         """What the model is told of a call.

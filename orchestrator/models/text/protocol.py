@@ -35,7 +35,11 @@ class TextProtocol(Wrapping, RequestModel):
 
     The tools are described to the inner model in words, and its reply is parsed: callers see the same requests and
     replies as with any other model. Only unambiguous calls count. `Reply.details["text_protocol"]` says why a text that
-    looks like a call is not one (`unread`), and what was removed after a call (`cut`).
+    looks like a call is not one (`unread`), and what was removed after a call (`cut`). In the form `bracket` it has the
+    calls as the model wrote them, too (`words`). A message that keeps them in its `data` is shown to the model in these
+    words, so that the conversation looks as the model, and the examples in its prompt, write it.
+
+    The form `bracket` sends `stop`, the beginning of an observation, unless the request has a `stop` of its own.
 
     With tools, an `output` is requested in words, too, because a server that enforces a schema leaves no room for
     calls.
@@ -121,6 +125,8 @@ class TextProtocol(Wrapping, RequestModel):
         if offers:
             words = told(self._form, offers, self._prompt, choice, several is not False, request.output)
             messages = instructed(messages, words)
+            if self._form.stop:
+                options.setdefault("stop", list(self._form.stop))
         return _TextRequest(
             messages=messages,
             output=None if offers else request.output,
@@ -144,6 +150,7 @@ class TextProtocol(Wrapping, RequestModel):
         facts: dict[str, JsonValue] = {"form": self.form}
         facts.update({"unread": parsed.unread} if parsed.unread else {})
         facts.update({"cut": short(parsed.cut)} if parsed.cut else {})
+        facts.update({"words": parsed.words} if parsed.words else {})
         found: dict[str, object] = {"details": {**reply.details, "text_protocol": facts}}
         if parsed.calls:
             calls = _identified(parsed.calls, asked.taken, self._new_id)
