@@ -87,7 +87,7 @@ def changed_joins(run: Compared) -> Iterator[GradedChange]:
         kept: set[str] = set()
         for name in before.joins_of(fork.fork):
             now, path = run.names.node(place, name), inside(place, name)
-            same = now in joins and after.nodes[now].join == before.nodes[name].join
+            same = now in joins and after.nodes[now][1:] == before.nodes[name][1:]
             if same and after.closes[now] == before.closes[name]:
                 kept.add(now)
                 continue

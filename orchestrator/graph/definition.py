@@ -113,7 +113,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     @cached_property
     def topology(self) -> Topology:
         """All that the shape alone decides."""
-        shapes = {name: NodeShape(node.outcomes, node.join) for name, node in self.nodes.items()}
+        shapes = {name: NodeShape(node.outcomes, node.join, node.rest) for name, node in self.nodes.items()}
         return Topology(shapes, self.edges)
 
     @cached_property
@@ -129,7 +129,8 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         ways: dict[str, object] = {}
         for name, node in self.nodes.items():
             inner = node.subgraph
-            ways[name] = [list(node.outcomes), node.join, None if inner is None else inner.structure]
+            join = node.join if node.rest == "drop" else [node.join, node.rest]
+            ways[name] = [list(node.outcomes), join, None if inner is None else inner.structure]
         return structure_digest(ways, self.edges, self.schema)
 
     @cached_property
@@ -254,10 +255,11 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             raise GraphError(f"graph {self.name!r} already has a node {name!r}: choose another name")
         made = _node_of(name, new)
         edges = edges_with_node_before(self.edges, node, name, made.outcomes, outcome, otherwise)
-        join = self.nodes[node].join
+        joining = self.nodes[node]
         nodes = {**self.nodes, name: made}
-        if join is not None:
-            nodes[name], nodes[node] = made.with_(join=join), self.nodes[node].with_(join=None)
+        if joining.join is not None:
+            nodes[name] = made.with_(join=joining.join, rest=joining.rest)
+            nodes[node] = joining.with_(join=None, rest="drop")
         return self._with(nodes=nodes, edges=edges)
 
     def with_limits(self, limits: Limits | None = None, /, **changes: object) -> Self:

@@ -77,6 +77,10 @@ def structure_changes(
             yield Change(
                 "join", place, name, f"node {name!r}{where} says join={now.join!r}, it said join={node.join!r}"
             )
+        if now.rest != node.rest:
+            yield Change(
+                "join", place, name, f"node {name!r}{where} says rest={now.rest!r}, it said rest={node.rest!r}"
+            )
         if (node.subgraph is None) != (now.subgraph is None):
             has = "has a graph inside" if now.subgraph else "has no graph inside any more"
             yield Change("graph_inside", place, name, f"node {name!r}{where} {has}")

@@ -25,7 +25,7 @@ from orchestrator.graph.signatures import (
     returns_plainly,
     wanted_arguments,
 )
-from orchestrator.graph.topology import Join
+from orchestrator.graph.topology import Join, Rest
 from orchestrator.typevars import Erased
 
 P = ParamSpec("P")
@@ -165,6 +165,7 @@ def node(
     retry: Retry | None = None,
     timeout: float | None = None,
     join: Join = None,
+    rest: Rest = "drop",
     reads: Names | None = None,
     writes: Names | None = None,
     version: str | None = None,
@@ -184,6 +185,7 @@ def node(
         retry: as of `Node`.
         timeout: seconds that one attempt may take; None: no limit.
         join: as of `Node`.
+        rest: as of `Node`.
         reads: as of `Node`.
         writes: as of `Node`.
         version: as of `Node`.
@@ -207,6 +209,8 @@ def node(
     given = {key: value for key, value in options.items() if value is not None}
     if effect == "idempotent":
         del given["effect"]
+    if rest != "drop":
+        given["rest"] = rest
 
     def wrap(fn: Callable[P, R], /) -> FunctionNode[P, R]:
         return function_node(fn, outcomes=outcomes, name=name, around=around, **given)

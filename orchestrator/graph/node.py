@@ -37,7 +37,7 @@ from orchestrator.graph.limits import Retry
 from orchestrator.graph.node_tools import NodeTool, node_tools
 from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
-from orchestrator.graph.topology import Join
+from orchestrator.graph.topology import Join, Rest, counts
 from orchestrator.graph.trust import made_for
 
 if TYPE_CHECKING:
@@ -107,7 +107,10 @@ class Node(BaseModel):
     timeout: PositiveFloat | None = None
     """Seconds that one attempt may take; None: no limit."""
     join: Join = None
-    """How tokens of one fork that meet here are taken: together, each alone, or the first n."""
+    """How tokens of one fork that meet here are taken: together, each alone, or the first n. A name is that of the
+    state field with n, read where the fork opened."""
+    rest: Rest = "drop"
+    """What becomes of the other branches once a join has its first n: they are dropped, or run on to their ends."""
     reads: frozenset[str] | None = None
     """State fields that the node may see; None: all."""
     writes: frozenset[str] | None = None
@@ -309,8 +312,14 @@ class Node(BaseModel):
     @field_validator("join", mode="before")
     @classmethod
     def _check_join(cls, join: object) -> object:
-        if isinstance(join, bool) or (isinstance(join, int) and join < 1):
-            raise ValueError("join is 'all', 'each' or how many branches to wait for (1 or more)")
+        if (
+            isinstance(join, bool)
+            or (isinstance(join, int) and join < 1)
+            or (isinstance(join, str) and not join.isidentifier())
+        ):
+            raise ValueError(
+                "join is 'all', 'each', how many branches to wait for (1 or more), or the state field with that number"
+            )
         return join
 
     @model_validator(mode="before")
@@ -319,6 +328,12 @@ class Node(BaseModel):
         if not cls.in_order or not isinstance(data, Mapping):
             return data
         return {key: _mapping_of(key, value) if key in cls.in_order else value for key, value in data.items()}
+
+    @model_validator(mode="after")
+    def _check_rest(self) -> Self:
+        if self.rest == "run" and not counts(self.join):
+            raise ValueError("rest='run' needs a join that waits for some of the branches: join=2, or a state field")
+        return self
 
     @field_validator("reads", "writes", mode="before")
     @classmethod

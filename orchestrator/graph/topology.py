@@ -1,6 +1,6 @@
 """What the shape of a graph alone decides: routes, forks, which join belongs to which fork, who can reach whom.
 
-Nothing here looks at a run. The rules' numbers (R1 to R15, C1 to C6) are those of `docs/kernel.md`.
+Nothing here looks at a run. The rules' numbers (R1 to R15, C1 to C7) are those of `docs/kernel.md`.
 
 A *vertex* is a node, START, END, STOP, or a map that stands beside other edges of the same outcome: such a map
 is a fork of its own (R1), so it gets a vertex of its own between the two nodes.
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -28,7 +28,28 @@ FAILED = "failed"
 IF_NAMED = (*RESERVED, FAILED)
 """Outcomes that no edge without an outcome stands for: those that every node has, and those that some kinds have."""
 
-Join: TypeAlias = Literal["all", "each"] | int | None
+Join: TypeAlias = int | str | None
+"""`all`, `each`, a number of branches, or the name of the state field with that number."""
+Rest: TypeAlias = Literal["drop", "run"]
+"""What becomes of the branches that a join did not wait for."""
+
+
+def counts(join: Join) -> bool:
+    """Return whether a join waits for a number of branches, given or in a state field.
+
+    Args:
+        join: as a node declares it.
+    """
+    return join not in (None, "all", "each")
+
+
+def is_count(number: object) -> TypeGuard[int]:
+    """Return whether a join can wait for as many branches.
+
+    Args:
+        number: a value of the state.
+    """
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 class NodeShape(NamedTuple):
@@ -36,6 +57,12 @@ class NodeShape(NamedTuple):
 
     outcomes: tuple[str, ...] = (DONE,)
     join: Join = None
+    rest: Rest = "drop"
+
+    @property
+    def lets_run(self) -> bool:
+        """Whether branches that it did not wait for go on."""
+        return self.rest == "run"
 
 
 class EdgeLike(Protocol):
@@ -82,18 +109,23 @@ class ForkScope:
     """Who can reach which join of one fork, given the forks that were opened before it (R4).
 
     `active[node]` and `waiting[node]` are the joins of the fork that a token running (or about to run) at the
-    node, or waiting at that join, can still reach.
+    node, or waiting at that join, can still reach. `passed` are joins that have fired and that no token of the branches
+    can pass any more (R8).
     """
 
-    __slots__ = ("active", "below", "fork", "joins", "waiting")
+    __slots__ = ("active", "below", "fork", "joins", "passed", "waiting")
 
-    def __init__(self, topology: Topology, fork: str, below: frozenset[str]) -> None:
-        self.fork, self.below = fork, below
+    def __init__(
+        self, topology: Topology, fork: str, below: frozenset[str], passed: frozenset[str] = frozenset()
+    ) -> None:
+        self.fork, self.below, self.passed = fork, below, passed
         self.joins = topology.joins_of(fork)
         active: dict[str, dict[str, None]] = {}
         waiting: dict[str, list[str]] = {}
         for join in self.joins:
-            for vertex in topology.entries(join, below):
+            if join in passed:
+                continue
+            for vertex in topology.entries(join, below, passed):
                 for before in topology.predecessors[vertex]:
                     active.setdefault(before, {})[join] = None
                 if vertex != join and vertex in topology.match:
@@ -161,7 +193,7 @@ class Topology:
         self._routes: dict[tuple[str, str], tuple[Route, ...]] = {}
         self.fans: dict[str, tuple[FanOut, ...]] = {}
         self.successors: dict[str, tuple[str, ...]] = {}
-        self._scopes: dict[tuple[str, frozenset[str]], ForkScope] = {}
+        self._scopes: dict[tuple[str, frozenset[str], frozenset[str]], ForkScope] = {}
         self._entries: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
         self._empty: dict[tuple[str, str, frozenset[str], bool], str | None] = {}
         self._lay_out()
@@ -382,16 +414,19 @@ class Topology:
             found[join] = frozenset(passed)
         return found
 
-    def entries(self, join: str, below: frozenset[str]) -> frozenset[str]:
+    def entries(self, join: str, below: frozenset[str], passed: frozenset[str] = frozenset()) -> frozenset[str]:
         """Return the vertices from which a token that is about to enter can reach `join` inside its fork (R4).
 
         Args:
             join: the join.
             below: the forks that are open around the join's fork.
+            passed: joins of this fork, and of forks opened inside it, that the token cannot pass.
 
         Returns:
             The vertices.
         """
+        if passed:
+            return self._entries_beside(join, below, passed)
         known = self._entries.get((join, below))
         if known is not None:
             return known
@@ -406,19 +441,31 @@ class Topology:
         found = self._entries[join, below] = frozenset(reached(self.predecessors, [join], barred))
         return found
 
-    def scope(self, fork: str, below: frozenset[str]) -> ForkScope:
+    def _entries_beside(self, join: str, below: frozenset[str], passed: frozenset[str]) -> frozenset[str]:
+        """As `entries`, for a token that cannot pass some joins until it has left their forks by another one."""
+        free = self.entries(join, below)
+        left = {self.match[other] for other in passed}
+        ways_out = {
+            other for other, closing in self.closes.items()
+            if closing and other not in passed and other in free and self.match[other] in left - {self.match[join]}
+        }  # fmt: skip
+        barred = (self.successors.keys() - free) | passed
+        return frozenset(reached(self.predecessors, [join, *ways_out], barred))
+
+    def scope(self, fork: str, below: frozenset[str], passed: frozenset[str] = frozenset()) -> ForkScope:
         """Return the tables for a fork that was opened inside other forks.
 
         Args:
             fork: the fork's vertex.
             below: the forks that were open before.
+            passed: joins that have fired and let the other branches run; these cannot pass them any more.
 
         Returns:
             The tables, made once for each combination.
         """
-        found = self._scopes.get((fork, below))
+        found = self._scopes.get((fork, below, passed))
         if found is None:
-            found = self._scopes[fork, below] = ForkScope(self, fork, below)
+            found = self._scopes[fork, below, passed] = ForkScope(self, fork, below, passed)
         return found
 
     def empty_target(self, fork: str, mapped: str, outer: frozenset[str], *, declared: bool = True) -> str | None:

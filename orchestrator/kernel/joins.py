@@ -6,8 +6,10 @@ import heapq
 from collections.abc import Sequence
 
 from orchestrator.errors import StepError
+from orchestrator.graph.topology import counts, is_count
 from orchestrator.kernel import endings, tokens
 from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.late_branches import absorb, plain_fields
 from orchestrator.kernel.rank import Rank
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
@@ -48,19 +50,30 @@ def fire_if_ready(run: RunState, frame: FrameState, entry: OpenFork, join: str) 
     arrivals = entry.arrivals.get(join)
     if not arrivals:
         return
-    wanted = frame.plan.topology.nodes[join].join
-    count = wanted if isinstance(wanted, int) else None
+    count = _count_of(frame, entry, join)
     if not entry.reach[join] or (count is not None and len(arrivals) >= count):
         _fire(run, frame, entry, join, count)
+
+
+def _count_of(frame: FrameState, entry: OpenFork, join: str) -> int | None:
+    """How many tokens a join of an open fork waits for; None: for all that can reach it."""
+    wanted = frame.plan.topology.nodes[join].join
+    if not counts(wanted):
+        return None
+    number = entry.version.values.get(wanted) if isinstance(wanted, str) else wanted
+    return number if is_count(number) else None
 
 
 def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: int | None) -> None:
     arrivals = entry.arrivals.pop(join)
     for observer in run.observers:
         observer.joining(join, arrivals[:count])
+    late: list[Activation] = []
     if count is not None:
-        _drop_losers(run, frame, entry, join, arrivals[count:])
-        arrivals = arrivals[:count]
+        late, arrivals = arrivals[count:], arrivals[:count]
+        if not frame.plan.topology.nodes[join].lets_run:
+            _drop_losers(run, frame, entry, join, late)
+            late = []
     arrivals = tokens.in_order(frame, arrivals)
     first = arrivals[0]
     position = first.forks.index(entry)
@@ -74,8 +87,13 @@ def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: i
     except StepError as error:
         version = entry.version  # the last state that the branches have in common
         fault = Failure(type=type(error).__name__, message=str(error), node=join)
-    for token in arrivals:
+    for token in (*arrivals, *late):
         tokens.remove(token)
+    if frame.plan.topology.nodes[join].lets_run:
+        merged_fields = plain_fields(frame, [token.version for token in arrivals], entry.version)
+        tokens.pass_by(frame, entry, join, merged_fields)
+        for token in late:
+            absorb(frame, token, entry)
     rank = _rank_after(frame, entry, first) if closes else first.rank
     for token in arrivals:
         for closed in token.forks[len(forks) :]:
@@ -85,12 +103,21 @@ def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: i
     items = tuple(item for item in first.map_items if id(item.fork) in kept)
     fired = Activation(frame, key, join, version, rank, forks, stack, items)
     fired.merged = True
-    fired.fault = fault
-    if not closes:
+    fired.fault = fault or _miscounted(frame, entry, join)
+    if not closes or frame.plan.topology.nodes[join].lets_run:
         entry.trunk = version
     tokens.enqueue(run, fired)
     for observer in run.observers:
         observer.done()
+
+
+def _miscounted(frame: FrameState, entry: OpenFork, join: str) -> Failure | None:
+    """Why a join that reads its number from the state waited for all branches instead."""
+    wanted = frame.plan.topology.nodes[join].join
+    if not isinstance(wanted, str) or not counts(wanted) or is_count(number := entry.version.values.get(wanted)):
+        return None
+    message = f"{join} waits for {wanted!r} branches, and the state at {entry.fork} has {number!r} there: 1 or more"
+    return Failure(type="InvalidOutcome", message=message, node=join)
 
 
 def _rank_after(frame: FrameState, entry: OpenFork, lowest: Activation) -> Rank:
@@ -111,12 +138,13 @@ def _drop_losers(run: RunState, frame: FrameState, entry: OpenFork, join: str, l
     for token in frame.live.values():
         if entry not in token.forks or token.key in losers:
             continue
+        scope = tokens.scope_of(frame, token, entry)
         if token.phase is Phase.WAITING:
-            reaches = join in entry.scope.waiting[token.node]
+            reaches = join in scope.waiting[token.node]
         elif token.phase is Phase.PENDING:
-            reaches = join == token.node or join in entry.scope.active[token.node]
+            reaches = join == token.node or join in scope.active[token.node]
         else:
-            reaches = join in entry.scope.active[token.node]
+            reaches = join in scope.active[token.node]
         if reaches:
             losers[token.key] = token
     for token in losers.values():

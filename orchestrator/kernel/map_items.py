@@ -19,7 +19,7 @@ def settle_item(run: RunState, frame: FrameState, item: MapItem) -> None:
     if item.done or item.open or not item.started:
         return
     item.done = True
-    item.versions = [token.version for token in tokens.in_order(frame, item.waiting.values())]
+    item.versions = [token.version for token in tokens.in_order(frame, item.waiting.values())] + item.late
     ordered_map = item.ordered_map
     for index in ordered_map.dependents.get(item.index, ()):
         dependent = ordered_map.items[index]

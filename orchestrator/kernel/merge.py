@@ -15,6 +15,7 @@ from orchestrator.kernel.rules import Rules
 from orchestrator.kernel.version import Version, causes
 
 _CURRENT = Rules()
+_NOTHING: frozenset[str] = frozenset()
 
 
 def merge(
@@ -58,13 +59,15 @@ def merge(
     values = dict(common.values)
     writers: dict[str, Version] = {}
     fields = schema.fields
+    hidden = _hidden(later, tips)
     ordered = _in_order(later, order_by(rules))
     if rules.replaces_conflict:
-        check_replacements(schema, later, ordered, local or ())
+        check_replacements(schema, later, ordered, local or (), hidden)
     for version in ordered:
         update = version.update or {}
-        if local:
-            update = {name: value for name, value in update.items() if name not in local}
+        left_out = hidden.get(id(version))
+        if local or left_out:
+            update = {k: v for k, v in update.items() if k not in (local or ()) and k not in (left_out or ())}
         for name in update:
             if fields[name].plain:
                 before = writers.get(name)
@@ -107,6 +110,20 @@ def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
                 known.add(id(parent))
                 heapq.heappush(heap, (-parent.generation, id(parent), parent))
     return heap[0][2], later
+
+
+def _hidden(newest_first: list[Version], tips: Collection[int]) -> dict[int, frozenset[str]]:
+    """Version -> the fields that every way from it to what is merged hides; versions without any are left out."""
+    if all(version.hidden is None for version in newest_first):
+        return {}
+    found: dict[int, frozenset[str]] = {}
+    seen = set(tips)  # they are merged in full, whatever else leads to them
+    for version in newest_first:  # all that follow it come before it
+        below = found.get(id(version), _NOTHING) | (version.hidden or _NOTHING)
+        for parent in map(id, version.parents):
+            found[parent] = found.get(parent, _NOTHING) & below if parent in seen else below
+            seen.add(parent)
+    return {version: fields for version, fields in found.items() if fields}
 
 
 def _in_order(versions: list[Version], order: Callable[[Version], Any]) -> list[Version]:

@@ -159,6 +159,8 @@ class _Mover:
             self._move_version(version)
         for fork in data["forks"]:
             fork["fork"], fork["below"] = self._vertex(fork["fork"]), [self._vertex(one) for one in fork["below"]]
+            if "passed" in fork:
+                fork["passed"] = self._passed(fork["fork"], fork["passed"])
         for group in data["groups"]:
             if group["target"] is not None:
                 target = self.record.joins.get(inside(self.place, group["target"]), self._node(group["target"]))
@@ -199,9 +201,20 @@ class _Mover:
                 if version[part]:
                     moved = self._renamed(version[part])
                     version[part] = {name: value for name, value in moved.items() if name not in self.given}
+        elif "hidden" in version:
+            version["hidden"] = self._renamed(version["hidden"])
         else:
             local = self._renamed(version["local"])
             version["local"] = {**local, **{name: self.given[name] for name in self.new.local if name in self.given}}
+
+    def _passed(self, fork: str, passed: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        """The joins that fired without all branches, as far as the fork still has them, and the fields they merged."""
+        joins = {self._node(join): fields for join, fields in passed.items()}
+        return {
+            join: [*self._renamed(dict.fromkeys(fields))]
+            for join, fields in joins.items()
+            if join in self.new.topology.joins_of(fork) and self.new.topology.nodes[join].lets_run
+        }
 
     # -- tokens --------------------------------------------------------------------------------------------------
 

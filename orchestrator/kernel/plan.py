@@ -53,7 +53,7 @@ class Plan:
             return known
         plan = cls(
             name=graph.name,
-            nodes={name: NodeShape(node.outcomes, node.join) for name, node in graph.nodes.items()},
+            nodes={name: NodeShape(node.outcomes, node.join, node.rest) for name, node in graph.nodes.items()},
             edges=graph.edges,
             schema=graph.schema,
             limits=graph.limits,

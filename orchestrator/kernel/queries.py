@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
-from orchestrator.graph.topology import RESERVED
+from orchestrator.graph.topology import RESERVED, counts, is_count
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.needs import has_needs, needs_error
 from orchestrator.kernel.records import Failure
@@ -92,9 +92,16 @@ def validate_outcome(
         return _invalid(
             activation, f"{node} returned outcome {outcome!r}, which {why}; it has {', '.join(map(repr, declared))}"
         )
-    if node in topology.fans:
+    vertices = {node, *(route.map_vertex or node for route in routes)} & topology.fans.keys()
+    if vertices:
         fields = [route.each for route in routes if route.each is not None]
-        values = step_version(activation, update, ops).values if update and fields else activation.values
+        counted = [] if len(routes) == 1 and not fields else _counted_joins(activation, vertices)
+        values = step_version(activation, update, ops).values if update and (fields or counted) else activation.values
+        for join, name in counted:
+            if not is_count(values.get(name)):
+                wanted = f"{join} waits for as many branches as {name!r} says"
+                why = f"{node} opens a fork, and {wanted}: it is {values.get(name)!r}, not 1 or more"
+                return _invalid(activation, why)
         for name in fields:
             items = values.get(name)
             if not isinstance(items, (list, tuple)):
@@ -104,6 +111,14 @@ def validate_outcome(
             if error is not None:
                 return _invalid(activation, f"{node} maps over {name!r}: {error}")
     return None
+
+
+def _counted_joins(activation: Activation, forks: set[str]) -> list[tuple[str, str]]:
+    """The joins of forks that are about to open which take their number from the state, and the fields."""
+    topology = activation.frame.plan.topology
+    known = {entry.fork for entry in activation.forks}
+    joins = [(join, topology.nodes[join].join) for fork in forks - known for join in topology.joins_of(fork)]
+    return [(join, said) for join, said in joins if isinstance(said, str) and counts(said)]
 
 
 def _invalid(activation: Activation, message: str) -> Failure:

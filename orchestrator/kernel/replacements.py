@@ -5,7 +5,7 @@ If a concurrent branch updated the field too, only the order of branches would d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.errors import ConflictingUpdate
 from orchestrator.graph.state import StateSchema
@@ -13,7 +13,11 @@ from orchestrator.kernel.version import Version
 
 
 def check_replacements(
-    schema: StateSchema, newest_first: Sequence[Version], ordered: Sequence[Version], local: Collection[str]
+    schema: StateSchema,
+    newest_first: Sequence[Version],
+    ordered: Sequence[Version],
+    local: Collection[str],
+    hidden: Mapping[int, Collection[str]],
 ) -> None:
     """Check the updates that meet in a merge.
 
@@ -22,6 +26,7 @@ def check_replacements(
         newest_first: all versions of the merge, effects before causes.
         ordered: those with an update, in the order of R6.
         local: fields that each branch has to itself and that are not merged.
+        hidden: id of a version -> fields whose update in it is not merged.
 
     Raises:
         ConflictingUpdate: a branch replaced a field's value, and another branch updated it.
@@ -29,7 +34,8 @@ def check_replacements(
     replaced = {name for version in ordered if version.ops for name in version.ops if _replaces(version, name)}
     for name in schema.fields:
         if name in replaced and name not in local and not schema.fields[name].plain:
-            _check(name, newest_first, ordered)
+            left_out = {one for one, names in hidden.items() if name in names}
+            _check(name, newest_first, [version for version in ordered if id(version) not in left_out])
 
 
 def _replaces(version: Version, name: str) -> bool:
@@ -39,24 +45,25 @@ def _replaces(version: Version, name: str) -> bool:
 def _check(name: str, newest_first: Sequence[Version], ordered: Sequence[Version]) -> None:
     """Number the field's replacements along every line. Without a conflict they form one chain 1, 2, 3, ..., and every
     other update that has number n among its causes is itself a cause of number n + 1."""
+    replacing = {id(version) for version in ordered if _replaces(version, name)}
     number: dict[int, int] = {}
     """Version -> number of replacements among its causes, its own included."""
     for version in reversed(newest_first):
         known = max([number.get(id(parent), 0) for parent in version.parents], default=0)
-        number[id(version)] = known + _replaces(version, name)
+        number[id(version)] = known + (id(version) in replacing)
     following: dict[int, int] = {}
     """Version -> the lowest number of a replacement that it is a cause of."""
     last = len(newest_first) + 1
     for version in newest_first:
-        mine = number[id(version)] if _replaces(version, name) else following.get(id(version), last)
+        mine = number[id(version)] if id(version) in replacing else following.get(id(version), last)
         for parent in version.parents:
             following[id(parent)] = min(mine, following.get(id(parent), last))
     chain: dict[int, Version] = {}
     for version in ordered:
-        if _replaces(version, name) and chain.setdefault(number[id(version)], version) is not version:
+        if id(version) in replacing and chain.setdefault(number[id(version)], version) is not version:
             raise _conflict(name, chain[number[id(version)]], version, version)
     for version in ordered:
-        if version.update and name in version.update and not _replaces(version, name):
+        if version.update and name in version.update and id(version) not in replacing:
             after = chain.get(number[id(version)] + 1)
             if after is not None and following.get(id(version), last) != number[id(version)] + 1:
                 first = ordered.index(version) < ordered.index(after)

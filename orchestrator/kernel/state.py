@@ -7,7 +7,7 @@ plans, records) is immutable. Nothing here acts: functions in the other modules 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -48,7 +48,7 @@ class Phase(Enum):
 class OpenFork:
     """A fork, or map, that was entered and whose closing join has not fired yet."""
 
-    __slots__ = ("arrivals", "fork", "key", "left", "live", "rank", "reach", "scope", "trunk", "version")
+    __slots__ = ("arrivals", "fork", "key", "left", "live", "passed", "rank", "reach", "scope", "trunk", "version")
 
     def __init__(self, scope: ForkScope, key: str, rank: Rank, version: Version) -> None:
         self.fork = scope.fork
@@ -65,13 +65,17 @@ class OpenFork:
         """Number of its live tokens."""
         self.left: bool = False
         """Whether a token of it ended, or left it through a join."""
+        self.passed: dict[str, frozenset[str]] = {}
+        """Join that fired and let the other branches run -> the plain fields that it merged: a branch that comes to it
+        later does not change them (R8)."""
 
 
 class MapItem:
     """One item of a map whose items need each other (R12)."""
 
     __slots__ = (
-        "done", "ended", "fork", "index", "missing", "needs", "open", "ordered_map", "started", "versions", "waiting",
+        "done", "ended", "fork", "index", "late", "missing", "needs", "open", "ordered_map", "started", "versions",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, ordered_map: OrderedMap, index: int, needs: tuple[int, ...], fork: OpenFork) -> None:
@@ -82,8 +86,10 @@ class MapItem:
         """Number of its tokens that neither ended nor wait at a join of the map or of a fork around it."""
         self.waiting: dict[str, Activation] = {}
         self.ended: list[Version] = []
+        self.late: list[Version] = []
+        """The versions of its tokens that came to a join which had fired without them (R8)."""
         self.versions: list[Version] = []
-        """The versions of its waiting tokens when it was done."""
+        """The versions of its waiting and late tokens when it was done."""
         self.started = self.done = False
 
 
@@ -269,6 +275,8 @@ class FrameState:
     may_drop_history: bool = True
     """False once a version ended that no later one can have among its causes."""
     parent_dropped: bool = False
+    passes: bool = False
+    """Whether a join fired and let other branches run."""
     result: FrameResult | None = None
 
     # Spent of this graph's limits, with everything that runs inside it.
@@ -313,7 +321,10 @@ class FrameState:
     @property
     def trunk(self) -> Version:
         """The state at the outermost open fork plus what its joins merged; of a single token, its own."""
-        for token in self.live.values():
+        live: Collection[Activation] = self.live.values()
+        if self.passes:  # a join's token is ahead of the branches that it let run
+            live = sorted(live, key=lambda token: len(token.forks))[:1]
+        for token in live:
             return token.forks[0].trunk if token.forks else token.version
         return self.root
 

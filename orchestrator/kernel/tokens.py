@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from orchestrator.graph.topology import ForkScope
+from orchestrator.kernel.late_branches import absorb
 from orchestrator.kernel.rank import order_by
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameState, MapItem, Phase
+from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, Phase
 
 
 def place(run: RunState, token: Activation) -> None:
-    """Put a new token where it waits: at its join, or in the queue."""
+    """Put a new token where it waits: at its join, or in the queue. It ends at a join that did not wait for it."""
     frame, node = token.frame, token.node
     fork = frame.plan.topology.match.get(node) if token.forks else None
     if fork is not None:
         for entry in token.forks:
             if entry.fork == fork:
+                if node in entry.passed:
+                    absorb(frame, token, entry)
+                    return
                 token.phase = Phase.WAITING
                 entry.arrivals.setdefault(node, []).append(token)
                 frame.touched_joins[id(entry), node] = (entry, node)
@@ -83,17 +88,36 @@ def _count(frame: FrameState, token: Activation, step: int) -> None:
     waiting = token.phase is Phase.WAITING
     for entry in token.forks:
         entry.live += step
-        scope = entry.scope
+        scope = scope_of(frame, token, entry) if frame.passes else entry.scope
         if waiting:
             joins: Iterable[str] = scope.waiting[token.node]
         elif token.phase is Phase.PENDING and token.node in frame.plan.topology.match:
-            joins = {token.node, *scope.waiting[token.node]} & entry.reach.keys()
+            joins = ({token.node, *scope.waiting[token.node]} & entry.reach.keys()) - scope.passed
         else:
             joins = scope.active[token.node]
         for join in joins:
             entry.reach[join] += step
             if not entry.reach[join]:
                 frame.touched_joins[id(entry), join] = (entry, join)
+
+
+def scope_of(frame: FrameState, token: Activation, entry: OpenFork) -> ForkScope:
+    """Who can reach which join of an open fork, for one of its tokens: joins that let it run are in its way (R8)."""
+    passed = [join for one in token.forks[token.forks.index(entry) :] for join in one.passed]
+    if not passed:
+        return entry.scope
+    return frame.plan.topology.scope(entry.fork, entry.scope.below, frozenset(passed))
+
+
+def pass_by(frame: FrameState, entry: OpenFork, join: str, merged: frozenset[str]) -> None:
+    """Note that a join fired for an open fork and lets its other branches run."""
+    others = [token for token in frame.live.values() if entry in token.forks]
+    for token in others:
+        _count(frame, token, -1)
+    entry.passed[join] = merged
+    frame.passes = True
+    for token in others:
+        _count(frame, token, 1)
 
 
 def _is_settled(frame: FrameState, token: Activation, item: MapItem) -> bool:

@@ -13,7 +13,7 @@ from orchestrator.kernel.rank import FIRST, Rank
 class Version:
     """A state, and the update that made it from its parent's (None for a first state or a merge)."""
 
-    __slots__ = ("generation", "key", "node", "ops", "parents", "rank", "taken", "update", "values")
+    __slots__ = ("generation", "hidden", "key", "node", "ops", "parents", "rank", "taken", "update", "values")
 
     def __init__(
         self,
@@ -26,10 +26,13 @@ class Version:
         update: Mapping[str, object] | None = None,
         ops: Mapping[str, str] | None = None,
         taken: int = 0,
+        hidden: frozenset[str] | None = None,
     ) -> None:
         self.values, self.parents = values, parents
         self.key, self.node, self.rank = key, node, rank
         self.update, self.ops = update, ops
+        self.hidden = hidden
+        """Fields whose updates a merge takes from its causes only where another way leads to them (R8)."""
         for parent in parents:
             taken |= parent.taken
         self.taken: int = taken

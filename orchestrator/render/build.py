@@ -115,7 +115,7 @@ class _Builder:
             kind=_kind(node),
             does=plain(node.does, 60) if node.does else "",
             tooltip="\n".join(self._told(label, node, per_item)),
-            join=f"join {node.join}" if node.join is not None else "",
+            join=_join(node),
             per_item=per_item,
             cluster=cluster,
             closed=inner is not None and not opened,
@@ -186,7 +186,7 @@ class _Builder:
             if isinstance(text, str) and text.strip():
                 yield told(text, 160)
         if node.join is not None:
-            yield f"join: {node.join}"
+            yield f"join: {node.join}" + (", the rest runs" if node.rest == "run" else "")
         if per_item:
             yield "runs once per item"
         for field in _TELLING:
@@ -231,6 +231,12 @@ def _look(node: Node) -> Look:
 
 def _kind(node: Node) -> str:
     return plain(_original(node).replace("_", " "), 40)
+
+
+def _join(node: Node) -> str:
+    if node.join is None:
+        return ""
+    return f"join {node.join}" + (", rest runs" if node.rest == "run" else "")
 
 
 def _original(node: Node) -> str:

@@ -84,6 +84,8 @@ class Origin:
     """For a join: the activation whose token arrived last and made it fire."""
     losers: tuple[tuple[str, str], ...] = ()
     """For a race: (path, node) of the tokens that were dropped because they were too late."""
+    lets_run: bool = False
+    """For a join: whether the branches that it did not wait for went on."""
     needs: tuple[int, ...] = ()
     """For an item of a map: the items that it needs."""
     limit: str = ""
@@ -117,6 +119,7 @@ class GraphEnd:
 class _Joining(NamedTuple):
     join: str
     arrived: tuple[str, ...]
+    lets_run: bool = False
 
 
 class _Collapsing(NamedTuple):
@@ -200,7 +203,8 @@ class Causes(Fold):
 
     def joining(self, join: str, arrivals: list[Activation]) -> None:
         """See `Observer.joining`."""
-        self._doing.append(_Joining(join, tuple(token.key for token in arrivals)))
+        lets_run = arrivals[0].frame.plan.topology.nodes[join].lets_run
+        self._doing.append(_Joining(join, tuple(token.key for token in arrivals), lets_run))
 
     def collapsing(self, frame: FrameState) -> None:
         """See `Observer.collapsing`."""
@@ -244,7 +248,9 @@ class Causes(Fold):
             self.origins[token.key] = Origin("edge", head, (doing.activation,), edge, branch, many)
         elif isinstance(doing, _Joining):
             arrived, lost = doing.arrived, tuple(self._lost)
-            came = Origin("join", head, arrived, branches=len(arrived), last=arrived[-1], losers=lost)
+            came = Origin(
+                "join", head, arrived, branches=len(arrived), last=arrived[-1], losers=lost, lets_run=doing.lets_run
+            )
             self.origins[token.key] = came
             self._lost.clear()
         elif isinstance(doing, _Collapsing):

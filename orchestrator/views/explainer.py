@@ -119,6 +119,8 @@ class Explainer:
             late = _some([f"{node} ({path})" if path else node for path, node in came.losers])
             return f"the first {len(names)} to arrive were joined: {_some(names)} (record {came.seq}); too late: {late}"
         count = len(names)
+        if came.lets_run:
+            return f"the first {count} to arrive were joined: {_some(names)} (record {came.seq}); the others run on"
         if count == 1:
             return f"only {names[0]} could reach the join (record {came.seq})"
         return f"{count} branches were joined: {_some(names)}; {names[-1]} came last (record {came.seq})"

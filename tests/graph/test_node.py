@@ -175,7 +175,9 @@ def test_a_node_can_be_had_again_with_other_options() -> None:
     [
         ({"join": 0}, "how many branches to wait for"),
         ({"join": True}, "how many branches to wait for"),
-        ({"join": "any"}, "join"),
+        ({"join": "two of them"}, "the state field with that number"),
+        ({"rest": "run"}, "join=2"),
+        ({"join": "all", "rest": "run"}, "join=2"),
         ({"timeout": 0}, "greater than 0"),
         ({"effect": "none"}, "effect"),
         ({"reads": "drafts"}, r"write reads=\{'drafts'\}"),

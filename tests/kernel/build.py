@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel
@@ -33,6 +33,7 @@ class State(BaseModel):
     mine: Annotated[str, local] = ""
     f: str = ""
     g: str = ""
+    quorum: int = 2
     xs: list[int] = []
     ys: list[int] = []
     tasks: list[dict[str, Any]] = []
@@ -80,15 +81,22 @@ def plan(
     schema: type[BaseModel] = State,
     name: str = "g",
     checked: bool = True,
+    rest: Collection[str] = (),
 ) -> Plan:
     """A plan from arrow text. START and END are added where nothing leads from, or to, them.
 
-    As in `kernel.md` nodes called j, k, m, j1 and j2 say `join="all"`, unless `joined` says else.
+    As in `kernel.md` nodes called j, k, m, j1 and j2 say `join="all"`, unless `joined` says else. The joins in `rest`
+    let the branches run that they do not wait for.
     """
     edges = complete(text)
     found = names_of(edges)
     says = joins(joined) if isinstance(joined, str) else joined
-    shapes = {node: NodeShape((outcomes or {}).get(node) or outcomes_of(edges, node), says.get(node)) for node in found}
+    shapes = {
+        node: NodeShape(
+            (outcomes or {}).get(node) or outcomes_of(edges, node), says.get(node), "run" if node in rest else "drop"
+        )
+        for node in found
+    }
     made = Plan(
         name=name,
         nodes=shapes,
@@ -113,7 +121,7 @@ def complete(text: str) -> tuple[Edge, ...]:
 
 
 def problems(given: Plan | str, joined: str | Mapping[str, Join] = "j k m j1 j2") -> list[Problem]:
-    """What C2 to C6 have to say."""
+    """What C2 to C7 have to say."""
     topology = given.topology if isinstance(given, Plan) else plan(given, joined, checked=False).topology
     assert isinstance(topology, Topology)
     return shape_problems(topology)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from orchestrator.graph.edge import Edge
 from orchestrator.jsontypes import canonical
@@ -155,6 +155,8 @@ class Fork:
     joined: Places
     past: frozenset[int]
     own: Mapping[str, Any]
+    passed: dict[str, set[str]] = field(default_factory=dict)
+    """Join that fired and let the others run -> the plain fields that it merged."""
 
 
 @dataclass(eq=False)
@@ -169,6 +171,7 @@ class Item:
     begun: bool = False
     done: bool = False
     waited: list[Token] = field(default_factory=list)
+    late: list[Token] = field(default_factory=list)
     ended: list[frozenset[int]] = field(default_factory=list)
 
 
@@ -189,6 +192,8 @@ class Token:
     cells: tuple[Item, ...] = ()
     fault: bool = False
     error: str | None = None
+    hidden: frozenset[str] = frozenset()
+    """Fields that it does not bring to the end."""
 
     @property
     def order(self) -> tuple[Path, Places]:
@@ -212,6 +217,13 @@ class Told:
     seen: list[tuple[str, str, str]]
     several: bool = False
     """Whether several ways ended: then what a branch's own fields come to is not told."""
+
+
+class Dice(Protocol):
+    """Decides which step runs next."""
+
+    def choice(self, ready: Sequence[Token]) -> Token:
+        """One of the tokens."""
 
 
 class Reference:
@@ -239,12 +251,15 @@ class Reference:
         self.live: list[Token] = []
         self.ended: list[Token] = []
         self.cells: list[Item] = []
+        self.late = 0
+        """Number of tokens that came to a join which had let them run."""
         self.told: Told | None = None
         self.seen: list[tuple[str, str, str]] = []
 
     # -- state (R6, R7) -----------------------------------------------------------------------------------------
 
-    def state(self, past: frozenset[int], own: Mapping[str, Any]) -> dict[str, Any]:
+    def state(self, past: frozenset[int], own: Mapping[str, Any], tips: Iterable[Token] = ()) -> dict[str, Any]:
+        hidden = self.hidden(past, tips)
         values = dict(self.first)
         waiting, done = set(past), set()
         while waiting:
@@ -252,14 +267,28 @@ class Reference:
             lowest = min(ready, key=lambda e: self.events[e].order)
             assert sum(self.events[e].order == self.events[lowest].order for e in ready) == 1, "R6 is not total"
             event = self.events[lowest]
-            update = {name: value for name, value in event.update.items() if name not in self.own}
+            left_out = self.own | hidden[lowest]
+            update = {name: value for name, value in event.update.items() if name not in left_out}
             values = self.plan.schema.apply(values, update, event.ops)
             waiting.discard(lowest)
             done.add(lowest)
         return {**values, **own}
 
-    def conflicting(self, past: frozenset[int]) -> bool:
-        wrote = [(i, self.events[i]) for i in sorted(past)]
+    def hidden(self, past: frozenset[int], tips: Iterable[Token]) -> dict[int, set[str]]:
+        """Event -> fields that all tokens with it in their past hide."""
+        tokens = list(tips)
+        found: dict[int, set[str]] = {}
+        for event in past:
+            knowing = [token.hidden for token in tokens if event in token.past]
+            found[event] = set(frozenset.intersection(*knowing)) if knowing else set()
+        return found
+
+    def conflicting(self, past: frozenset[int], tips: Iterable[Token] = ()) -> bool:
+        hidden = self.hidden(past, tips)
+        wrote = []
+        for i in sorted(past):
+            shown = {name: value for name, value in self.events[i].update.items() if name not in hidden[i]}
+            wrote.append((i, replace(self.events[i], update=shown)))
         for i, one in wrote:
             for k, other in wrote:
                 apart = i < k and i not in other.past and k not in one.past
@@ -270,7 +299,7 @@ class Reference:
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def run(self, dice: random.Random) -> Told:
+    def run(self, dice: Dice) -> Told:
         own = {name: self.first[name] for name in self.own}
         self.send(Token("START", "run", (), (), frozenset(), own), "done")
         self.settle()
@@ -316,11 +345,11 @@ class Reference:
         own = tokens[0].own if one else {name: self.first[name] for name in self.own}
         ways = (e.target for e in self.plan.edges if e.source == "*" and e.outcome == "exhausted")
         target = "END" if self.after else next(ways, "END")
-        if self.conflicting(past) or any(token.fault for token in self.live):
+        if self.conflicting(past, tokens) or any(token.fault for token in self.live):
             self.finish("failed", self.first)
         elif target in ("END", "STOP"):
             self.after = True
-            self.finish("completed", self.state(past, own))
+            self.finish("completed", self.state(past, own, tokens))
         else:
             self.after = True
             self.visits.clear()
@@ -439,7 +468,21 @@ class Reference:
                 cell.ended.append(token.past)
         else:
             waits = token.node in self.shape.joins
+            at = self.shape.match[token.node] if waits else None
+            entry = next((fork for fork in token.forks if fork.name == at), None)
+            if entry is not None and token.node in entry.passed:
+                self.absorb(token, entry)
+                return
             self.live.append(replace(token, phase="wait" if waits else "run"))
+
+    def absorb(self, token: Token, entry: Fork) -> None:
+        self.late += 1
+        self.ended.append(replace(token, hidden=frozenset(entry.passed[token.node])))
+        for cell in token.cells:
+            if entry in cell.forks:
+                cell.late.append(token)
+            else:
+                cell.ended.append(token.past)
 
     # -- joins (R4, R5, R8, R10) --------------------------------------------------------------------------------
 
@@ -454,26 +497,47 @@ class Reference:
             return False
         below = {fork.name for fork in token.forks[: token.forks.index(entry)]}
         barred = self.barred(entry, below, join)
-        if token.phase == "pending":
-            return join in self.reach_into([token.node], barred, join)
         if token.phase == "wait" and token.node in barred:
             return False
-        return join in self.reach_into(self.shape.after[token.node], barred, join)
+        sources = [token.node] if token.phase == "pending" else self.shape.after[token.node]
+        inside = token.forks[token.forks.index(entry) :]
+        return self.walks(sources, barred - {join}, inside, join)
 
-    def reach_into(self, sources: Iterable[str], barred: set[str], join: str) -> set[str]:
-        return self.shape.reach(sources, barred - {join})
+    def walks(self, sources: Iterable[str], barred: set[str], inside: tuple[Fork, ...], join: str) -> bool:
+        """Whether a way leads to the join. A join that let others run is in the way of those of its open fork."""
+        todo = [(vertex, inside) for vertex in sources]
+        seen = set()
+        while todo:
+            vertex, forks = todo.pop()
+            if vertex in barred or (vertex, forks) in seen or any(vertex in fork.passed for fork in forks):
+                continue
+            if vertex == join:
+                return True
+            seen.add((vertex, forks))
+            if vertex in self.shape.joins and self.shape.closes(vertex):
+                left = [i for i, fork in enumerate(forks) if fork.name == self.shape.match[vertex]]
+                forks = forks[: left[0]] if left else forks
+            todo += [(after, forks) for after in self.shape.after[vertex]]
+        return False
+
+    def wanted(self, entry: Fork, join: str) -> int | None:
+        """How many tokens the join waits for; None: for all."""
+        said = self.plan.nodes[join].join
+        if isinstance(said, str) and said not in ("all", "each"):
+            return int(self.state(entry.past, entry.own)[said])
+        return said if isinstance(said, int) else None
 
     def settle(self) -> None:
         while self.told is None and (self.begin_items() or self.fire_one()):
             pass
         if self.told is None and not self.live:
             past = frozenset[int]().union(*(token.past for token in self.ended))
-            if self.conflicting(past):
+            if self.conflicting(past, self.ended):
                 self.finish("failed", self.first)
             else:
                 one = len({token.past for token in self.ended}) == 1
                 own = self.ended[0].own if one else {name: self.first[name] for name in self.own}
-                self.finish("completed", self.state(past, own))
+                self.finish("completed", self.state(past, own, self.ended))
 
     def fire_one(self) -> bool:
         """Of several joins that can fire the one declared first, of several forks of it the lowest."""
@@ -482,9 +546,9 @@ class Reference:
         found = {(token.node, fork) for token, fork in zip(waiting, forks, strict=True)}
         for join, entry in sorted(found, key=lambda f: (self.shape.joins.index(f[0]), f[1].path, f[1].joined)):
             there = [t for t in self.live if t.phase == "wait" and t.node == join and entry in t.forks]
-            wanted = self.plan.nodes[join].join
-            if isinstance(wanted, int) and len(there) >= wanted:
-                for other in self.live[:]:
+            wanted = self.wanted(entry, join)
+            if wanted is not None and len(there) >= wanted:
+                for other in self.live[:] if self.plan.nodes[join].rest == "drop" else ():
                     if other not in there[:wanted] and (other in there or self.can_reach(other, entry, join)):
                         self.live.remove(other)
                 self.fire(entry, join, there[:wanted])
@@ -504,6 +568,15 @@ class Reference:
         for token in arrived:
             assert token.forks[:at] == outer
             self.live.remove(token)
+        if self.plan.nodes[join].rest == "run":
+            since = [self.events[event] for event in past - entry.past]
+            entry.passed[join] = {
+                name for event in since for name in event.update
+                if name in self.plain | self.own or event.ops.get(name) == "replace"
+            }  # fmt: skip
+            for token in [t for t in self.live if t.phase == "wait" and t.node == join and entry in t.forks]:
+                self.live.remove(token)
+                self.absorb(token, entry)
         fault = self.conflicting(past)
         fired = Token(
             join,
@@ -540,7 +613,7 @@ class Reference:
             opened = {fork.name for fork in token.forks if fork in cell.forks}
             if token.phase != "wait" or self.shape.match[token.node] not in opened:
                 return False
-        cell.waited = mine
+        cell.waited = [*mine, *cell.late]
         return True
 
     def begin(self, token: Token, cell: Item) -> None:

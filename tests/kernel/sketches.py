@@ -20,7 +20,7 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
-from orchestrator.graph.topology import Join
+from orchestrator.graph.topology import Join, Rest, counts
 from orchestrator.kernel.plan import Plan
 from orchestrator.problem import Problem
 
@@ -55,6 +55,8 @@ class Sketch:
     joins: dict[str, Join] = field(default_factory=dict)
     inner: dict[str, Graph] = field(default_factory=dict)
     limits: Limits = field(default_factory=lambda: Limits(steps=None))
+    rest: Rest = "drop"
+    """Of the joins that wait for some of the branches."""
 
     @classmethod
     def of(cls, text: str, says: dict[str, Join] | None = None, name: str = "text") -> Sketch:
@@ -74,6 +76,8 @@ class Sketch:
             node: Drawn(said=outcomes_of(edges, node), join=self.joins.get(node), inner=self.inner.get(node))
             for node in names_of(edges)
         }
+        if self.rest != "drop":
+            nodes |= {name: node.with_(rest=self.rest) for name, node in nodes.items() if counts(node.join)}
         return Graph(name="g", state=State, nodes=nodes, edges=edges, limits=self.limits)
 
     def plan(self) -> Plan:
@@ -88,7 +92,7 @@ class Sketch:
     @property
     def races(self) -> bool:
         """Whether its outcome may depend on timing: `join=n`, STOP and limits, and nothing else."""
-        some = any(isinstance(join, int) for join in self.joins.values())
+        some = any(counts(join) for join in self.joins.values())
         if some or self.limits.steps is not None or any(edge.target == "STOP" for edge in self.edges):
             return True
         return any(_races(graph) for graph in self.inner.values())
@@ -100,7 +104,7 @@ def _races(graph: Graph, limited: bool = False) -> bool:
     if (limited and graph.topology.fans) or any(edge.target == "STOP" for edge in graph.edges):
         return True
     inner = [node.subgraph for node in graph.nodes.values() if node.subgraph is not None]
-    return any(isinstance(node.join, int) for node in graph.nodes.values()) or any(_races(g, limited) for g in inner)
+    return any(counts(node.join) for node in graph.nodes.values()) or any(_races(g, limited) for g in inner)
 
 
 def problems_of(sketch: Sketch) -> list[Problem]:
@@ -507,7 +511,9 @@ def settle(sketch: Sketch, most: int = 12) -> Sketch:
     Follows C1 (unreached and trapped nodes), C2, C5 and C6. What C3 and C4 refuse is left as it is.
     """
     dice = random.Random(sketch.name)
-    sketch = Sketch(sketch.name, list(dict.fromkeys(sketch.edges)), dict(sketch.joins), sketch.inner, sketch.limits)
+    sketch = Sketch(
+        sketch.name, list(dict.fromkeys(sketch.edges)), dict(sketch.joins), sketch.inner, sketch.limits, sketch.rest
+    )
     for _ in range(most):
         found = [problem for problem in problems_of(sketch) if problem.code not in ("C3", "C4")]
         if not found:

@@ -39,6 +39,7 @@ DOES = (
     "writes",
     "fails",
     "join",
+    "rest",
     "steps",
     "inside",
     "inside steps",
@@ -95,11 +96,11 @@ EXAMPLES = examples()
 
 
 def plan_of(example: Example) -> Plan:
-    wanted: dict[str, Any] = {name: int(number) for name, number in example.words("join")}
+    wanted: dict[str, Any] = {name: int(n) if n.isdigit() else n for name, n in example.words("join")}
     inner, _, text = example.one("inside").partition(":")
     sub = {inner: plan(text, name="inner", limits=limits_of(example, "inside steps"))} if inner else None
     says = joins("j k j1 j2", **wanted)
-    return plan(example.text, says, limits=limits_of(example, "steps"), sub=sub)
+    return plan(example.text, says, limits=limits_of(example, "steps"), sub=sub, rest=example.one("rest").split())
 
 
 def limits_of(example: Example, key: str) -> Limits:

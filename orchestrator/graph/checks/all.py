@@ -24,7 +24,7 @@ from orchestrator.problem import Problem
 def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem]:
     """Every problem of a graph, each with a suggested fix; empty for a sound one.
 
-    The shape (C2 to C6) can be judged only where all names checked out and every node can be reached.
+    The shape (C2 to C7) can be judged only where all names checked out and every node can be reached.
 
     Args:
         stored: the graph comes from a store, where earlier versions kept graphs that only today's checks refuse.

@@ -9,6 +9,7 @@ from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.fields import holds
 from orchestrator.graph.node import Node
+from orchestrator.graph.topology import counts
 from orchestrator.problem import Problem
 
 
@@ -50,6 +51,25 @@ def _node_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Pr
             no = f"which is not a {getattr(wanted, '__name__', wanted)}"
             message = f"port {port!r} of {name} is {field!r}, {no}: make it one, or name another field"
             yield Problem("C1.field", message, (name,))
+    yield from _join_problems(graph, name, node)
     for verb, fields in (("reads", node.reads), ("writes", node.writes)):
         for field in sorted(fields or ()):
             yield from _missing(graph, f"{name} {verb}", field, (name,))
+
+
+def _join_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Problem]:
+    """The field that a join takes its number of branches from."""
+    fields, join = graph.schema.fields, node.join
+    if not isinstance(join, str):
+        return
+    if not counts(join):
+        if join in fields and holds(graph.schema.field(join).annotation, int):
+            message = f"{name} says join={join!r}, and the state has a field of that name: give the field another one"
+            yield Problem("C1.field", message, (name,))
+    elif join not in fields:
+        mend = mend_name(join, [*fields, "all", "each"], "add the field, or say join='all' or a number")
+        message = f"{name} says join={join!r}, and state {graph.schema.name} has no such field: {mend}"
+        yield Problem("C1.field", message, (name,))
+    elif not holds(graph.schema.field(join).annotation, int):
+        message = f"{name} says join={join!r}, which is not an int: make it one, or name another field"
+        yield Problem("C1.field", message, (name,))

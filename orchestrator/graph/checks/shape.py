@@ -1,4 +1,4 @@
-"""The checks of a graph's shape, C2 to C6: where branches meet, and joins that could wait for ever."""
+"""The checks of a graph's shape, C2 to C7: where branches meet, and joins that could wait for ever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def shape_problems(topology: Topology) -> list[Problem]:
     """All faults of the shape, each with its mend. Wants names that checked out."""
     if not topology.fans:
         return _unmatched(topology)
-    return [*_meetings(topology), *_unmatched(topology), *_too_many(topology), *_walk(topology)]
+    found = [*_meetings(topology), *_unmatched(topology), *_too_many(topology), *_walk(topology)]
+    return [*found, *_passed_twice(topology)]
 
 
 # -- C2: branches that meet without a word ----------------------------------------------------------------------
@@ -103,6 +104,18 @@ def _too_many(topology: Topology) -> list[Problem]:
         if wanted > most:
             fault = f"{join} waits for {wanted} branches of fork {fork}, and at most {most:g} can arrive"
             found.append(Problem("C6", f"{fault}: declare join={most:g} or less, or join='all'", (join,)))
+    return found
+
+
+def _passed_twice(topology: Topology) -> list[Problem]:
+    """C7: a join that let the others run, and that its own token comes to again: it would end there."""
+    found = []
+    for join, fork in topology.match.items():
+        if fork is None or not topology.nodes[join].lets_run:
+            continue
+        if join in topology.reachable(topology.successors[join], (fork,)):
+            fault = f"{join} lets the other branches of fork {fork} run, and leads back to itself inside that fork"
+            found.append(Problem("C7", f"{fault}: go back to {fork}, or declare rest='drop'", (join,)))
     return found
 
 

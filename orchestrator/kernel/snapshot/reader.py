@@ -197,6 +197,9 @@ class _SnapshotReader:
         rank, taken = self._rank(entry["rank"]), bits_of(entry.get("taken"))
         if "values" in entry:
             return Version(schema.decode(entry["values"]), key=entry["key"], node=entry["node"], rank=rank, taken=taken)
+        if "hidden" in entry:
+            values = {**parents[0].values, **schema.decode(entry["hidden"])}
+            return Version(values, parents=parents, key=entry["key"], hidden=frozenset(entry["hidden"]))
         if "update" not in entry:
             # Always a merge of what it was: a version of one parent that updates nothing gives fields back.
             local = schema.decode(entry["local"])
@@ -215,6 +218,8 @@ class _SnapshotReader:
         fork = OpenFork(scope, entry["key"], self._rank(entry["rank"]), self.versions[entry["version"]])
         fork.left = entry["left"]
         fork.trunk = self.versions[entry["trunk"]]
+        fork.passed = {join: frozenset(names) for join, names in entry.get("passed", {}).items()}
+        self.frame.passes |= bool(fork.passed)
         return fork
 
     def _map(self, entry: Data) -> OrderedMap:
@@ -226,6 +231,7 @@ class _SnapshotReader:
             item.missing, item.started, item.done = one["missing"], one["started"], one["done"]
             item.ended = [self.versions[i] for i in one["ended"]]
             item.versions = [self.versions[i] for i in one["versions"]]
+            item.late = [self.versions[i] for i in one.get("late", ())]
             ordered_map.items.append(item)
         return ordered_map
 

@@ -191,6 +191,10 @@ class _SnapshotWriter:
             entry["update"], entry["ops"] = dict(version.update), dict(version.ops or {})
             names = [name for name in version.update if not schema.fields[name].portable]
             entry["reduced"] = schema.reduced(version.values, names) if names else None
+        elif version.hidden is not None:
+            entry["hidden"] = {
+                name: value for name, value in schema.dump(version.values).items() if name in version.hidden
+            }
         elif version.parents:
             entry["local"] = {k: v for k, v in schema.dump(version.values).items() if k in self.frame.plan.local}
         else:
@@ -211,6 +215,7 @@ class _SnapshotWriter:
                 "version": self._version(fork.version),
                 "trunk": self._version(fork.trunk),
                 "arrivals": {join: [token.key for token in tokens] for join, tokens in fork.arrivals.items()},
+                **({"passed": {join: sorted(names) for join, names in fork.passed.items()}} if fork.passed else {}),
             }
             self.forks.append(entry)
             self.known[id(fork)] = len(self.forks) - 1
@@ -233,6 +238,7 @@ class _SnapshotWriter:
                     "done": one.done,
                     "ended": [self._version(version) for version in one.ended],
                     "versions": [self._version(version) for version in one.versions],
+                    **({"late": [self._version(version) for version in one.late]} if one.late else {}),
                 }
                 for one in ordered_map.items
             ]
