@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from types import CoroutineType
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from pydantic import Field
 
@@ -148,7 +148,8 @@ def node(
     outcomes: Names | None = None,
     retry: Retry | None = None,
     timeout: float | None = None,
-    join: Literal["all", "each"] | int | None = None,
+    join: Join = None,
+    rest: Rest = "drop",
     reads: Names | None = None,
     writes: Names | None = None,
     version: str | None = None,

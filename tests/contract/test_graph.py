@@ -274,4 +274,4 @@ def test_with_limits_and_with_() -> None:
     assert (write.join, write.retry) == (None, None)
     assert Think().with_(prompt="{question}", version="2").prompt == "{question}"
     with pytest.raises(ValidationError):
-        write.with_(join="some")
+        write.with_(join="two of them")

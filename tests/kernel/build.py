@@ -33,7 +33,6 @@ class State(BaseModel):
     mine: Annotated[str, local] = ""
     f: str = ""
     g: str = ""
-    quorum: int = 2
     xs: list[int] = []
     ys: list[int] = []
     tasks: list[dict[str, Any]] = []

@@ -222,8 +222,9 @@ class Told:
 class Dice(Protocol):
     """Decides which step runs next."""
 
-    def choice(self, ready: Sequence[Token]) -> Token:
+    def choice(self, ready: Sequence[Token], /) -> Token:
         """One of the tokens."""
+        ...
 
 
 class Reference:

@@ -79,7 +79,7 @@ def letting_run(kind: str, seed: int) -> tuple[Sketch, Plan] | None:
     return (sketch, plan) if one and not plan.sub and not stops else None
 
 
-def check(kind: str, seed: int, count: int = 6, **behaviour: float) -> Counter[str]:
+def check(kind: str, seed: int, count: int = 6, **behaviour: Any) -> Counter[str]:
     """Some interleavings of a graph: each is what the reference makes of it, and its journal decides."""
     met = Counter[str]()
     drawn_graph = letting_run(kind, seed)
@@ -205,8 +205,8 @@ def test_items_that_need_a_late_one_run_and_see_what_it_did() -> None:
 @pytest.mark.parametrize(("quorum", "merged"), [(1, 1), (2, 2), (3, 3), (9, 3)])
 @pytest.mark.parametrize("rest", ["", "j"])
 def test_the_number_of_branches_is_read_where_the_fork_opened(quorum: int, merged: int, rest: str) -> None:
-    graph = plan("p -> w : each xs; w -> j -> s", {"j": "quorum"}, rest=rest)
-    script = Script(p=lambda _: {"quorum": quorum}, w=lambda _: {"total": 1})
+    graph = plan("p -> w : each xs; w -> j -> s", {"j": "total"}, rest=rest)
+    script = Script(p=lambda _: {"total": quorum}, w=lambda _: {"total": 1})
     for trace in many(graph, script, values={"xs": [1, 2, 3]}):
         assert trace.status == "completed"
         assert len(trace.saw("j")[0]["log"]) == 1 + merged
@@ -215,17 +215,17 @@ def test_the_number_of_branches_is_read_where_the_fork_opened(quorum: int, merge
 
 @pytest.mark.parametrize("quorum", [0, -3])
 def test_a_number_below_one_is_an_error_of_the_fork(quorum: int) -> None:
-    graph = plan("p -> w : each xs; w -> j -> s", {"j": "quorum"})
-    trace = agree(many(graph, Script(p=lambda _: {"quorum": quorum}), values={"xs": [1, 2, 3]}))
+    graph = plan("p -> w : each xs; w -> j -> s", {"j": "total"})
+    trace = agree(many(graph, Script(p=lambda _: {"total": quorum}), values={"xs": [1, 2, 3]}))
     assert (trace.status, trace.count("w")) == ("failed", 0)
-    assert f"p opens a fork, and j waits for as many branches as 'quorum' says: it is {quorum}" in trace.error
+    assert f"p opens a fork, and j waits for as many branches as 'total' says: it is {quorum}" in trace.error
 
 
 def test_where_start_is_the_fork_it_is_an_error_of_the_join() -> None:
-    graph = plan("START -> w : each xs; w -> j -> s", {"j": "quorum"})
-    trace = agree(many(graph, values={"xs": [1, 2, 3], "quorum": 0}))
+    graph = plan("START -> w : each xs; w -> j -> s", {"j": "total"})
+    trace = agree(many(graph, values={"xs": [1, 2, 3]}))
     assert (trace.status, trace.count("w"), trace.count("s")) == ("failed", 3, 0)
-    assert "j waits for 'quorum' branches, and the state at START has 0 there: 1 or more" in trace.error
+    assert "j waits for 'total' branches, and the state at START has 0 there: 1 or more" in trace.error
 
 
 def test_stop_ends_the_branches_that_were_let_run() -> None:
