@@ -33,6 +33,7 @@ from orchestrator.models.text.protocol import FORMS
 from orchestrator.models.text.screen import CallScreen
 from orchestrator.models.text.thinking import Aside, parted, thoughts_in
 from orchestrator.nodes.extract import find_answer
+from orchestrator.nodes.guards import GuardFault, read_guard
 from orchestrator.nodes.labels import answer_in, thought_in
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_references, read_blueprint
@@ -299,6 +300,12 @@ PARSERS: Mapping[str, Parser] = {
         largest=100_000,
         usual=40_000,
     ),
+    "guards": Parser(
+        read_guard,
+        ("orchestrator.nodes.guards:_TOKEN",),
+        ("a", '"', "'", '"' * 3, "'" * 3, 'r"', "b'", "\\", "// ", "1.", "(", "x.all(", " && "),
+        (GuardFault,),
+    ),
     "plan of steps": Parser(
         read_steps,
         ("orchestrator.nodes.plans.steps:*",),
@@ -463,6 +470,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.moments:_AGE": "an option that the user types",
     "orchestrator.graph.node:__init_subclass__()": "names of classes in the program",
+    "orchestrator.nodes.guards:_PLACE": "what the library of guards says of a fault",
+    "orchestrator.nodes.guards:_CODE": "what the library of guards says of a fault",
     "orchestrator.render.html.page:_STYLE": "a drawing of ours, in which all text is escaped",
     "orchestrator.render.html.page:_LOOK": "a drawing of ours, in which all text is escaped",
     "orchestrator.models.text.words:_place": "the prompt that a developer gives",
