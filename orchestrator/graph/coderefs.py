@@ -54,6 +54,8 @@ def _of_node(spec: object) -> Iterator[CodeRef]:
         yield CodeRef("", ref, "node" if kind == "function" else "function")
     if isinstance(spec.get("class"), str):
         yield CodeRef("", spec["class"], "kind")
+    if kind == "complete" and isinstance(spec.get("output"), str):
+        yield CodeRef("output", spec["output"], "state")
     tools: object = spec.get("tools")
     for tool in tools if isinstance(tools, list | tuple) else ():
         if isinstance(tool, str) and ":" in tool[1:]:

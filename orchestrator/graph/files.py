@@ -224,6 +224,12 @@ def _node_form(name: str, node: Node) -> object:
         data["outcomes"] = list(getattr(node, node.outcomes_field))
     defaults = {key: info.default for key, info in type(node).model_fields.items()}
     data = {key: value for key, value in data.items() if value is not None or defaults.get(key) is not None}
+    own = getattr(node, node.class_field, None) if node.class_field is not None else None
+    if isinstance(own, type) and (not isinstance(ref := data[str(node.class_field)], str) or find(ref) is not own):
+        raise NotSerialisable(
+            f"node {name!r} has a class that a file cannot refer to ({own.__qualname__}): "
+            "move it to the top of a module"
+        )
     if tools is not None:
         data["tools"] = tools
     for key in node.in_order:

@@ -95,6 +95,9 @@ class Node(BaseModel):
     in_order: ClassVar[tuple[str, ...]] = ()
     """Fields with a mapping whose order matters: stores sort the keys of mappings, so data has them as pairs."""
 
+    class_field: ClassVar[str | None] = None
+    """The field that holds a pydantic model, in data `module:Class`; None: there is none."""
+
     timed_by: ClassVar[str] = "timeout"
     """The field with the seconds after which its step takes the outcome `timeout`."""
     fills: ClassVar[tuple[str, ...] | None] = None
@@ -205,6 +208,10 @@ class Node(BaseModel):
     def called_from(self) -> tuple[str, str] | None:
         """The fields with the name and the arguments of the one call that the node makes; None: it has none."""
         return None
+
+    def port_type(self, port: str) -> Any:
+        """The type that the state field of a port must have; None: any."""
+        return self.port_types()[port.partition("[")[0]].type
 
     @property
     def updates(self) -> frozenset[str] | None:

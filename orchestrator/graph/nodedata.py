@@ -198,6 +198,11 @@ def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: boo
             trust.follow(calls, "function")
         elif trust is None and not strict:
             return _unresolved(cls.kind, data)
+    named = fields.get(cls.class_field or "")
+    if isinstance(named, str):
+        if trust is None:
+            return _unresolved(cls.kind, data)
+        fields[str(cls.class_field)] = trust.follow(named, "state")
     graph = fields.get("graph")
     if "graph" in cls.model_fields:
         from orchestrator.graph.definition import GraphDefinition

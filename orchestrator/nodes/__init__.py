@@ -11,6 +11,7 @@ from orchestrator.nodes.call import Call
 from orchestrator.nodes.check_call import CheckCall
 from orchestrator.nodes.choose_args import ChooseArgs
 from orchestrator.nodes.choose_tool import ChooseTool
+from orchestrator.nodes.classify import Classify
 from orchestrator.nodes.complete import Complete
 from orchestrator.nodes.confirm import Confirm
 from orchestrator.nodes.execute import Execute
@@ -39,6 +40,7 @@ __all__ = [
     "CheckCall",
     "ChooseArgs",
     "ChooseTool",
+    "Classify",
     "Complete",
     "Confirm",
     "Execute",

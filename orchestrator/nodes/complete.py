@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, get_origin
 
-from pydantic import AfterValidator, BaseModel, JsonValue, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    JsonValue,
+    NonNegativeInt,
+    ValidationError,
+    field_serializer,
+    field_validator,
+)
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
+from orchestrator.graph.codec import explain
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
-from orchestrator.models.messages import Reply, user
+from orchestrator.graph.refs import ref_of
+from orchestrator.models.base import unfenced
+from orchestrator.models.messages import Message, Reply, assistant, user
 from orchestrator.models.messages import system as said
 from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.shown_fields import plain
-from orchestrator.nodes.templates import fill, placeholders
+from orchestrator.nodes.templates import fill, filled_by, placeholders
 from orchestrator.tools.result import as_text
+from orchestrator.tools.validation import faults, schema_faults
+
+_MOST_FAULTS = 10
+"""Faults of a value that a message names."""
+
+
+CORRECTION = """\
+Your reply cannot be used: {fault}
+Answer again, with one JSON value that fits and with nothing else."""
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+def _is_one(value: object) -> bool:
+    return value == 1
+
+
+def _is_default(value: object) -> bool:
+    return value == CORRECTION
 
 
 def _readable(template: str) -> str:
@@ -29,13 +63,18 @@ class Complete(Node, kind="complete"):
 
     The fields that the prompt names are also the facts of the message (`Message.data`).
 
-    If the reply is refused, cut or empty, the node takes `unusable`, provided that it has a field for the `fault`.
+    With `output=`, a pydantic model or a JSON Schema, the reply is a value of it, and the field gets that value. A
+    reply that does not fit is shown to the model with the fault, at most `retries` times in a step.
+
+    If the reply is refused, cut or empty, or does not fit, the node takes `unusable`, provided that it has a field for
+    the `fault`.
 
     Raises:
         AgentError: the reply is unusable, and `fault` names no field.
     """
 
     fills = ("result", "fault")
+    class_field = "output"
     after_model = ("done", "unusable")
 
     class State(BaseModel):
@@ -51,7 +90,13 @@ class Complete(Node, kind="complete"):
     prompt: Annotated[str, AfterValidator(_readable), Port()] = "{question}"
     """The user's message; its placeholders are state fields."""
     result: Annotated[str, Port(str)] = "reply"
-    """Field that gets the reply."""
+    """Field that gets the reply: its text, or with `output` the value."""
+    output: Any = Field(default=None, exclude_if=_is_none)
+    """What the reply has to be: a pydantic model, or a JSON Schema; None: a text."""
+    correction: Annotated[str, filled_by("fault")] = Field(default=CORRECTION, exclude_if=_is_default)
+    """The prompt after a reply that does not fit `output`."""
+    retries: NonNegativeInt = Field(default=1, exclude_if=_is_one)
+    """How often in one step the model is asked again after a reply that does not fit `output`."""
     fault: Annotated[str | None, Port(str)] = None
     """Field for the reason why a reply cannot be used; None: such a reply is a failure."""
     task: str | None = None
@@ -67,6 +112,47 @@ class Complete(Node, kind="complete"):
             raise ValueError(f"{taken[0]!r} is not a parameter for the provider: leave it out of options=")
         return options
 
+    @field_validator("output")
+    @classmethod
+    def _check_output(cls, output: object) -> object:
+        if output is None or (isinstance(output, type) and issubclass(output, BaseModel)):
+            return output
+        if not isinstance(output, Mapping):
+            raise ValueError(f"output is a pydantic model or a JSON Schema, and this is {output!r:.60}")
+        for fault in schema_faults(output):
+            raise ValueError(f"output is a JSON Schema that {fault}")
+        return dict(output)
+
+    @property
+    def _class(self) -> type[BaseModel] | None:
+        return self.output if isinstance(self.output, type) else None
+
+    @field_serializer("output")
+    def _write_output(self, output: Any) -> object:
+        if isinstance(output, type):
+            return ref_of(output) or self._schema()
+        return output
+
+    def port_type(self, port: str) -> Any:
+        """See `Node.port_type`."""
+        return None if port == "result" and self.output is not None else super().port_type(port)
+
+    def problems_in(self, name: str, graph: GraphDefinition) -> Iterator[str]:
+        """See `Node.problems_in`."""
+        if self.result in graph.schema.fields and self._schema().get("type") == "object":
+            annotation = graph.schema.field(self.result).annotation
+            if annotation in (str, int, float, bool) or get_origin(annotation) in (list, set, tuple):
+                fault = f"the output of {name} is an object, and {self.result!r} cannot hold one"
+                yield f"{fault}: make the field a model or a dict, or name another one"
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        if self.output is None:
+            return ""
+        title = self.output.__name__ if isinstance(self.output, type) else self.output.get("title")
+        return f"fills {title}" if title else "fills a schema"
+
     @property
     def outcomes(self) -> tuple[str, ...]:
         return (DONE,) if self.fault is None else (DONE, "unusable")
@@ -80,13 +166,63 @@ class Complete(Node, kind="complete"):
         text = fill(self.prompt, **{name: as_text(value) for name, value in facts.items()})
         head = [said(self.system)] if self.system else []
         options: dict[str, Any] = dict(self.options)
-        reply = await ctx.model.complete([*head, user(text, data=facts)], task=self.task, **options)
-        fault = _fault_of(reply)
-        if fault is None:
-            return Outcome(DONE, {self.result: reply.text.strip()})
+        messages = [*head, user(text, data=facts)]
+        if self.output is not None:
+            found, fault = await self._fitting(ctx, messages, facts)
+            if fault is None:
+                return Outcome(DONE, {self.result: found})
+        else:
+            reply = await ctx.model.complete(messages, task=self.task, **options)
+            fault = _fault_of(reply)
+            if fault is None:
+                return Outcome(DONE, {self.result: reply.text.strip()})
         if self.fault is None:
             raise AgentError(f"{ctx.node}: {fault}")
         return Outcome("unusable", {self.fault: f"{ctx.node}: {fault}"})
+
+    async def _fitting(
+        self, ctx: Context, messages: list[Message], facts: Mapping[str, Any]
+    ) -> tuple[object, str | None]:
+        """The value of a reply that fits the output, or what was wrong with the last one."""
+        options: dict[str, Any] = dict(self.options)
+        left = self.retries
+        while True:
+            reply = await ctx.model.complete(messages, output=self._schema(), task=self.task, **options)
+            fault = _fault_of(reply)
+            if fault is not None:
+                return None, fault
+            try:
+                return self._read(reply), None
+            except ValueError as error:
+                fault = str(error)
+            if not left:
+                return None, f"{fault}; the reply was {quoted(reply.text)}"
+            left -= 1
+            wrong = user(fill(self.correction, fault=fault), data={**facts, "fault": fault})
+            messages = [*messages, assistant(reply.text), wrong]
+
+    def _schema(self) -> Mapping[str, Any]:
+        schema: Mapping[str, Any] = self.output or {} if self._class is None else self._class.model_json_schema()
+        return schema
+
+    def _read(self, reply: Reply) -> object:
+        """The value that a reply is.
+
+        Raises:
+            ValueError: it is no JSON, or does not fit.
+        """
+        value = reply.parsed
+        if value is None and unfenced(reply.text) != "null":
+            raise ValueError("it is not JSON")
+        if self._class is not None:
+            try:
+                return self._class.model_validate(value)
+            except ValidationError as error:
+                raise ValueError(explain(error)) from None
+        wrong = faults(value, self.output, self.output)
+        if wrong:
+            raise ValueError("; ".join(wrong[:_MOST_FAULTS]))
+        return value
 
 
 def _fault_of(reply: Reply) -> str | None:

@@ -33,6 +33,7 @@ class Route(Node, kind="route"):
     """
 
     in_order = ("cases",)
+    fills = ()
 
     effect: Effect = "pure"
     """It looks at the state only."""

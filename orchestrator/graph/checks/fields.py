@@ -44,7 +44,7 @@ def _map_problems(graph: GraphDefinition, edge: Edge, field: str) -> Iterator[Pr
 
 def _node_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Problem]:
     for port, field in node.ports().items():
-        wanted = node.port_types()[port.partition("[")[0]].type
+        wanted = node.port_type(port)
         if field not in graph.schema.fields:
             yield from _missing(graph, f"port {port!r} of {name} is", field, (name,))
         elif wanted is not None and not holds(graph.schema.field(field).annotation, wanted):
