@@ -89,12 +89,13 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Collect with the garbage collector off, and exempt from it all that the collection made.
 
     Modules and items are more than a million objects that live until the process ends; each full pass of the collector
-    would traverse them.
+    would traverse them. Later it runs less often than usual: a test leaves little behind, and its process has memory.
     """
     gc.disable()
     _compile_a_share(session.config)
     yield
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     gc.enable()
 
 

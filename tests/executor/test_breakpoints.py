@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import anyio
@@ -17,6 +15,7 @@ from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Subgraph
 from orchestrator.stores.base import Store
 from tests.support.executors import Log, chain, counting, says
+from tests.support.programs import run as run_program
 
 pytestmark = pytest.mark.anyio
 
@@ -161,7 +160,7 @@ async def test_a_snapshot_keeps_breakpoints(store: Store) -> None:
 async def test_breakpoints_hold_when_the_process_dies(tmp_path: Path, after: str) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     code = f"import tests.executor.test_breakpoints as t, anyio; anyio.run(t.dies, {url!r}, {after!r})"
-    killed(code)
+    assert run_program([code], loads=[__name__]).code == -signal.SIGKILL
     async with Executor(url, graphs=[dying]) as executor:
         run = await executor.load("r")
         if after == "a pause":
@@ -176,12 +175,6 @@ async def test_breakpoints_hold_when_the_process_dies(tmp_path: Path, after: str
             assert stands(run) == ("paused", "pause n2: paused before n2", ["a", "b"])
             run = await executor.resume("r")
         assert (run.status, run.output) == ("completed", ["a", "b", "c"])
-
-
-def killed(code: str) -> None:
-    """Run a program that is killed."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], timeout=60)
-    assert done.returncode == -signal.SIGKILL
 
 
 doomed = False

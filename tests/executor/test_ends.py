@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from orchestrator.stores.owner import is_dead
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.dying import DYING
 from tests.support.executors import Log, chain, says, single
-from tests.support.programs import ROOT
+from tests.support.programs import run as run_program
 from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
@@ -217,9 +215,9 @@ async def test_a_run_whose_creator_was_killed_before_its_first_step_is_interrupt
     tmp_path: Path, anyio_backend_name: str
 ) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    words = [sys.executable, "-m", "tests.executor.dying", url, anyio_backend_name]
-    ended = await anyio.to_thread.run_sync(lambda: subprocess.run(words, cwd=ROOT, capture_output=True, timeout=60))
-    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    words, module = [url, anyio_backend_name], "tests.executor.dying"
+    ended = await anyio.to_thread.run_sync(lambda: run_program(words, module=module))
+    assert ended.code == -signal.SIGKILL, ended.err
     async with Executor(url, graphs=[DYING]) as executor:
         held = await executor.store.lease("r")
         assert held is not None

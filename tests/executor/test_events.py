@@ -539,5 +539,5 @@ async def test_a_run_that_is_stopped_at_any_write_takes_each_event_once_and_slee
     def answer(question: AnyQuestion) -> object:
         return None if question.match else "tick"
 
-    report = await assert_crash_safe(graph, [1, 2], store=store, answer=answer, stops=2, most=sized(10, 400))
+    report = await assert_crash_safe(graph, [1, 2], store=store, answer=answer, stops=2, most=sized(5, 400))
     assert report.status == "completed"

@@ -151,7 +151,7 @@ async def test_every_strategy_is_forked_at_every_record(name: str, edited: bool)
         parent, _ = await to_the_end(executor, parent, bye)
         assert parent.status == "completed"
         between = await forked_everywhere(
-            executor, parent, bye, most=sized(8, 1000), edit=question_again if edited else None
+            executor, parent, bye, most=sized(4, 1000), edit=question_again if edited else None
         )
         assert between or sized(True, name in WITHOUT_CALLS)
 
@@ -205,9 +205,9 @@ async def everywhere(kind: str, seed: int, most: int) -> int | None:
 def test_generated_graphs_are_forked_at_every_record(anyio_backend: str) -> None:
     tried = between = 0
     seed = 0
-    while tried < sized(8, 200):
+    while tried < sized(4, 200):
         for kind in KINDS:
-            found = anyio.run(everywhere, kind, seed, sized(5, 12), backend=anyio_backend)
+            found = anyio.run(everywhere, kind, seed, sized(4, 12), backend=anyio_backend)
             tried += found is not None
             between += found or 0
         seed += 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 import time
+from contextlib import closing
 from pathlib import Path
 
 import anyio.to_thread
@@ -14,6 +14,7 @@ from orchestrator import Executor
 from orchestrator.errors import RunUnknown
 from orchestrator.stores import open_store
 from tests.executor.test_forking import BILL, Desk
+from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -40,21 +41,12 @@ anyio.run(main)
 
 def killed(url: str, seconds: float) -> list[str]:
     """Kill a process that forks a run, and give the names of the forks that it told of."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", FORKS, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
-        try:
-            assert process.stdout.readline() == "ready\n"
-            process.stdin.write("\n")
-            process.stdin.flush()
-            time.sleep(seconds)
-        finally:
-            process.kill()
-            process.wait()
-        return process.stdout.read().split()
+    with closing(Piped([FORKS, url], module=CODE, stdin=None)) as process:
+        assert process.line() == "ready\n"
+        process.write("\n")
+        time.sleep(seconds)
+        process.signal(signal.SIGKILL)
+        return process.read()[0].split()
 
 
 @quick_on("asyncio")

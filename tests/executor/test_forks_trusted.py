@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import anyio
+import anyio.to_thread
 import pytest
 
 from orchestrator import Approve, Executor, Graph, Limits, Run, Update, node
@@ -15,6 +14,8 @@ from orchestrator.errors import GraphChanged, InvalidValue, RunExists
 from orchestrator.executor import Seal
 from orchestrator.seals import audit
 from tests.executor.test_forking import BILL, Bill, Desk, asked, confirmed, first, last, pays
+from tests.support.programs import CODE, Piped
+from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 KEY = b"k" * 32
@@ -77,16 +78,16 @@ anyio.run(main)
 
 def forked_by_several(url: str, count: int) -> list[str]:
     """What processes say that fork a run under one id at the same time."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes: list[Any] = [subprocess.Popen([sys.executable, "-c", FORKS, url], **pipes) for _ in range(count)]  # type: ignore[call-overload]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    return [process.communicate(timeout=60)[0].strip() for process in processes]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(closing(Piped([FORKS, url], module=CODE, stdin=None))) for _ in range(count)]
+        for process in processes:
+            assert process.line() == "ready\n"
+        for process in processes:
+            process.write("\n")
+        return [process.read()[0].strip() for process in processes]
 
 
+@quick_on("trio")
 async def test_processes_that_fork_a_run_under_one_id_make_one_fork(tmp_path: Path) -> None:
     url, desk = f"sqlite:///{tmp_path}/runs.db", Desk()
     async with Executor(url, graphs=[BILL], tools=desk.tools()) as executor:

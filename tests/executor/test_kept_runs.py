@@ -55,7 +55,7 @@ async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: s
     async with Executor(store) as executor:
         listed = {info.run_id: info for info in (await executor.runs(limit=1000)).runs}
         assert {*GOING_ON, *OVER} <= listed.keys()
-        for run_id, info in listed.items():
+        for number, (run_id, info) in enumerate(listed.items()):
             run = await executor.load(run_id)
             status = run_id.rpartition("-")[2]
             assert status not in FINAL or run.status == status
@@ -64,14 +64,14 @@ async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: s
             whole = RunState(run.machine.plan)
             for record in await executor.store.read(run_id):
                 apply(whole, record)
-                if whole.ended is None:
+                if whole.ended is None and number % sized(4, 1) == 0:
                     whole = load(whole.plan, json.loads(json.dumps(dump(whole))))
             assert (whole.status, state_values(whole)) == (run.machine.status, run.values)
             assert run.to_mermaid().startswith("flowchart"), info
             assert (await executor.history(run_id)) or not run.steps
 
 
-@pytest.mark.parametrize("run_id", GOING_ON[:: sized(2, 1)])
+@pytest.mark.parametrize("run_id", GOING_ON[:: sized(5, 1)])
 async def test_a_run_goes_on_to_its_end(store: str, run_id: str) -> None:
     name, _, status = run_id.rpartition("-")
     async with opened(store, status) as executor:

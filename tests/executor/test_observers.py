@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -20,6 +18,7 @@ from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
 from tests.executor.test_streams import Gate, asking, asks
 from tests.support.executors import Log, chain, says
+from tests.support.programs import run as run_program
 from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
@@ -217,8 +216,7 @@ async def test_an_executor_without_observers_takes_notices_away(tmp_path: Path) 
 def _die(url: str, how: str, when: str) -> None:
     """A process that is killed right when a run has paused or ended, or in the call of its observer."""
     code = f"import tests.executor.test_observers as t, anyio; anyio.run(t.dies, {url!r}, {how!r}, {when!r})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], timeout=60)
-    assert done.returncode == -signal.SIGKILL
+    assert run_program([code], loads=[__name__]).code == -signal.SIGKILL
 
 
 async def dies(url: str, how: str, when: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import anyio
+import anyio.to_thread
 import pytest
 from pydantic import BaseModel
 
@@ -36,6 +35,7 @@ from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 from tests.graphs.pictures import RUNS, get_current_weather
+from tests.support.programs import run as run_program
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -1007,8 +1007,8 @@ async def test_a_killed_replay_is_resumed_and_takes_the_same(tmp_path: Path, las
     store = open_store(url)
     run_id = await recorded(store, halves("four"), "tea", model=Diary().model)
     await store.close()
-    died = await anyio.run_process([sys.executable, "-c", DYING, url, run_id, str(last)], check=False)
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    died = await anyio.to_thread.run_sync(lambda: run_program([DYING, url, run_id, last], loads=[__name__]))
+    assert died.code == -signal.SIGKILL, died.err
     diary = Diary()
     store = open_store(url)
     async with Executor(store, graphs=[halves("LIVE")], model=diary.model) as executor:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -16,6 +15,7 @@ from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunConflict, Run
 from orchestrator.nodes import Sleep
 from orchestrator.stores.base import Store
 from tests.support.executors import Log, chain, says
+from tests.support.programs import CODE, Piped
 
 pytestmark = pytest.mark.anyio
 
@@ -237,12 +237,11 @@ async def test_a_stream_of_a_run_whose_process_dies_ends_and_the_next_stream_goe
     url = f"sqlite:///{tmp_path}/runs.db"
     code = f"import tests.executor.test_streams as t, anyio; anyio.run(t.waits_forever, {url!r})"
     patience[:] = [anyio.Event()]
-    with begun(code) as other:
-        assert other.stdout is not None
-        assert await anyio.to_thread.run_sync(other.stdout.readline) == b"waits\n"
+    with closing(Piped([code], module=CODE, loads=[__name__])) as other:
+        assert await anyio.to_thread.run_sync(other.line) == "waits\n"
         async with Executor(url, graphs=[patient]) as executor:
             async with executor.stream(run_id="r", after=0) as live:
-                other.send_signal(number)
+                other.signal(number)
                 seen = [event async for event in live]
             assert kinds(seen) == ["run_started"]
             assert live.run.status == "interrupted"
@@ -250,11 +249,6 @@ async def test_a_stream_of_a_run_whose_process_dies_ends_and_the_next_stream_goe
             async with executor.stream(run_id="r") as live:
                 assert kinds([event async for event in live])[0] == "resumed"
             assert (live.run.status, live.run.output) == ("completed", ["patient"])
-
-
-def begun(code: str) -> subprocess.Popen[bytes]:
-    """A process that runs a program."""
-    return subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE)
 
 
 patience = [anyio.Event()]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-import anyio
+import anyio.to_thread
 import pytest
 
 from orchestrator import Executor
 from tests.executor.chatting import VERSIONS, talk
-from tests.support.programs import PATIENCE, ROOT
+from tests.support.programs import run as run_program
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -19,20 +17,11 @@ pytestmark = pytest.mark.anyio
 
 async def turns(url: str, backend: str, versions: str, count: int, where: str = "") -> int:
     """Have turns in a process of its own, and return its exit code."""
-    words = [
-        sys.executable,
-        "-m",
-        "tests.executor.chatting",
-        url,
-        backend,
-        versions,
-        str(count),
-        *([where] if where else []),
-    ]
-    with anyio.fail_after(PATIENCE):
-        done = await anyio.run_process(words, cwd=ROOT, check=False, stderr=subprocess.PIPE)
-    assert done.returncode <= 0, done.stderr.decode()
-    return done.returncode
+    words = [url, backend, versions, count, *([where] if where else [])]
+    module = "tests.executor.chatting"
+    done = await anyio.to_thread.run_sync(lambda: run_program(words, module=module, loads=[module]))
+    assert done.code <= 0, done.err
+    return done.code
 
 
 @quick_on("trio")

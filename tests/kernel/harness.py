@@ -457,7 +457,7 @@ def many(
     """
     if not THOROUGH:
         count = min(count, sized(5, max(8, count // 3)))
-    options.setdefault("probability", 0.1)
+    options.setdefault("probability", 0.1 if THOROUGH else sized(0.05, 0.1))
     return [
         Simulation(plan, behaviour, order=order, seed=seed + number, values=values, **options).run()
         for number, order in enumerate(orders(plan, count, seed))

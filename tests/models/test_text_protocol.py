@@ -351,7 +351,7 @@ def _spoken(draw: st.DrawFn) -> tuple[FormName, Speaker]:
 
 @quick_on("asyncio")
 @given(spoken=_spoken())
-@settings(max_examples=sized(13, 40))
+@settings(max_examples=sized(8, 40))
 async def test_a_stream_gives_the_same_reply_however_it_is_cut(spoken: tuple[FormName, Speaker]) -> None:
     form, speaker = spoken
     model = TextProtocol(speaker, form)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from orchestrator.kernel.records import Ended
 from orchestrator.stores import open_store
 from orchestrator.testing.store_conformance.helpers import new_run
+from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -49,23 +48,21 @@ anyio.run(main)
 """
 
 
-def worker(url: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
-
-
 def fight(url: str, kills: int) -> list[int]:
     """Let three workers claim runs, and kill one after the other; the exit codes of those that were left."""
     with ExitStack() as stack:
-        workers = [stack.enter_context(worker(url)) for _ in range(3)]
+
+        def worker() -> Piped:
+            process = stack.enter_context(closing(Piped([WORKER, url], module=CODE)))
+            process.first_line()
+            return process
+
+        workers = [worker() for _ in range(3)]
         for _ in range(kills):
             time.sleep(0.15)
-            killed = workers.pop(0)
-            killed.send_signal(signal.SIGKILL)
-            workers.append(stack.enter_context(worker(url)))
-        return [process.wait(60) for process in workers]
+            workers.pop(0).signal(signal.SIGKILL)
+            workers.append(worker())
+        return [process.wait() for process in workers]
 
 
 @quick_on("asyncio")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -21,6 +19,7 @@ from orchestrator.stores.base import RunSummary, Schedule
 from orchestrator.stores.copying import Copied, copy_store
 from orchestrator.testing.store_conformance.helpers import a_lease, event, events, new_run
 from tests.support.executors import chain, says
+from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -124,11 +123,10 @@ anyio.run(main)
 
 
 def killed_while_it_copies(one: str, two: str, seconds: float) -> None:
-    with subprocess.Popen([sys.executable, "-c", COPIES, one, two], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with closing(Piped([COPIES, one, two], module=CODE)) as process:
+        process.line()
         time.sleep(seconds)
-        process.send_signal(signal.SIGKILL)
+        process.signal(signal.SIGKILL)
 
 
 @quick_on("asyncio")
@@ -157,6 +155,7 @@ async def test_a_copy_that_is_killed_left_whole_runs_and_goes_on(tmp_path: Path)
 # -- space -----------------------------------------------------------------------------------------------------------
 
 
+@quick_on("asyncio")
 async def test_the_space_of_deleted_runs_is_given_back_and_their_words_are_gone(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     store = open_store(f"sqlite:///{path}")
@@ -196,6 +195,7 @@ async def test_the_space_of_deleted_runs_is_given_back_and_their_words_are_gone(
     await store.close()
 
 
+@quick_on("trio")
 async def test_pruning_gives_space_back(tmp_path: Path) -> None:
     graph = chain(says("a" * 200_000))
     async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph]) as executor:

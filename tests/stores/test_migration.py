@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +18,8 @@ from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate, version_of
 from tests.data.runs010 import STORE
+from tests.support.programs import Ended
+from tests.support.programs import run as run_program
 from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
@@ -120,14 +120,12 @@ def test_a_migration_that_is_killed_happens_wholly_or_not_at_all(old: Path, tmp_
             tables = file.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
             return version_of(file), tables, file.execute("SELECT run_id, status, head FROM runs").fetchall()
 
-    def run(path: Path, most: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", KILLED, str(path), str(most)], capture_output=True, text=True, check=False
-        )
+    def run(path: Path, most: int) -> Ended:
+        return run_program([KILLED, path, most])
 
     before, path = told(old), tmp_path / "killed.db"
     path.write_bytes(old.read_bytes())
-    statements = int(run(path, 0).stdout)
+    statements = int(run(path, 0).out)
     after = told(path)
     assert (before[0], after[0]) == (1, len(MIGRATIONS))
     points = sized([statements // 2, statements], [*range(1, statements, statements // 20), statements])
@@ -136,11 +134,29 @@ def test_a_migration_that_is_killed_happens_wholly_or_not_at_all(old: Path, tmp_
             path.with_name(name).unlink(missing_ok=True)
         path.write_bytes(old.read_bytes())
         killed = run(path, most)
-        assert killed.returncode == -signal.SIGKILL, (most, killed)
+        assert killed.code == -signal.SIGKILL, (most, killed)
         assert told(path) in (before, after), most
         with closing(sqlite3.connect(path, isolation_level=None)) as file:
             migrate(file, "url")
         assert told(path)[1:] == after[1:]
+
+
+def test_a_new_file_is_as_one_that_went_through_every_version() -> None:
+    def told(file: sqlite3.Connection) -> dict[str, tuple[object, ...]]:
+        made = file.execute("SELECT name, type, tbl_name, sql FROM sqlite_schema").fetchall()
+        tables = [name for name, kind, _, _ in made if kind == "table"]
+        rows = {f"rows of {name}": (*file.execute(f"SELECT * FROM {name}"),) for name in tables if name != "clocks"}
+        return {**rows, **{name: what for name, *what in made}}
+
+    with (
+        closing(sqlite3.connect(":memory:", isolation_level=None)) as new,
+        closing(sqlite3.connect(":memory:", isolation_level=None)) as old,
+    ):
+        migrate(new, "url")
+        for version in range(len(MIGRATIONS)):
+            migrate(old, "url", MIGRATIONS[: version + 1])
+        assert told(new) == told(old)
+        assert version_of(new) == version_of(old) == len(MIGRATIONS)
 
 
 @on_one_loop

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import run
 
 BEGIN = """
 import os, signal, sys, threading, warnings
@@ -115,9 +115,5 @@ anyio.run(store.close, backend=BACKEND)
 def test_of_a_forked_process_no_write_is_lost_and_none_hangs(
     tmp_path: Path, child: str, more: str, backend: str
 ) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", BEGIN + CHILDREN[child], backend, more], cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=60,
-        check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, "")
+    ran = run([BEGIN + CHILDREN[child], backend, more], cwd=tmp_path)
+    assert (ran.code, ran.err) == (0, "")

@@ -14,11 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 """Seconds after which a process is taken to hang."""
+CODE = "tests.support.script"
+"""The module whose first word is Python code: what `python -c` is."""
 
 
 class Begun:
@@ -77,7 +80,7 @@ class Begun:
 
 
 class Piped(Begun):
-    """A command whose output is read; its stdin is a text, or nothing."""
+    """A command whose output is read; its stdin is a text, or nothing, or what is written later if it is None."""
 
     def __init__(
         self,
@@ -86,17 +89,28 @@ class Piped(Begun):
         module: str = "orchestrator",
         cwd: Path = ROOT,
         env: Mapping[str, str] = os.environ,
-        stdin: str = "",
+        stdin: str | None = "",
         loads: Sequence[str] = (),
     ) -> None:
-        (read, write), (self._out, out), (self._err, err) = os.pipe(), os.pipe(), os.pipe()
-        os.write(write, stdin.encode())
-        os.close(write)
+        (read, self._in), (self._out, out), (self._err, err) = os.pipe(), os.pipe(), os.pipe()
+        if stdin is not None:
+            self.write(stdin)
+            self.write_no_further()
         try:
             super().__init__(words, module=module, cwd=cwd, env=env, streams=(read, out, err), loads=loads)
         finally:
             for stream in (read, out, err):
                 os.close(stream)
+
+    def write(self, text: str) -> None:
+        """Write to its stdin; no more than a pipe holds."""
+        os.write(self._in, text.encode())
+
+    def write_no_further(self) -> None:
+        """Close our end of its stdin."""
+        if self._in >= 0:
+            os.close(self._in)
+            self._in = -1
 
     def read(self) -> tuple[str, str]:
         """What it writes until it ends."""
@@ -114,15 +128,20 @@ class Piped(Begun):
                         waiting.unregister(key.fd)
         return found[self._out].decode(), found[self._err].decode()
 
-    def first_line(self, *, err: bool = False) -> str:
-        """The first line that it writes; nobody reads the rest of this stream."""
+    def line(self, *, err: bool = False) -> str:
+        """The next line that it writes."""
         stream, found = self._err if err else self._out, b""
         while not found.endswith(b"\n"):
             data = os.read(stream, 1)
             assert data, f"no whole line: {found!r}"
             found += data
-        self.read_no_further(err=err)
         return found.decode()
+
+    def first_line(self, *, err: bool = False) -> str:
+        """The first line that it writes; nobody reads the rest of this stream."""
+        line = self.line(err=err)
+        self.read_no_further(err=err)
+        return line
 
     def read_no_further(self, *, err: bool = False) -> None:
         """Close our end of its stdout or stderr."""
@@ -133,8 +152,32 @@ class Piped(Begun):
 
     def close(self) -> None:
         super().close()
+        self.write_no_further()
         for stream in (self._out, self._err):
             os.close(stream)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a program came to: its exit code, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(words: Sequence[object], *, module: str = CODE, cwd: Path = ROOT, loads: Sequence[str] = ()) -> Ended:
+    """Run a program to its end; by default the first word is its code. It has no stdin.
+
+    Args:
+        words: its command line.
+        module: what it is, as `python -m` has it.
+        cwd: its directory.
+        loads: see `Begun`.
+    """
+    with contextlib.closing(Piped(words, module=module, cwd=cwd, loads=loads)) as program:
+        out, err = program.read()
+        return Ended(program.wait(), out, err)
 
 
 @functools.cache

@@ -98,6 +98,7 @@ def load(names: Sequence[str]) -> None:
         importlib.import_module(name)
     if names:
         gc.freeze()  # who looks for garbage in what is shared gets a copy of it
+        gc.set_threshold(50_000, 20, 100)  # and a short program needs to look for none
 
 
 if __name__ == "__main__":

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +17,7 @@ from orchestrator.errors import RunEnded, RunUnknown
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.nodes.conversation import BEGAN_ANEW
 from orchestrator.tools import Pool
+from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
@@ -331,16 +329,10 @@ anyio.run(main, backend=sys.argv[1])
     ],
 )
 def test_a_process_that_is_told_to_end_closes_what_its_runs_held(number: signal.Signals, backend: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, backend], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": "."},
-    )  # fmt: skip
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        process.send_signal(number)
-        assert process.stdout.read() == "closed\n"
-        process.wait(10)
+    with closing(Piped([_PROGRAM, backend], module=CODE)) as process:
+        assert process.line() == "begun\n"
+        process.signal(number)
+        assert process.read()[0] == "closed\n"
 
 
 async def test_waiting_for_an_instance_takes_no_place_among_the_steps_that_run() -> None:

@@ -6,15 +6,17 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.support.programs import Begun
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "web_applications.md"
+LOADED = ("uvicorn.main", "uvicorn.lifespan.on", "uvicorn.protocols.http.auto", "starlette.applications", "openai")
+"""What each process of the server begins with."""
 
 AGENT = '''
 """A graph that writes, asks, and writes again. Its model is at the address in the environment."""
@@ -76,34 +78,33 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self._port}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Begun | None = None
 
     def begin(self, app: str = "app") -> None:
         """Start a process and wait until it answers."""
-        command = [sys.executable, "-m", "uvicorn", f"app:{app}", "--host", "127.0.0.1", "--port", str(self._port)]
-        with (self._place / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--timeout-graceful-shutdown", "1"],
-                cwd=self._place, env=self._environment, stdout=log, stderr=log,
+        words = [f"app:{app}", "--host", "127.0.0.1", "--port", self._port, "--timeout-graceful-shutdown", 1]
+        with open(os.devnull) as nothing, (self._place / "log").open("ab") as log:
+            self._process = Begun(
+                words, module="uvicorn", streams=(nothing.fileno(), log.fileno(), log.fileno()),
+                cwd=self._place, env=self._environment, loads=LOADED,
             )  # fmt: skip
         for _ in range(600):
             with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
                 return
-            assert self._process.poll() is None, (self._place / "log").read_text()
+            assert not self._process.ended, (self._place / "log").read_text()
             time.sleep(0.05)
         raise AssertionError("the server does not answer")
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal, and wait until the process has ended; gives its exit code."""
         assert self._process is not None
-        self._process.send_signal(number)
-        return self._process.wait(20)
+        self._process.signal(number)
+        return self._process.wait()
 
     def close(self) -> None:
         """End the process, however it stands."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:
+            self._process.close()
 
 
 FASTAPI = """

@@ -112,7 +112,7 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
     Raises:
         StoreError: it is damaged. SQLite would go on in a table whose definition says something else.
     """
-    if not _definitions() <= _defined(connection):
+    if not _definitions() <= {*_defined(connection)}:
         raise StoreError(
             f"store {url}: the file is damaged (its tables are not those of schema version {len(MIGRATIONS)}); "
             "restore it from a copy"
@@ -127,14 +127,29 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
 
 @cache
 def _definitions() -> frozenset[str]:
+    return frozenset(_newest_tables())
+
+
+@cache
+def _newest_tables() -> tuple[str, ...]:
+    """The statements that make the tables of the newest version, as SQLite keeps them after all migrations."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for change in MIGRATIONS:
             change(connection)
         return _defined(connection)
 
 
-def _defined(connection: sqlite3.Connection) -> frozenset[str]:
-    return frozenset(sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+def _defined(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """The statements that made what is in a file, tables before their indexes."""
+    rows = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
+    return tuple(sql for (sql,) in rows)
+
+
+def _all_at_once(connection: sqlite3.Connection) -> None:
+    """Turn an empty file into one of the newest version, without the steps between: `ALTER TABLE` is slow."""
+    for statement in _newest_tables():
+        if "sqlite_sequence" not in statement:  # SQLite makes it, with the first table that needs it
+            connection.execute(statement)
 
 
 def migrate(connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
@@ -148,8 +163,9 @@ def migrate(connection: sqlite3.Connection, url: str, migrations: Sequence[Migra
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # asked again, now that nobody else can change it
-        for change in migrations[check_version(connection, url, migrations) :]:
+        version = check_version(connection, url, migrations)  # asked again, now that nobody else can change it
+        at_once = version == 0 and [*migrations] == MIGRATIONS
+        for change in [_all_at_once] if at_once else migrations[version:]:
             change(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(migrations)}")

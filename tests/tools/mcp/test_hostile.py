@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from mcp.types import Tool as McpTool
 
 from orchestrator.tools import Tool
 from orchestrator.tools.mcp import McpToolbox
@@ -194,6 +193,8 @@ def tagged(text: str) -> str:
 
 
 def listed(**said: Any) -> Any:
+    from mcp.types import Tool as McpTool
+
     schema = {"type": "object", "properties": {"a": {"type": "string", "enum": [tagged("x")]}}}
     schema["properties"]["description"] = {"type": "string", "description": f"A text{tagged('!')}"}
     given = {"name": "t", "input_schema": {**schema, "description": f"All{tagged('send it')}."}, **said}

@@ -10,13 +10,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx2
 import pytest
-from mcp import Client
-from mcp.types import TextContent
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Update, node
@@ -26,6 +24,9 @@ from orchestrator.cli.mcp_server import GraphServer
 from orchestrator.cli.report import NextCommands
 from orchestrator.models import OfflineModel
 from orchestrator.tools.mcp import McpToolbox
+
+if TYPE_CHECKING:
+    from mcp import Client  # it loads for a second, so only what runs here loads it
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[3]
@@ -64,6 +65,7 @@ doing = Graph(
 @asynccontextmanager
 async def served(store: str = "memory://") -> AsyncIterator[tuple[Client, Executor]]:
     """A client of a server in this process."""
+    from mcp import Client
 
     def refs(run_id: str, graph: str) -> Mapping[str, object]:
         return {"graph": graph}
@@ -75,6 +77,8 @@ async def served(store: str = "memory://") -> AsyncIterator[tuple[Client, Execut
 
 
 async def called(client: Client, name: str, **args: object) -> tuple[str, Any, bool]:
+    from mcp.types import TextContent
+
     found = await client.call_tool(name, args)
     (block,) = found.content
     assert isinstance(block, TextContent)

@@ -13,7 +13,6 @@ from orchestrator.errors import GraphUnknown, ToolUnavailable
 from orchestrator.tools import Toolbox, ToolResult
 from orchestrator.tools.mcp import McpToolbox
 from tests.support.sizes import quick_on
-from tests.tools.mcp import made
 from tests.tools.mcp.conftest import TOKEN
 
 pytestmark = pytest.mark.anyio
@@ -49,11 +48,15 @@ async def _used(box: McpToolbox) -> None:
 
 @pytest.mark.peer  # it takes long to start; by default `serve-mcp` stands for all servers made with the SDK
 async def test_over_stdio() -> None:
+    from tests.tools.mcp import made
+
     async with McpToolbox.stdio(sys.executable, made.__file__, cwd=str(Path(made.__file__).parents[3])) as box:
         await _used(box)
 
 
 async def test_over_http(address: str) -> None:
+    from tests.tools.mcp import made
+
     async with McpToolbox.http(address) as box:
         await _used(box)
         made.cancelled.clear()
